@@ -71,15 +71,16 @@ async fn changed_budgets_count_as_they_are_now() -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn foreign_deletions_and_scale_down_adjust_the_claim() -> Result<()> {
     let env = Environment::new(&NODES).await?;
-    let slow = pinned("a", &NODES).start(Start::SlowReady(secs(8)));
+    let slow = pinned("a", &NODES).start(Start::SlowReady(secs(30)));
     env.add_app("a", &NODES, slow).await?;
     let lock = env.start(json!({})).await?;
     let deleted = env.pods_on("n3").await?.remove(0);
     workload::delete(&env.client, APPS, &deleted.name_any()).await?;
+    env.counts_healthy("a", 2).await?;
     env.drain("n1", json!({})).await?;
     is_blocked(&env, "n1", &[LockReason::BudgetUnhealthy]).await?;
     let watch = env.watch_budgets();
-    env.phase("n1", Phase::Drained, secs(60)).await?;
+    env.phase("n1", Phase::Drained, secs(120)).await?;
     watch.none_was_violated()?;
     // Nobody waits any more for pods that are not wanted any more.
     let applications: Api<StatefulSet> = Api::namespaced(env.client.clone(), APPS);
@@ -170,7 +171,7 @@ async fn late_eviction_spares_the_pods_successor() -> Result<()> {
     })
     .await?;
     env.phase("n1", Phase::Drained, secs(60)).await?;
-    wait::until("the eviction's answer", secs(30), || async {
+    wait::until("the eviction's answer", secs(60), || async {
         ensure!(evictions(|outcome| *outcome != Outcome::Pending) > 0, "none");
         Ok(())
     })

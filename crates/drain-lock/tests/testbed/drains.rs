@@ -20,13 +20,13 @@ async fn drain_runs_from_grant_to_release() -> Result<()> {
     env.add_pinned("a", &["n1", "n2", "n3"]).await?;
     let lock = env.start(json!({})).await?;
     env.drain("n1", json!({})).await?;
-    let drained = env.phase("n1", Phase::Drained, secs(30)).await?;
+    let drained = env.phase("n1", Phase::Drained, secs(60)).await?;
     ensure!(drained.held_disruptions == Some(1), "{drained:?}");
     ensure!(env.pods_on("n1").await?.is_empty(), "pods are left");
     let node = env.nodes().get("n1").await?;
     ensure!(fleet::cordon_taint(&node).is_some(), "not cordoned");
     env.uncordon("n1").await?;
-    env.released("n1", secs(30)).await?;
+    env.released("n1", secs(60)).await?;
     ensure!(env.pods_on("n1").await?.len() == 1, "its pod is not back");
     env.end([lock]).await
 }
@@ -99,14 +99,15 @@ async fn opted_out_pods_stay_or_finish() -> Result<()> {
     let job = PodTemplate::new()
         .on("n1")
         .label("nodeward.dev/drain", "wait-completed")
-        .start(Start::FinishesAfter(secs(6)))
+        .start(Start::FinishesAfter(secs(30)))
         .owned_by("example.com/v1", "Load", "load", "5a8e1c5e-0f0e-4f5c-9a53-d53a41de5a01");
-    bulk::create(&env.client, [job.pod(APPS, "job")?]).await?;
     env.add_pinned("leaves", &NODES).await?;
     let lock = env.start(json!({})).await?;
+    // Last, for it finishes by itself.
+    bulk::create(&env.client, [job.pod(APPS, "job")?]).await?;
     env.drain("n1", json!({})).await?;
     let waiting = env
-        .status_that("n1", "to wait for the job", secs(20), |status| {
+        .status_that("n1", "to wait for the job", secs(60), |status| {
             status
                 .blocked_by
                 .iter()
@@ -114,7 +115,7 @@ async fn opted_out_pods_stay_or_finish() -> Result<()> {
         })
         .await?;
     ensure!(waiting.phase == Some(Phase::Queued), "{waiting:?}");
-    env.phase("n1", Phase::Drained, secs(60)).await?;
+    env.phase("n1", Phase::Drained, secs(120)).await?;
     let left = env.pods_on("n1").await?;
     let names: Vec<String> = left.iter().map(ResourceExt::name_any).collect();
     ensure!(names.iter().any(|name| name.starts_with("stays")), "{names:?}");
@@ -128,11 +129,11 @@ async fn retained_pods_disruption_lasts_through_reboot() -> Result<()> {
     add_stays(&env).await?;
     let lock = env.start(json!({})).await?;
     env.drain("n1", json!({})).await?;
-    let drained = env.phase("n1", Phase::Drained, secs(30)).await?;
+    let drained = env.phase("n1", Phase::Drained, secs(60)).await?;
     ensure!(drained.held_disruptions == Some(1), "{drained:?}");
     // Another node's drain waits as long as the disruption is held.
     env.drain("n2", json!({})).await?;
-    env.status_that("n2", "to wait for disruptions", secs(20), |status| {
+    env.status_that("n2", "to wait for disruptions", secs(60), |status| {
         status
             .blocked_by
             .iter()
@@ -140,13 +141,13 @@ async fn retained_pods_disruption_lasts_through_reboot() -> Result<()> {
     })
     .await?;
     reboot::reboot(&env.client, "n1", secs(3)).await?;
-    env.status_that("n1", "to hold nothing", secs(30), |status| {
+    env.status_that("n1", "to hold nothing", secs(60), |status| {
         status.held_disruptions == Some(0)
     })
     .await?;
-    env.phase("n2", Phase::Drained, secs(30)).await?;
+    env.phase("n2", Phase::Drained, secs(60)).await?;
     env.delete_drain("n1").await?;
-    env.released("n1", secs(30)).await?;
+    env.released("n1", secs(60)).await?;
     env.end([lock]).await
 }
 
@@ -158,8 +159,8 @@ async fn unnoticed_reboot_returns_disruption_with_new_containers() -> Result<()>
     add_stays(&env).await?;
     let lock = env.start(json!({})).await?;
     env.drain("n1", json!({})).await?;
-    env.phase("n1", Phase::Drained, secs(30)).await?;
-    wait::until("the ledger to keep the pod's containers", secs(20), || async {
+    env.phase("n1", Phase::Drained, secs(60)).await?;
+    wait::until("the ledger to keep the pod's containers", secs(60), || async {
         let claim = env.claim("n1").await?.context("no claim")?;
         let kept = claim.held_pods().all(|pod| !pod.containers.is_empty());
         ensure!(kept, "{claim:?}");
@@ -167,7 +168,7 @@ async fn unnoticed_reboot_returns_disruption_with_new_containers() -> Result<()>
     })
     .await?;
     fleet::reboot(&env.client, "n1").await?;
-    let recovering = env.phase("n1", Phase::Recovering, secs(20)).await?;
+    let recovering = env.phase("n1", Phase::Recovering, secs(60)).await?;
     ensure!(recovering.held_disruptions == Some(1), "{recovering:?}");
     wait::throughout("the disruption stays", secs(3), || async {
         let status = env.drains().get("n1").await?.status.context("no status")?;
@@ -176,12 +177,12 @@ async fn unnoticed_reboot_returns_disruption_with_new_containers() -> Result<()>
     })
     .await?;
     reboot::restart_pods(&env.client, "n1").await?;
-    env.status_that("n1", "to hold nothing", secs(30), |status| {
+    env.status_that("n1", "to hold nothing", secs(60), |status| {
         status.held_disruptions == Some(0)
     })
     .await?;
     env.delete_drain("n1").await?;
-    env.released("n1", secs(30)).await?;
+    env.released("n1", secs(60)).await?;
     env.end([lock]).await
 }
 
@@ -192,7 +193,7 @@ async fn pod_failed_by_shutdown_counts_as_evicted() -> Result<()> {
     add_stays(&env).await?;
     let lock = env.start(json!({})).await?;
     env.drain("n1", json!({})).await?;
-    env.phase("n1", Phase::Drained, secs(30)).await?;
+    env.phase("n1", Phase::Drained, secs(60)).await?;
     let left = env.pods_on("n1").await?.pop().context("no pod stays")?;
     let failed = json!({ "status": {
         "phase": "Failed", "reason": "Terminated", "message": "Pod was terminated in response to imminent node shutdown.",
@@ -203,7 +204,7 @@ async fn pod_failed_by_shutdown_counts_as_evicted() -> Result<()> {
         .patch_status(&name, &params, &Patch::Strategic(failed))
         .await?;
     fleet::reboot(&env.client, "n1").await?;
-    env.phase("n1", Phase::Recovering, secs(20)).await?;
+    env.phase("n1", Phase::Recovering, secs(60)).await?;
     env.delete_drain("n1").await?;
     env.released("n1", secs(60)).await?;
     env.end([lock]).await
@@ -216,7 +217,7 @@ async fn foreign_cordon_is_never_lifted() -> Result<()> {
     let lock = env.start(json!({})).await?;
     fleet::cordon(&env.client, "n1").await?;
     env.drain("n1", json!({})).await?;
-    env.phase("n1", Phase::Drained, secs(30)).await?;
+    env.phase("n1", Phase::Drained, secs(60)).await?;
     env.delete_drain("n1").await?;
     wait::throughout("the cordon stays", secs(4), || async {
         let node = env.nodes().get("n1").await?;
@@ -226,7 +227,7 @@ async fn foreign_cordon_is_never_lifted() -> Result<()> {
     })
     .await?;
     env.uncordon("n1").await?;
-    env.released("n1", secs(30)).await?;
+    env.released("n1", secs(60)).await?;
     env.end([lock]).await
 }
 
@@ -236,8 +237,8 @@ async fn node_markers_go_with_their_drain() -> Result<()> {
     env.add_pinned("a", &NODES).await?;
     let lock = env.start(json!({})).await?;
     env.drain("n1", json!({})).await?;
-    env.phase("n1", Phase::Drained, secs(30)).await?;
-    wait::until("the node to say that it is drained", secs(20), || async {
+    env.phase("n1", Phase::Drained, secs(60)).await?;
+    wait::until("the node to say that it is drained", secs(60), || async {
         let node = env.nodes().get("n1").await?;
         let conditions = node.status.and_then(|status| status.conditions).unwrap_or_default();
         let is_so = conditions
@@ -248,7 +249,7 @@ async fn node_markers_go_with_their_drain() -> Result<()> {
     })
     .await?;
     env.delete_drain("n1").await?;
-    env.released("n1", secs(30)).await?;
+    env.released("n1", secs(60)).await?;
     let node = env.nodes().get("n1").await?;
     ensure!(!node.annotations().contains_key(CORDONED_BY), "the annotation is left");
     let spec = node.spec.clone().context("no spec")?;
@@ -267,7 +268,7 @@ async fn node_markers_go_with_their_drain() -> Result<()> {
         "{conditions:?}"
     );
     let budgets: Api<PodDisruptionBudget> = Api::namespaced(env.client.clone(), APPS);
-    wait::until("the budget to be free", secs(20), || async {
+    wait::until("the budget to be free", secs(60), || async {
         let budget = budgets.get("a").await?;
         ensure!(!budget.annotations().contains_key(LOCKED_BY), "still locked");
         Ok(())

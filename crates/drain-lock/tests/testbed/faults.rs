@@ -117,7 +117,7 @@ async fn broken_or_frozen_watches_only_delay_drains() -> Result<()> {
     // It goes on with the old view: its lease is renewed by requests, which need no watch.
     let renewals = || proxy.count(|record| record.request.resource == "leases" && record.request.verb == Verb::Patch);
     let before = renewals();
-    wait::until("a renewal of the lease", secs(30), || async {
+    wait::until("a renewal of the lease", secs(60), || async {
         ensure!(before < renewals(), "still {before}");
         Ok(())
     })
@@ -143,7 +143,7 @@ async fn api_server_restart_only_delays_a_drain() -> Result<()> {
     env.plane.ready().await?;
     both_end(&env).await?;
     // While it starts, an API server forbids whatever its own caches do not know yet: the log says so.
-    let status = lock.stop(secs(20)).await?;
+    let status = lock.stop(secs(30)).await?;
     ensure!(status.success(), "it ended with {status}");
     env.end([]).await
 }
@@ -152,7 +152,7 @@ async fn api_server_restart_only_delays_a_drain() -> Result<()> {
 async fn grant_without_disruption_is_returned_unused() -> Result<()> {
     let env = Environment::new(&NODES).await?;
     // Long enough for the return of the grant to be seen before the pod that is deleted counts again.
-    let slow = pinned("a", &NODES).start(Start::SlowReady(secs(20)));
+    let slow = pinned("a", &NODES).start(Start::SlowReady(secs(30)));
     env.add_app("a", &NODES, slow).await?;
     let proxy = Proxy::start(&env.plane).await?;
     // Between the grant and the eviction: time for the budget to show that a pod is missing.
@@ -183,7 +183,7 @@ async fn grant_without_disruption_is_returned_unused() -> Result<()> {
         "its pod was evicted"
     );
     proxy.heal();
-    env.phase("n1", Phase::Drained, secs(60)).await?;
+    env.phase("n1", Phase::Drained, secs(120)).await?;
     watch.none_was_violated()?;
     env.end([lock]).await
 }
@@ -218,7 +218,7 @@ async fn drains_resume_after_every_kill() -> Result<()> {
         ended = drains => ended?,
         failed = kill_repeatedly(&env, &lock, &mut waits) => match failed? {},
     }
-    lock.ready(secs(30)).await?;
+    lock.ready(secs(60)).await?;
     waits.sort();
     let (least, most) = (waits.first().context("it was never killed")?, waits[waits.len() - 1]);
     println!(

@@ -33,7 +33,7 @@ async fn hold(env: &Environment, name: &str, budget: &str, expires_at: Option<Ti
 }
 
 async fn phase_of(env: &Environment, name: &str, phase: HoldPhase) -> Result<()> {
-    wait::until(format!("hold {name} to be {phase:?}"), secs(20), || async {
+    wait::until(format!("hold {name} to be {phase:?}"), secs(60), || async {
         let status = holds(env).get(name).await?.status.context("no status")?;
         ensure!(status.phase == Some(phase), "{status:?}");
         Ok(())
@@ -42,7 +42,7 @@ async fn phase_of(env: &Environment, name: &str, phase: HoldPhase) -> Result<()>
 }
 
 async fn is_blocked_by_owner(env: &Environment, node: &str) -> Result<()> {
-    env.status_that(node, "to wait for the owner", secs(20), |status| {
+    env.status_that(node, "to wait for the owner", secs(60), |status| {
         status
             .blocked_by
             .iter()
@@ -71,7 +71,7 @@ async fn hold_blocks_drains_until_deleted() -> Result<()> {
     is_blocked_by_owner(&env, "n1").await?;
     ensure!(env.pods_on("n1").await?.len() == 1, "its pod was evicted");
     holds(&env).delete("mine", &DeleteParams::default()).await?;
-    env.phase("n1", Phase::Drained, secs(30)).await?;
+    env.phase("n1", Phase::Drained, secs(60)).await?;
     env.end([lock]).await
 }
 
@@ -79,13 +79,13 @@ async fn hold_blocks_drains_until_deleted() -> Result<()> {
 async fn a_hold_lasts_no_longer_than_the_configuration_allows() -> Result<()> {
     let env = Environment::new(&NODES).await?;
     env.add_pinned("a", &NODES).await?;
-    let lock = env.start(json!({ "holds": { "maxDuration": "6s" } })).await?;
+    let lock = env.start(json!({ "holds": { "maxDuration": "25s" } })).await?;
     hold(&env, "mine", "a", None).await?;
     phase_of(&env, "mine", HoldPhase::Capped).await?;
     env.drain("n1", json!({})).await?;
     is_blocked_by_owner(&env, "n1").await?;
     phase_of(&env, "mine", HoldPhase::Expired).await?;
-    env.phase("n1", Phase::Drained, secs(30)).await?;
+    env.phase("n1", Phase::Drained, secs(60)).await?;
     env.end([lock]).await
 }
 
@@ -111,6 +111,6 @@ async fn budget_annotation_holds_until_administrator_frees() -> Result<()> {
         .patch("theirs", &PatchParams::default(), &Patch::Merge(&release))
         .await?;
     phase_of(&env, "theirs", HoldPhase::Expired).await?;
-    env.phase("n1", Phase::Drained, secs(30)).await?;
+    env.phase("n1", Phase::Drained, secs(60)).await?;
     env.end([lock]).await
 }

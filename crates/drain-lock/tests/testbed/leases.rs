@@ -36,7 +36,7 @@ async fn foreign_lease_is_awaited_taken_and_released() -> Result<()> {
     leases.create(&PostParams::default(), &theirs("node-n1")?).await?;
     let lock = env.start(json!({ "medik8sLease": { "enabled": true } })).await?;
     env.drain("n1", json!({})).await?;
-    env.status_that("n1", "to wait for the lease", secs(20), |status| {
+    env.status_that("n1", "to wait for the lease", secs(60), |status| {
         status
             .blocked_by
             .iter()
@@ -45,11 +45,11 @@ async fn foreign_lease_is_awaited_taken_and_released() -> Result<()> {
     .await?;
     ensure!(env.pods_on("n1").await?.len() == 1, "its pod was evicted");
     leases.delete("node-n1", &DeleteParams::default()).await?;
-    env.phase("n1", Phase::Drained, secs(30)).await?;
+    env.phase("n1", Phase::Drained, secs(60)).await?;
     let ours = leases.get("node-n1").await?.spec.and_then(|spec| spec.holder_identity);
     ensure!(ours.as_deref() == Some("nodeward-drain-lock"), "{ours:?}");
     env.delete_drain("n1").await?;
-    env.released("n1", secs(30)).await?;
+    env.released("n1", secs(60)).await?;
     ensure!(leases.get_opt("node-n1").await?.is_none(), "the lease is held");
     env.end([lock]).await
 }
@@ -63,12 +63,12 @@ async fn a_drain_that_is_overdue_gives_its_lease_back() -> Result<()> {
     env.add_pinned("a", &NODES).await?;
     let leases: Api<Lease> = Api::namespaced(env.client.clone(), NAMESPACE);
     let lock = env.start(json!({ "medik8sLease": { "enabled": true } })).await?;
-    env.drain("n1", json!({ "deadlines": { "drain": "3s", "recover": "3s" } }))
+    env.drain("n1", json!({ "deadlines": { "drain": "20s", "recover": "3s" } }))
         .await?;
-    env.phase("n1", Phase::Drained, secs(30)).await?;
+    env.phase("n1", Phase::Drained, secs(60)).await?;
     ensure!(leases.get_opt("node-n1").await?.is_some(), "no lease");
-    env.phase("n1", Phase::Suspect, secs(30)).await?;
-    wait::until("the lease to be given back", secs(20), || async {
+    env.phase("n1", Phase::Suspect, secs(90)).await?;
+    wait::until("the lease to be given back", secs(60), || async {
         ensure!(leases.get_opt("node-n1").await?.is_none(), "held");
         Ok(())
     })
@@ -99,7 +99,7 @@ async fn brief_forbidden_answers_keep_leases_in_use() -> Result<()> {
     env.uncordon("n1").await?;
     env.released("n1", secs(60)).await?;
     env.drain("n2", json!({})).await?;
-    env.status_that("n2", "to wait for the lease", secs(30), |status| {
+    env.status_that("n2", "to wait for the lease", secs(60), |status| {
         status
             .blocked_by
             .iter()

@@ -19,7 +19,7 @@ async fn foreign_drainer_evicts_under_its_claim() -> Result<()> {
     let lock = env.start(json!({})).await?;
     fleet::cordon(&env.client, "n1").await?;
     env.drain("n1", json!({ "evict": "Requester" })).await?;
-    let granted = env.phase("n1", Phase::Draining, secs(30)).await?;
+    let granted = env.phase("n1", Phase::Draining, secs(60)).await?;
     ensure!(granted.held_disruptions == Some(1), "{granted:?}");
     wait::throughout("nothing is evicted for it", secs(3), || async {
         ensure!(env.pods_on("n1").await?.len() == 1, "evicted");
@@ -28,9 +28,9 @@ async fn foreign_drainer_evicts_under_its_claim() -> Result<()> {
     .await?;
     let pod = env.pods_on("n1").await?.remove(0);
     env.pods().evict(&pod.name_any(), &EvictParams::default()).await?;
-    env.phase("n1", Phase::Drained, secs(30)).await?;
+    env.phase("n1", Phase::Drained, secs(60)).await?;
     env.uncordon("n1").await?;
-    env.released("n1", secs(30)).await?;
+    env.released("n1", secs(60)).await?;
     env.end([lock]).await
 }
 
@@ -39,22 +39,22 @@ async fn silent_drainer_ends_or_becomes_suspect() -> Result<()> {
     let env = Environment::new(&NODES).await?;
     env.add_pinned("a", &NODES).await?;
     env.add_pinned("b", &NODES).await?;
-    let lock = env.start(json!({ "auto": { "quietPeriod": "6s" } })).await?;
+    let lock = env.start(json!({ "auto": { "quietPeriod": "20s" } })).await?;
     fleet::cordon(&env.client, "n1").await?;
     let filed = json!({ "evict": "Requester", "requesters": [{ "name": "eviction:somebody" }] });
     env.drain("n1", filed.clone()).await?;
-    env.phase("n1", Phase::Draining, secs(30)).await?;
-    env.released("n1", secs(30)).await?;
+    env.phase("n1", Phase::Draining, secs(90)).await?;
+    env.released("n1", secs(90)).await?;
     env.drain("n1", filed).await?;
-    env.phase("n1", Phase::Draining, secs(30)).await?;
+    env.phase("n1", Phase::Draining, secs(90)).await?;
     let pod = env.pods_on("n1").await?.remove(0);
     env.pods().evict(&pod.name_any(), &EvictParams::default()).await?;
-    env.phase("n1", Phase::Suspect, secs(30)).await?;
+    env.phase("n1", Phase::Suspect, secs(90)).await?;
     ensure!(
         env.claim("n1").await?.is_some_and(|claim| !claim.holds.is_empty()),
         "freed by time"
     );
     env.uncordon("n1").await?;
-    env.released("n1", secs(30)).await?;
+    env.released("n1", secs(90)).await?;
     env.end([lock]).await
 }

@@ -22,7 +22,7 @@ use crate::reviewed::Reviewed;
 const NODES: [&str; 3] = ["n1", "n2", "n3"];
 
 /// How long a pod that stays takes until it is Ready.
-const STARTS_IN: Duration = secs(12);
+const STARTS_IN: Duration = secs(30);
 
 /// An application whose pods stay on their nodes, and take a while to be Ready.
 pub async fn add_staying(env: &Environment) -> Result<()> {
@@ -44,7 +44,8 @@ async fn pod_of(env: &Environment, app: &str, node: &str) -> Result<Pod> {
 pub async fn lose_sibling(env: &Environment, node: &str) -> Result<()> {
     let pod = pod_of(env, "stays", node).await?;
     workload::delete(&env.client, APPS, &pod.name_any()).await?;
-    workload::gone(&env.client, &pod, secs(60)).await
+    workload::gone(&env.client, &pod, secs(60)).await?;
+    env.counts_healthy("stays", NODES.len() - 1).await
 }
 
 /// The caller of `kubectl drain` reboots the node when that has ended.
@@ -142,7 +143,7 @@ async fn called_off_drain_holds_for_retained_pods() -> Result<()> {
     env.drain("n1", json!({})).await?;
     env.phase("n1", Phase::Drained, secs(60)).await?;
     env.delete_drain("n1").await?;
-    wait::until("the node to be uncordoned", secs(30), || async {
+    wait::until("the node to be uncordoned", secs(60), || async {
         ensure!(
             fleet::cordon_taint(&env.nodes().get("n1").await?).is_none(),
             "still cordoned"
