@@ -21,7 +21,7 @@ const NODES: [&str; 3] = ["n1", "n2", "n3"];
 
 /// Asks until the watches have shown the cordon, then gives the refusal.
 async fn refused_once_cordoned(reviewed: &Reviewed, pod: &str) -> Result<Evicted> {
-    wait::until("the cordon to be known", secs(30), || async {
+    wait::until("the cordon to be known", secs(60), || async {
         let evicted = Eviction::of(pod).by(&reviewed.env.client).await?;
         ensure!(!evicted.is_admitted(), "admitted");
         Ok(evicted)
@@ -38,7 +38,7 @@ async fn eviction_from_cordoned_node_requests_its_drain() -> Result<()> {
     fleet::cordon(&env.client, "n1").await?;
     let refused = refused_once_cordoned(&reviewed, &pod).await?;
     ensure!(refused.status == 429, "{refused:?}");
-    let drain = wait::until("the drain to be asked for", secs(30), || async {
+    let drain = wait::until("the drain to be asked for", secs(60), || async {
         Ok(env.drains().get("n1").await?)
     })
     .await?;
@@ -48,7 +48,7 @@ async fn eviction_from_cordoned_node_requests_its_drain() -> Result<()> {
     ensure!(requester.since.is_some(), "{requester:?}");
     let annotations = drain.metadata.annotations.clone().unwrap_or_default();
     ensure!(annotations.contains_key(annotation::LAST_EVICTION), "{annotations:?}");
-    wait::until("the eviction to be admitted", secs(30), || async {
+    wait::until("the eviction to be admitted", secs(60), || async {
         let evicted = reviewed.evict(&pod).await?;
         ensure!(evicted.is_admitted(), "{evicted:?}");
         Ok(())
@@ -56,7 +56,7 @@ async fn eviction_from_cordoned_node_requests_its_drain() -> Result<()> {
     .await?;
     let claim = env.claim("n1").await?.context("no claim")?;
     ensure!(claim.state.is_confirmed() && claim.foreign_cordon, "{claim:?}");
-    env.phase("n1", Phase::Drained, secs(30)).await?;
+    env.phase("n1", Phase::Drained, secs(60)).await?;
     env.uncordon("n1").await?;
     env.released("n1", secs(60)).await?;
     reviewed.end([lock]).await
@@ -122,8 +122,12 @@ async fn held_disruption_is_refused_to_other_evictions() -> Result<()> {
     reboot::reboot(&env.client, "n1", secs(1)).await?;
     env.delete_drain("n1").await?;
     env.released("n1", secs(60)).await?;
-    let admitted = reviewed.evict(&other).await?;
-    ensure!(admitted.is_admitted(), "{admitted:?}");
+    wait::until("the release to be known", secs(60), || async {
+        let evicted = reviewed.evict(&other).await?;
+        ensure!(evicted.is_admitted(), "{evicted:?}");
+        Ok(())
+    })
+    .await?;
     reviewed.end([lock]).await
 }
 
@@ -153,7 +157,7 @@ async fn foreign_eviction_of_retained_pod_follows_policy() -> Result<()> {
     let warning = admitted.headers.get("warning").context("no warning")?.to_str()?;
     ensure!(warning.contains("asked to stay"), "{warning}");
     let events: Api<Event> = Api::namespaced(env.client.clone(), APPS);
-    wait::until("the announcement", secs(30), || async {
+    wait::until("the announcement", secs(60), || async {
         let announced = events
             .list(&ListParams::default().fields("reason=OptOutIgnored"))
             .await?;
@@ -169,7 +173,15 @@ async fn foreign_eviction_of_retained_pod_follows_policy() -> Result<()> {
     env.uncordon("n1").await?;
     env.released("n1", secs(60)).await?;
 
+    let changes = || lock.log().matches("a new configuration is in force").count();
+    let before = changes();
     lock.write_config("medik8sLease: { enabled: false }\nauto: { refuseOptOut: true }\n")?;
+    // Under the old policy the pods would be let go once their claim is granted.
+    wait::until("the policy to be in force", secs(60), || async {
+        ensure!(changes() > before, "{before} changes of the configuration");
+        Ok(())
+    })
+    .await?;
     fleet::cordon(&env.client, "n2").await?;
     for opted_out in [app("n2", "a").await?, app("n2", "b").await?] {
         wait::until("the policy to be read", secs(60), || async {
@@ -238,7 +250,7 @@ async fn evictions_without_budget_check_pass_through() -> Result<()> {
         ("mirror", "mirror-pod", 429),
         ("free", "no-budget", 201),
     ] {
-        wait::until(format!("{pod} to be known as {reason}"), secs(30), || async {
+        wait::until(format!("{pod} to be known as {reason}"), secs(60), || async {
             let told = said(pod).await?;
             ensure!(admitted(reason).await? > 0.5, "{told}");
             ensure!(told == status || told == 404, "{pod}: {told}");
@@ -275,7 +287,7 @@ async fn reviews_need_no_api_request() -> Result<()> {
     for _ in 0..150 {
         reviewed.evict(&pod).await?.is_to_wait("NotPlanned")?;
     }
-    wait::until("the drain to be asked for", secs(30), || async {
+    wait::until("the drain to be asked for", secs(60), || async {
         Ok(env.drains().get("n1").await?)
     })
     .await?;
@@ -392,7 +404,7 @@ async fn too_large(lock: &Lock, caller: &Caller) -> Result<()> {
     if let Ok(answer) = caller.post("/evictions", &json, vec![b' '; 3 * 1024 * 1024]).await {
         ensure!(answer.status == 413, "{answer:?}");
     }
-    wait::until("the refusal to be counted", secs(10), || async {
+    wait::until("the refusal to be counted", secs(60), || async {
         ensure!(refused().await? > before, "{before}");
         Ok(())
     })
