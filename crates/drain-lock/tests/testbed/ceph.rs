@@ -276,7 +276,7 @@ async fn plain_kubectl_drains_hosts_of_two_osds() -> Result<()> {
         env.released(host, secs(60)).await?;
     }
     workload::ready_pods(&env.client, APPS, APP, HOSTS.len() * OSDS_PER_HOST, secs(60)).await?;
-    wait::until("the budgets to be open", secs(30), || async {
+    wait::until("the budgets to be open", secs(60), || async {
         let open = budgets(&env.client).get(APP).await?;
         ensure!(
             open.status.is_some_and(|status| status.disruptions_allowed == 1),

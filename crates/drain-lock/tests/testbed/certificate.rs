@@ -19,7 +19,7 @@ async fn restart_keeps_authority_and_loss_renews_it() -> Result<()> {
     let secrets: Api<Secret> = Api::namespaced(reviewed.env.client.clone(), SYSTEM);
     let (first, kept) = (reviewed.published().await?, secrets.get(SECRET).await?);
 
-    ensure!(lock.stop(secs(20)).await?.success(), "it ended badly");
+    ensure!(lock.stop(secs(30)).await?.success(), "it ended badly");
     lock.process().start()?;
     lock.ready(secs(60)).await?;
     reviewed.is_asked().await?;

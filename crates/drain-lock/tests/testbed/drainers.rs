@@ -68,7 +68,7 @@ async fn drains_of_starting_pods_do_not_wedge() -> Result<()> {
         let of_app = |pod: &Pod| pod.name_any().starts_with(&format!("{app}-"));
         let pod = pods.find(of_app).context("no pod")?;
         workload::delete(&env.client, APPS, &pod.name_any()).await?;
-        wait::until("its successor", secs(30), || async {
+        wait::until("its successor", secs(60), || async {
             let present = env.pods().get(&pod.name_any()).await?;
             let is_bound = present.spec.is_some_and(|spec| spec.node_name.is_some());
             ensure!(present.metadata.uid != pod.metadata.uid && is_bound, "not there");

@@ -16,7 +16,7 @@ async fn process_dry_run_writes_only_its_lease() -> Result<()> {
     let mark = env.plane.audit().mark()?;
     let lock = env.run(spec(&json!({})).arg("--dry-run")).await?;
     env.drain("n1", json!({})).await?;
-    wait::until("it to say what it would do", secs(30), || async {
+    wait::until("it to say what it would do", secs(60), || async {
         ensure!(
             lock.log().contains("dry run: not done"),
             "{}",
@@ -25,7 +25,7 @@ async fn process_dry_run_writes_only_its_lease() -> Result<()> {
         Ok(())
     })
     .await?;
-    let status = lock.stop(secs(20)).await?;
+    let status = lock.stop(secs(30)).await?;
     ensure!(status.success(), "{status}");
     let all = env.plane.audit().since(mark)?;
     let writes = all
@@ -44,7 +44,7 @@ async fn dry_run_drain_reports_and_does_nothing() -> Result<()> {
     let lock = env.start(json!({})).await?;
     env.drain("n1", json!({ "dryRun": true })).await?;
     let status = env
-        .status_that("n1", "to be planned", secs(20), |status| status.plan.is_some())
+        .status_that("n1", "to be planned", secs(60), |status| status.plan.is_some())
         .await?;
     let held = status.plan.map(|plan| plan.held).unwrap_or_default();
     ensure!(held.len() == 1 && held[0].pdbs == ["apps/a"], "{held:?}");
@@ -59,6 +59,6 @@ async fn dry_run_drain_reports_and_does_nothing() -> Result<()> {
         "it was cordoned"
     );
     env.delete_drain("n1").await?;
-    env.released("n1", secs(20)).await?;
+    env.released("n1", secs(60)).await?;
     env.end([lock]).await
 }

@@ -22,7 +22,7 @@ async fn one_drained_one_waiting() -> Result<Environment> {
 }
 
 async fn waits(env: &Environment, node: &str) -> Result<()> {
-    env.status_that(node, "to wait for disruptions", secs(20), |status| {
+    env.status_that(node, "to wait for disruptions", secs(60), |status| {
         status.blocked_by.iter().any(|blocked| {
             matches!(
                 blocked.reason,
@@ -39,11 +39,11 @@ async fn cancelled_queued_drain_leaves_nothing() -> Result<()> {
     let env = one_drained_one_waiting().await?;
     let lock = env.start(json!({})).await?;
     env.drain("n1", json!({})).await?;
-    env.phase("n1", Phase::Drained, secs(30)).await?;
+    env.phase("n1", Phase::Drained, secs(60)).await?;
     env.drain("n2", json!({})).await?;
     waits(&env, "n2").await?;
     env.uncordon("n2").await?;
-    env.released("n2", secs(20)).await?;
+    env.released("n2", secs(60)).await?;
     ensure!(env.pods_on("n2").await?.len() == 1, "its pod was evicted");
     env.end([lock]).await
 }
@@ -53,13 +53,13 @@ async fn deleted_drain_uncordons_then_releases() -> Result<()> {
     let env = one_drained_one_waiting().await?;
     let lock = env.start(json!({})).await?;
     env.drain("n1", json!({})).await?;
-    env.phase("n1", Phase::Drained, secs(30)).await?;
+    env.phase("n1", Phase::Drained, secs(60)).await?;
     env.drain("n2", json!({})).await?;
     waits(&env, "n2").await?;
     let watch = env.watch_budgets();
     env.delete_drain("n1").await?;
-    env.released("n1", secs(30)).await?;
-    env.phase("n2", Phase::Drained, secs(30)).await?;
+    env.released("n1", secs(60)).await?;
+    env.phase("n2", Phase::Drained, secs(60)).await?;
     watch.none_was_violated()?;
     env.end([lock]).await
 }
@@ -70,7 +70,7 @@ async fn drain_ends_with_its_last_requester() -> Result<()> {
     let lock = env.start(json!({})).await?;
     let two = json!({ "requesters": [{ "name": "one" }, { "name": "two" }] });
     env.drain("n1", two).await?;
-    env.phase("n1", Phase::Drained, secs(30)).await?;
+    env.phase("n1", Phase::Drained, secs(60)).await?;
     env.patch_drain("n1", json!({ "spec": { "requesters": [{ "name": "two" }] } }))
         .await?;
     wait::throughout("the drain goes on", secs(3), || async {
@@ -82,7 +82,7 @@ async fn drain_ends_with_its_last_requester() -> Result<()> {
     })
     .await?;
     env.patch_drain("n1", json!({ "spec": { "requesters": [] } })).await?;
-    env.released("n1", secs(30)).await?;
+    env.released("n1", secs(60)).await?;
     env.end([lock]).await
 }
 
@@ -93,9 +93,9 @@ async fn deleted_node_releases_once_pod_is_replaced() -> Result<()> {
     env.add_app("a", &NODES, pinned("a", &["n1", "n2", "n3", "n4"])).await?;
     let lock = env.start(json!({})).await?;
     env.drain("n1", json!({})).await?;
-    env.phase("n1", Phase::Drained, secs(30)).await?;
+    env.phase("n1", Phase::Drained, secs(60)).await?;
     env.nodes().delete("n1", &DeleteParams::default()).await?;
-    wait::until("the drain to be over", secs(30), || async {
+    wait::until("the drain to be over", secs(60), || async {
         let drain = env.drains().get_opt("n1").await?;
         ensure!(
             drain.is_none_or(|drain| drain.metadata.deletion_timestamp.is_some()),
@@ -123,7 +123,7 @@ async fn recreated_node_is_not_drained() -> Result<()> {
     env.add_pinned("a", &NODES).await?;
     let lock = env.start(json!({})).await?;
     env.drain("n1", json!({})).await?;
-    env.phase("n1", Phase::Drained, secs(30)).await?;
+    env.phase("n1", Phase::Drained, secs(60)).await?;
     env.replace_worker(&env.client, "n1", 1).await?;
     env.released("n1", secs(60)).await?;
     let node = env.nodes().get("n1").await?;
@@ -140,28 +140,28 @@ async fn deleted_ledger_is_rebuilt_without_violation() -> Result<()> {
     let lock = env.start(json!({})).await?;
     let watch = env.watch_budgets();
     env.drain("n1", json!({})).await?;
-    env.phase("n1", Phase::Drained, secs(30)).await?;
+    env.phase("n1", Phase::Drained, secs(60)).await?;
     env.drain("n2", json!({})).await?;
     waits(&env, "n2").await?;
     let ledgers: Api<DrainLedger> = Api::all(env.client.clone());
     let before = ledgers.get(drain_ledger::NAME).await?;
     ledgers.delete(drain_ledger::NAME, &DeleteParams::default()).await?;
-    wait::until("another ledger with both claims", secs(20), || async {
+    wait::until("another ledger with both claims", secs(60), || async {
         let ledger = ledgers.get(drain_ledger::NAME).await?;
         ensure!(ledger.uid() != before.uid(), "the same");
         ensure!(ledger.spec.claims.len() == 2, "{:?}", ledger.spec.claims);
         Ok(())
     })
     .await?;
-    env.phase("n1", Phase::Drained, secs(30)).await?;
+    env.phase("n1", Phase::Drained, secs(60)).await?;
     wait::throughout("the other node keeps its pod", secs(3), || async {
         ensure!(env.pods_on("n2").await?.len() == 1, "evicted");
         Ok(())
     })
     .await?;
     env.uncordon("n1").await?;
-    env.released("n1", secs(30)).await?;
-    env.phase("n2", Phase::Drained, secs(30)).await?;
+    env.released("n1", secs(60)).await?;
+    env.phase("n2", Phase::Drained, secs(60)).await?;
     watch.none_was_violated()?;
     env.end([lock]).await
 }
@@ -173,18 +173,18 @@ async fn administrator_release_frees_and_is_recorded() -> Result<()> {
     // A foreign cordon: its node stays cordoned, so its pod stays down and would hold its disruption for ever.
     fleet::cordon(&env.client, "n1").await?;
     env.drain("n1", json!({})).await?;
-    env.phase("n1", Phase::Drained, secs(30)).await?;
+    env.phase("n1", Phase::Drained, secs(60)).await?;
     env.patch_drain(
         "n1",
         json!({ "metadata": { "annotations": { "nodeward.dev/release": "alice: node is scrapped" } } }),
     )
     .await?;
-    env.released("n1", secs(30)).await?;
+    env.released("n1", secs(60)).await?;
     let metrics = lock.metrics().await?;
     let counted = metrics.sum("nodeward_drain_lock_drain_events_total", &[("reason", "AdminRelease")]);
     ensure!((counted - 1.0).abs() < 0.5, "counted {counted} times");
     ensure!(lock.log().contains("alice: node is scrapped"), "not in the log");
-    wait::until("an Event", secs(20), || async {
+    wait::until("an Event", secs(60), || async {
         let events: Api<k8s_openapi::api::events::v1::Event> = Api::all(env.client.clone());
         let events = events.list(&kube::api::ListParams::default()).await?;
         let is_there = events.items.iter().any(|event| {

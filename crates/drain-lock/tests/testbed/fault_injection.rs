@@ -42,7 +42,7 @@ async fn set_up(env: TestEnv) -> Result<World> {
     }
     let budgets: Api<PodDisruptionBudget> = Api::namespaced(env.client.clone(), &env.name);
     // A budget may have counted its pods before they were Ready.
-    wait::until("the budgets to count all pods as healthy", secs(30), || async {
+    wait::until("the budgets to count all pods as healthy", secs(60), || async {
         for budget in budgets.list(&ListParams::default()).await? {
             let healthy = budget.status.as_ref().map(|status| status.current_healthy);
             ensure!(healthy == Some(2), "{}: {healthy:?}", budget.name_any());

@@ -124,7 +124,7 @@ async fn machines_reboot_one_by_one_under_a_budget() -> Result<()> {
     };
 
     // It says that it is up at each boot, whether or not it had asked for anything.
-    wait::until("the machine-id to be known", secs(30), || async {
+    wait::until("the machine-id to be known", secs(60), || async {
         first.steady_state().await
     })
     .await?;
@@ -180,7 +180,7 @@ async fn machines_reboot_one_by_one_under_a_budget() -> Result<()> {
     let told = second.pre_reboot().await?;
     ensure!(told.is_err(), "{told:?}");
     // What its first reboot rested on is on its way back: it has to say that it is up, and ask anew.
-    wait::until("the reboot to be known", secs(30), || async {
+    wait::until("the reboot to be known", secs(60), || async {
         let told = first.pre_reboot().await?;
         ensure!(told == Err("ending".to_owned()), "{told:?}");
         Ok(())
@@ -222,13 +222,13 @@ async fn machine_keeps_a_drain_with_another_requester() -> Result<()> {
     };
     machine.may_reboot().await?;
     machine.steady_state().await?;
-    wait::until("the machine to have left", secs(30), || async {
+    wait::until("the machine to have left", secs(60), || async {
         let requesters = env.drains().get("n1").await?.spec.requesters;
         ensure!(requesters.len() == 1 && requesters[0].name == "test", "{requesters:?}");
         Ok(())
     })
     .await?;
-    env.phase("n1", Phase::Drained, secs(30)).await?;
+    env.phase("n1", Phase::Drained, secs(60)).await?;
     // Somebody uncordons the node: it is not drained any more, and its machine may not reboot.
     env.uncordon("n1").await?;
     let told = machine.pre_reboot().await?;
@@ -257,8 +257,8 @@ async fn late_bound_pod_withdraws_the_reboot_permission() -> Result<()> {
         Ok(())
     })
     .await?;
-    env.phase("n1", Phase::Draining, secs(30)).await?;
-    wait::until("its eviction", secs(30), || async {
+    env.phase("n1", Phase::Draining, secs(60)).await?;
+    wait::until("its eviction", secs(60), || async {
         let late = env.pods().get("late").await?;
         ensure!(late.metadata.deletion_timestamp.is_some(), "not evicted");
         Ok(())

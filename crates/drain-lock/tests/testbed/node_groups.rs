@@ -30,9 +30,9 @@ async fn second_node_is_cordoned_once_first_is_back() -> Result<()> {
     let env = Environment::new(&NODES).await?;
     let lock = env.start(one_at_a_time()).await?;
     env.drain("n1", json!({})).await?;
-    env.phase("n1", Phase::Drained, secs(30)).await?;
+    env.phase("n1", Phase::Drained, secs(60)).await?;
     env.drain("n2", json!({})).await?;
-    env.status_that("n2", "to wait for its group", secs(20), |status| {
+    env.status_that("n2", "to wait for its group", secs(60), |status| {
         status
             .blocked_by
             .iter()
@@ -49,8 +49,8 @@ async fn second_node_is_cordoned_once_first_is_back() -> Result<()> {
     })
     .await?;
     fleet::set_ready(&env.client, "n1", true).await?;
-    env.released("n1", secs(30)).await?;
-    env.phase("n2", Phase::Drained, secs(30)).await?;
+    env.released("n1", secs(60)).await?;
+    env.phase("n2", Phase::Drained, secs(60)).await?;
     env.end([lock]).await
 }
 

@@ -99,7 +99,7 @@ async fn oldest_drain_keeps_its_budgets_while_others_overtake() -> Result<()> {
     env.drain("n2", json!({})).await?;
     is_blocked(&env, "n2", LockReason::WaitsForDisruptions).await?;
     // The status does not wait for the node's write.
-    wait::until("replacements to be kept off", secs(10), || async {
+    wait::until("replacements to be kept off", secs(60), || async {
         ensure!(is_queued_by_taint(&env, "n2").await?, "no taint");
         Ok(())
     })
@@ -112,7 +112,7 @@ async fn oldest_drain_keeps_its_budgets_while_others_overtake() -> Result<()> {
     is_blocked(&env, "n2", LockReason::WaitsForDisruptions).await?;
     env.uncordon("n1").await?;
     env.phase("n2", Phase::Drained, secs(60)).await?;
-    wait::until("the queue's taint to go", secs(10), || async {
+    wait::until("the queue's taint to go", secs(60), || async {
         ensure!(!is_queued_by_taint(&env, "n2").await?, "it is left");
         Ok(())
     })

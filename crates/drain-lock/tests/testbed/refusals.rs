@@ -143,7 +143,7 @@ async fn invalid_drains_say_why_and_stop_no_other() -> Result<()> {
     .await?;
     for node in ["nowhere", "n1"] {
         env.delete_drain(node).await?;
-        env.released(node, secs(30)).await?;
+        env.released(node, secs(60)).await?;
     }
     env.end([lock]).await
 }
