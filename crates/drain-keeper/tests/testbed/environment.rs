@@ -8,6 +8,7 @@ use anyhow::{Context, Result, ensure};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, NodeCondition, Pod};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::{Api, ListParams};
 use kube::{Client, ResourceExt};
 use nodeward_api::annotation::DRAIN_CLOCK;
@@ -112,7 +113,7 @@ impl<'a> Environment<'a> {
         for (name, _) in &pods {
             let found: Api<Pod> = self.pods();
             ready.push(
-                wait::until(format!("pod {name} to be Ready"), secs(30), || async {
+                wait::until(format!("pod {name} to be Ready"), secs(60), || async {
                     let pod = found.get(name).await?;
                     ensure!(workload::is_ready(&pod), "phase {}", workload::phase(&pod));
                     Ok(pod)
@@ -128,8 +129,22 @@ impl<'a> Environment<'a> {
         let budget = budget.build()?;
         let name = budget.name_any();
         bulk::create(&self.client, [budget]).await?;
-        workload::counted_budget(&self.client, &self.name, &name, covers, secs(30)).await?;
+        workload::counted_budget(&self.client, &self.name, &name, covers, secs(60)).await?;
         Ok(())
+    }
+
+    /// Waits until the budget counts so many healthy pods; that it counts them at all may come before.
+    pub async fn counts_healthy(&self, budget: &str, pods: i32) -> Result<()> {
+        let budgets: Api<PodDisruptionBudget> = Api::namespaced(self.client.clone(), &self.name);
+        wait::until(format!("budget {budget} to count {pods} healthy"), secs(60), || async {
+            let status = budgets.get(budget).await?.status.context("no status")?;
+            ensure!(
+                status.expected_pods == pods && status.current_healthy == pods,
+                "{status:?}"
+            );
+            Ok(())
+        })
+        .await
     }
 
     /// A budget of this environment that leaves no room to its `pods` pods, which have the label `app` of the same name.
@@ -173,7 +188,7 @@ impl<'a> Environment<'a> {
     /// Starts `spec`, and waits until it is ready.
     pub async fn run(&self, spec: OperatorSpec) -> Result<Keeper> {
         let operator = spec.start(self.plane).await?;
-        operator.ready(secs(30)).await?;
+        operator.ready(secs(60)).await?;
         Ok(Keeper { operator })
     }
 
@@ -210,7 +225,7 @@ impl<'a> Environment<'a> {
 
     /// Waits until the node's drain clock is as `is_so` has it.
     pub async fn clock_that(&self, node: &str, what: &str, is_so: impl Fn(&DrainClock) -> bool) -> Result<DrainClock> {
-        wait::until(format!("a clock of {node} that {what}"), secs(20), || async {
+        wait::until(format!("a clock of {node} that {what}"), secs(60), || async {
             let clock = self.clock(node).await?.context("there is none")?;
             ensure!(is_so(&clock), "{clock}");
             Ok(clock)
@@ -248,7 +263,7 @@ impl<'a> Environment<'a> {
     /// As [`Environment::end`], but rights may have been refused.
     pub async fn end_whatever_was_refused<const N: usize>(self, keepers: [Keeper; N]) -> Result<()> {
         for keeper in &keepers {
-            let status = keeper.stop(secs(20)).await?;
+            let status = keeper.stop(secs(30)).await?;
             let tail = keeper.process().log_tail(25);
             ensure!(status.success(), "it ended with {status}:\n{tail}");
             ensure!(!keeper.log().contains("panicked"), "it has panicked:\n{tail}");
