@@ -21,7 +21,7 @@ const LEASE: &str = "drain-keeper";
 /// Both lead, for neither asks for a lease: what keeps them from overriding a budget twice are preconditions.
 #[tokio::test(flavor = "multi_thread")]
 async fn two_leaders_override_one_pod_at_a_time() -> Result<()> {
-    const SPACING: SignedDuration = SignedDuration::from_secs(4);
+    const SPACING: SignedDuration = SignedDuration::from_secs(12);
     let env = Environment::new().await?;
     let nodes = [env.add_node("a").await?, env.add_node("b").await?];
     let app = |node: &str| managed(node).label("app", "db");
@@ -45,7 +45,7 @@ async fn two_leaders_override_one_pod_at_a_time() -> Result<()> {
         fleet::cordon_since(&env.client, node, an_hour_ago()).await?;
     }
     for pod in &pods {
-        workload::gone(&env.client, pod, secs(60)).await?;
+        workload::gone(&env.client, pod, secs(120)).await?;
     }
 
     let budgets: Api<PodDisruptionBudget> = Api::namespaced(env.client.clone(), &env.name);
@@ -61,7 +61,8 @@ async fn two_leaders_override_one_pod_at_a_time() -> Result<()> {
     ensure!(deleted.len() == 3, "{deleted:?}");
     let mut moments: Vec<Timestamp> = deleted.values().copied().collect();
     moments.sort();
-    let tolerance = SignedDuration::from_millis(500);
+    // On a busy machine a delete may come long after the record that it rests on.
+    let tolerance = SignedDuration::from_secs(3);
     for pair in moments.windows(2) {
         let between = pair[1].duration_since(pair[0]);
         ensure!(
@@ -107,19 +108,20 @@ async fn standby_finishes_a_killed_leaders_drain() -> Result<()> {
         .await?;
     env.add_budget(env.tight("covered", 1), 1).await?;
     let config = json!({
-        "nodeDrain": { "timeOut": "6s", "expectedNodeDrainTime": "1s" },
-        "pdbForceDrainTimeout": "7s",
+        "nodeDrain": { "timeOut": "20s", "expectedNodeDrainTime": "1s" },
+        "pdbForceDrainTimeout": "21s",
     });
     let first = env.run(env.spec(&config).identity("first")).await?;
     holder_is(&env, "first").await?;
     let second = env.run(env.spec(&config).identity("second")).await?;
-    fleet::cordon_since(&env.client, &node, an_hour_ago()).await?;
+    // From now on, not for an hour: the pods would be due before the kill.
+    fleet::cordon(&env.client, &node).await?;
     let clock = env.clock_that(&node, "runs", |_| true).await?;
     first.process().kill();
     let killed_at = Timestamp::now();
 
     for pod in [&free, &covered] {
-        workload::gone(&env.client, pod, secs(60)).await?;
+        workload::gone(&env.client, pod, secs(120)).await?;
     }
     holder_is(&env, "second").await?;
     ensure!(
@@ -140,7 +142,7 @@ async fn standby_finishes_a_killed_leaders_drain() -> Result<()> {
 }
 
 async fn holder_is(env: &Environment<'_>, name: &str) -> Result<()> {
-    wait::until(format!("{name} to lead"), Duration::from_secs(40), || async {
+    wait::until(format!("{name} to lead"), Duration::from_secs(90), || async {
         let holder = env.lease_holder(LEASE).await?;
         ensure!(holder.as_deref() == Some(name), "{holder:?}");
         Ok(())
@@ -157,20 +159,20 @@ async fn stopped_leader_hands_over_at_once() -> Result<()> {
     let second = env.run(spec("second")).await?;
     let node = env.add_cordoned_node("a").await?;
     env.clock_that(&node, "runs", |_| true).await?;
-    let status = first.stop(secs(20)).await?;
+    let status = first.stop(secs(30)).await?;
     ensure!(status.success(), "{status}: {}", first.process().log_tail(20));
     ensure!(
         env.lease_holder(LEASE).await?.as_deref() != Some("first"),
         "it still holds its lease"
     );
     // Far less than the lease's duration.
-    wait::until("the standby to lead", secs(6), || async {
+    wait::until("the standby to lead", secs(10), || async {
         let holder = env.lease_holder(LEASE).await?;
         ensure!(holder.as_deref() == Some("second"), "{holder:?}");
         Ok(())
     })
     .await?;
-    second.stop(secs(20)).await?;
+    second.stop(secs(30)).await?;
     ensure!(env.lease_holder(LEASE).await?.is_none(), "the lease is held");
     env.end([]).await
 }
@@ -195,7 +197,7 @@ async fn frozen_leader_does_nothing_on_waking() -> Result<()> {
     frozen.process().pause()?;
     fleet::cordon_since(&env.client, &node, an_hour_ago()).await?;
     holder_is(&env, "other").await?;
-    wait::until("one pod to go", secs(30), || async {
+    wait::until("one pod to go", secs(60), || async {
         let mut gone = 0;
         for pod in &pods {
             gone += u32::from(env.pods().get_opt(&pod.name_any()).await?.is_none());
@@ -206,7 +208,7 @@ async fn frozen_leader_does_nothing_on_waking() -> Result<()> {
     .await?;
     let mark = env.plane.audit().mark()?;
     frozen.process().resume()?;
-    frozen.ready(secs(20)).await?;
+    frozen.ready(secs(60)).await?;
     wait::throughout("no second override", secs(3), || async {
         let writes = env.requests_since(mark)?.writes().without_leases();
         let deletes = writes.only(|request| request.verb == "delete");
