@@ -19,7 +19,7 @@ const CHECK: &str = "workers";
 async fn serve_health_checks(env: &Environment<'_>) -> Result<Api<NodeHealthCheck>> {
     bulk::create(&env.client, crd::health_check()).await?;
     let checks: Api<NodeHealthCheck> = Api::all(env.client.clone());
-    wait::until("NodeHealthChecks to be served", secs(30), || async {
+    wait::until("NodeHealthChecks to be served", secs(60), || async {
         checks.list(&ListParams::default().limit(1)).await?;
         Ok(())
     })
@@ -44,7 +44,7 @@ async fn set_unhealthy(checks: &Api<NodeHealthCheck>, nodes: Value) -> Result<()
 /// The kind is not served yet when drain-keeper starts.
 #[tokio::test]
 async fn remediated_node_waits_for_its_remediation() -> Result<()> {
-    let plane = ControlPlane::start(Options::default()).await?;
+    let plane = ControlPlane::start(Options::patient()).await?;
     let namespace = node_lease::DEFAULT_NAMESPACE;
     plane.namespace(namespace).await?;
     let env = Environment::with(&plane, json!({})).await?;
@@ -101,7 +101,7 @@ async fn remediated_node_waits_for_its_remediation() -> Result<()> {
 /// Somebody else than a NodeHealthCheck has created it.
 #[tokio::test]
 async fn remediation_of_a_named_kind_closes_the_gate() -> Result<()> {
-    let plane = ControlPlane::start(Options::default()).await?;
+    let plane = ControlPlane::start(Options::patient()).await?;
     let client = plane.client().await?;
     Family::SelfNode.install(&client).await?;
     plane.namespace("remediators").await?;
@@ -144,7 +144,7 @@ async fn remediation_of_a_named_kind_closes_the_gate() -> Result<()> {
 
 async fn is_gone(env: &Environment<'_>, pod: &str) -> Result<()> {
     let pods = env.pods();
-    wait::until(format!("pod {pod} to be asked to go"), secs(30), || async {
+    wait::until(format!("pod {pod} to be asked to go"), secs(60), || async {
         let Some(left) = pods.get_opt(pod).await? else {
             return Ok(());
         };
