@@ -24,7 +24,7 @@ async fn idle_requests_are_lease_and_watches_only() -> Result<()> {
         fleet::cordon_since(&env.client, node, an_hour_ago()).await?;
     }
     for node in &cordoned {
-        wait::until(format!("{node} to be explained"), secs(40), || async {
+        wait::until(format!("{node} to be explained"), secs(60), || async {
             let message = env
                 .drain_blocked(node)
                 .await?
@@ -36,9 +36,18 @@ async fn idle_requests_are_lease_and_watches_only() -> Result<()> {
         .await?;
     }
     // What is said goes out a moment after it is decided.
-    wait::until("the Events to be out", secs(20), || async {
+    wait::until("the Events to be out", secs(60), || async {
         let events = env.requests()?.only(|request| request.resource == "events").count();
         ensure!(events >= 6, "{events} of them");
+        Ok(())
+    })
+    .await?;
+    // Each of them, and what follows from it, comes when the machine gets to it.
+    wait::until("quiet", secs(120), || async {
+        let before = env.plane.audit().mark()?;
+        tokio::time::sleep(secs(5)).await;
+        let asked = env.requests_since(before)?.without_leases().without_watches();
+        ensure!(asked.count() == 0, "{:?}", asked.0);
         Ok(())
     })
     .await?;
@@ -75,7 +84,7 @@ async fn override_reads_node_and_budgets_once() -> Result<()> {
     .await?;
     let mark = env.plane.audit().mark()?;
     fleet::cordon_since(&env.client, &node, an_hour_ago()).await?;
-    workload::gone(&env.client, &pod, secs(30)).await?;
+    workload::gone(&env.client, &pod, secs(60)).await?;
     let asked = env.requests_since(mark)?.without_leases().without_watches();
     let pods = format!("fieldSelector=spec.nodeName%3D{node}");
     let reads = asked.only(|request| !request.is_write() && !request.uri.contains(&pods));
