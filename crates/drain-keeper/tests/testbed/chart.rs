@@ -46,7 +46,7 @@ async fn uninstall_leaves_no_objects_and_no_lease() -> Result<()> {
     workload::gone(&env.client, &pod, nodeward_testkit::wait::secs(60)).await?;
     let installed_now = installed(&env).await?;
     ensure!(installed_now.len() >= 6, "{installed_now:?}");
-    keeper.stop(nodeward_testkit::wait::secs(20)).await?;
+    keeper.stop(nodeward_testkit::wait::secs(60)).await?;
     env.release.uninstall(env.plane).await?;
     let left = installed(&env).await?;
     ensure!(left.is_empty(), "{left:?}");

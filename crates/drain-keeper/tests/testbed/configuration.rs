@@ -13,7 +13,7 @@ use crate::environment::{Environment, Keeper, is_untouched, managed};
 const REJECTED: &str = "nodeward_drain_keeper_config_rejected";
 
 async fn rejected_is(keeper: &Keeper, value: f64) -> Result<()> {
-    wait::until(format!("{REJECTED} to be {value}"), secs(20), || async {
+    wait::until(format!("{REJECTED} to be {value}"), secs(60), || async {
         let now = keeper.metrics().await?.value(REJECTED, &[]);
         ensure!(now == Some(value), "{now:?}");
         Ok(())
@@ -45,7 +45,7 @@ async fn broken_file_keeps_last_good_configuration() -> Result<()> {
     .await?;
     keeper.write_config(&env.config(&json!({ "nodeDrain": { "timeOut": "1s" } })))?;
     rejected_is(&keeper, 0.0).await?;
-    workload::gone(&env.client, &pod, secs(20)).await?;
+    workload::gone(&env.client, &pod, secs(60)).await?;
     env.end([keeper]).await
 }
 
@@ -75,7 +75,7 @@ async fn bad_first_configuration_exits_2_with_position(
 ) -> Result<()> {
     let env = unprivileged().await?;
     let operator = env.keeper().config(text).start(env.plane).await?;
-    let status = operator.process().wait_for_exit(secs(20)).await?;
+    let status = operator.process().wait_for_exit(secs(60)).await?;
     let log = operator.log();
     ensure!(status.code() == Some(2), "{status}: {log}");
     ensure!(!log.contains("panicked"), "{log}");
@@ -101,7 +101,7 @@ async fn missing_first_file_exits_2_with_name() -> Result<()> {
         .arg("--config=/nonexistent/nodeward.yaml")
         .start(env.plane)
         .await?;
-    let status = operator.process().wait_for_exit(secs(20)).await?;
+    let status = operator.process().wait_for_exit(secs(60)).await?;
     let log = operator.log();
     ensure!(
         status.code() == Some(2) && log.contains("/nonexistent/nodeward.yaml"),
@@ -146,6 +146,6 @@ async fn managed_upgrade_config_keeps_last_good_text() -> Result<()> {
     wait::throughout("their last good text", secs(2), || is_untouched(&pods, &pod)).await?;
     write("nodeDrain:\n  timeOut: \"1s\"\n").await?;
     rejected_is(&keeper, 0.0).await?;
-    workload::gone(&env.client, &pod, secs(20)).await?;
+    workload::gone(&env.client, &pod, secs(60)).await?;
     env.end([keeper]).await
 }

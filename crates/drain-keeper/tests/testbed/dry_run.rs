@@ -33,7 +33,7 @@ async fn dry_run_decides_alike_and_writes_only_its_lease() -> Result<()> {
     let rehearsal = dry.run(dry.spec(&config).arg("--dry-run")).await?;
     fleet::cordon_since(&env.client, &node, an_hour_ago()).await?;
     let rehearsed = ["Delete", "PdbDelete", "Finalizer", "StuckTerminating"];
-    wait::until("every decision to be made", secs(30), || async {
+    wait::until("every decision to be made", secs(60), || async {
         let metrics = rehearsal.metrics().await?;
         for strategy in rehearsed {
             let labels = [("strategy", strategy), ("outcome", "dry-run")];
@@ -49,10 +49,10 @@ async fn dry_run_decides_alike_and_writes_only_its_lease() -> Result<()> {
 
     let real = env.run(env.spec(&config)).await?;
     for pod in &pods {
-        workload::gone(&env.client, pod, secs(30)).await?;
+        workload::gone(&env.client, pod, secs(60)).await?;
     }
     // A pod may be gone before the answer to its delete has been counted.
-    wait::until("the real one to have counted what was rehearsed", secs(30), || async {
+    wait::until("the real one to have counted what was rehearsed", secs(60), || async {
         let metrics = real.metrics().await?;
         for strategy in rehearsed {
             let count = metrics.sum("nodeward_drain_keeper_actions_total", &[("strategy", strategy)]);

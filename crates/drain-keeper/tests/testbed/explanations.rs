@@ -26,7 +26,7 @@ async fn events(env: &Environment<'_>, name: &str) -> Result<Vec<(String, String
 pub async fn event_that_names(env: &Environment<'_>, object: &str, reason: &str, parts: &[&str]) -> Result<()> {
     wait::until(
         format!("an Event {reason} on {object} with {parts:?}"),
-        secs(20),
+        secs(60),
         || async {
             let events = events(env, object).await?;
             let is_it = |(of, note): &(String, String)| of == reason && parts.iter().all(|part| note.contains(part));
@@ -38,7 +38,7 @@ pub async fn event_that_names(env: &Environment<'_>, object: &str, reason: &str,
 }
 
 async fn series_is(keeper: &Keeper, node: &str, value: Option<f64>) -> Result<()> {
-    wait::until(format!("{SERIES} of {node} to be {value:?}"), secs(20), || async {
+    wait::until(format!("{SERIES} of {node} to be {value:?}"), secs(60), || async {
         let now = keeper.metrics().await?.value(SERIES, &[("node_name", node)]);
         ensure!(now == value, "{now:?}");
         Ok(())
@@ -73,7 +73,7 @@ async fn blocked_node_is_explained_until_uncordoned() -> Result<()> {
 
     // One pod's time is still to come, so nothing has failed yet.
     series_is(&keeper, &node, Some(0.0)).await?;
-    let blocked = wait::until("the condition", secs(30), || async {
+    let blocked = wait::until("the condition", secs(60), || async {
         let condition = env.drain_blocked(&node).await?.context("none")?;
         ensure!(
             condition
@@ -120,7 +120,7 @@ async fn blocked_node_is_explained_until_uncordoned() -> Result<()> {
 
     fleet::uncordon(&env.client, &node).await?;
     series_is(&keeper, &node, None).await?;
-    wait::until("everything to be removed from the node", secs(20), || async {
+    wait::until("everything to be removed from the node", secs(60), || async {
         ensure!(env.drain_blocked(&node).await?.is_none(), "the condition is there");
         ensure!(env.clock(&node).await?.is_none(), "the clock is there");
         Ok(())
@@ -151,7 +151,7 @@ async fn disabled_strategies_force_nothing_and_alert() -> Result<()> {
     let keeper = env.start(config).await?;
     fleet::cordon_since(&env.client, &node, an_hour_ago()).await?;
     series_is(&keeper, &node, Some(1.0)).await?;
-    wait::until("the condition", secs(20), || async {
+    wait::until("the condition", secs(60), || async {
         let message = env.drain_blocked(&node).await?.and_then(|condition| condition.message);
         ensure!(
             message
@@ -192,7 +192,7 @@ async fn condition_names_the_gate_of_a_parked_node() -> Result<()> {
     })
     .await?;
     fleet::uncordon(&env.client, &node).await?;
-    wait::until("the condition to be removed", secs(20), || async {
+    wait::until("the condition to be removed", secs(60), || async {
         ensure!(env.drain_blocked(&node).await?.is_none(), "it is there");
         Ok(())
     })

@@ -59,7 +59,7 @@ async fn short_uncordon_continues_drain_unless_rebooted() -> Result<()> {
 
 /// Waits until drain-keeper has seen the pod that blocks the node: a drain without blockers has done its work.
 async fn blocked_by_a_pod(keeper: &crate::environment::Keeper, node: &str) -> Result<()> {
-    wait::until(format!("{node} to be seen blocked"), secs(20), || async {
+    wait::until(format!("{node} to be seen blocked"), secs(60), || async {
         let metrics = keeper.metrics().await?;
         metrics
             .value("upgradeoperator_node_drain_timeout", &[("node_name", node)])
@@ -77,7 +77,7 @@ async fn long_uncordon_ends_the_drain_without_traces() -> Result<()> {
     env.clock_that(&node, "runs", |clock| clock.start == since).await?;
     blocked_by_a_pod(&keeper, &node).await?;
     fleet::uncordon(&env.client, &node).await?;
-    wait::until("the clock to go", secs(20), || async {
+    wait::until("the clock to go", secs(60), || async {
         ensure!(env.clock(&node).await?.is_none(), "still there");
         Ok(())
     })
@@ -103,7 +103,7 @@ async fn untimed_cordon_counts_from_first_sight() -> Result<()> {
         clock.from == ClockSource::FirstSeen && before <= clock.start,
         "{clock}, cordoned at {before}"
     );
-    workload::gone(&env.client, &pod, secs(20)).await?;
+    workload::gone(&env.client, &pod, secs(60)).await?;
     let evictions = env.requests()?.only(|request| request.resource == "pods/eviction");
     let first = evictions.0.first().context("no eviction")?;
     ensure!(

@@ -62,7 +62,7 @@ async fn is_said_to_be_unreadable(env: &Environment<'_>, node: &str, parts: &[&s
     let about = ListParams::default().fields(&format!("regarding.name={node},reason=Unreadable"));
     wait::until(
         format!("an Event on {parts:?}, which cannot be read"),
-        secs(20),
+        secs(60),
         || async {
             let notes: Vec<String> = events
                 .list(&about)
@@ -134,7 +134,7 @@ async fn late_and_malformed_kinds_need_no_restart() -> Result<()> {
         good_pool(),
     )
     .await?;
-    workload::gone(&env.client, &pod, secs(20)).await?;
+    workload::gone(&env.client, &pod, secs(60)).await?;
     is_said_to_be_unreadable(&env, &node, &["spec.desired.version is not a string"]).await?;
     is_said_to_be_unreadable(&env, &node, &["PDBForceDrainTimeout", "soon"]).await?;
     let clock = env.clock_that(&node, "runs", |_| true).await?;
@@ -143,7 +143,7 @@ async fn late_and_malformed_kinds_need_no_restart() -> Result<()> {
 
     // Removed in the middle of it: nothing more is forced, and the drain is over for drain-keeper.
     Foreign::MachineConfigPool.remove(&env.client).await?;
-    wait::until("the clock to go", secs(30), || async {
+    wait::until("the clock to go", secs(60), || async {
         ensure!(env.clock(&node).await?.is_none(), "still there");
         Ok(())
     })
@@ -154,7 +154,7 @@ async fn late_and_malformed_kinds_need_no_restart() -> Result<()> {
     // And back.
     Foreign::MachineConfigPool.install(&env.client).await?;
     put(&env, upgrading(), good_pool()).await?;
-    workload::gone(&env.client, &second, secs(30)).await?;
+    workload::gone(&env.client, &second, secs(60)).await?;
     ensure!(keeper.process().pid() == pid, "it was restarted");
     let nodes: Api<Node> = Api::all(env.client.clone());
     ensure!(
