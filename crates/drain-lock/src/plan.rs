@@ -50,7 +50,7 @@ use self::eviction_budget::{EvictionBudget, take_out};
 use self::holds::{HoldVerdict, evaluate_holds};
 use self::intent::{Intent, intent};
 use self::need::classify;
-use self::node_groups::{NodeGroups, has_places, names_of};
+use self::node_groups::{NodeGroupVerdict, NodeGroups, has_places, names_of};
 use self::pod_classes::PodClasses;
 use self::recovery::UnavailablePods;
 use self::timeouts::TimeLimits;
@@ -68,6 +68,8 @@ pub struct Plan {
     pub actions: Vec<Action>,
     /// Every drain, and how it stands.
     pub drains: Vec<DrainVerdict>,
+    /// Every node group, and how it stands.
+    pub node_groups: Vec<NodeGroupVerdict>,
     /// Every owner's hold, and how it stands.
     pub holds: Vec<HoldVerdict>,
     /// Movable pods that are on their way out: what replaces them will seek a place.
@@ -121,6 +123,7 @@ pub fn plan(snapshot: &Snapshot, memory: &Memory, policy: &Policy, now: Timestam
     }
     planner.report_unreadable();
     planner.break_deadlock(&contexts);
+    planner.plan.node_groups = planner.node_group_verdicts();
     planner.plan.holds = evaluate_holds(snapshot, policy, now, &mut planner.requeue_at);
     planner.finish()
 }

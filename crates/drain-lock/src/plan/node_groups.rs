@@ -64,6 +64,18 @@ pub(super) struct GroupObstacle {
     pub holder: Option<NodeName>,
 }
 
+/// How a group stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeGroupVerdict {
+    pub name: String,
+    /// How many of its nodes may be away at once.
+    pub allowed: usize,
+    /// Nodes that are drained or about to be.
+    pub draining: BTreeSet<NodeName>,
+    /// Nodes that are away without a drain.
+    pub unhealthy: BTreeSet<NodeName>,
+}
+
 /// What a pass knows of the groups.
 #[derive(Debug, Default)]
 pub(super) struct NodeGroups {
@@ -130,11 +142,16 @@ impl Planner<'_> {
         found
     }
 
-    fn lack_of_places(&mut self, node: &NodeFacts, group: &NodeGroup) -> Option<GroupObstacle> {
+    /// How each group stands.
+    pub(super) fn node_group_verdicts(&mut self) -> Vec<NodeGroupVerdict> {
+        let policy = self.policy;
+        policy.node_groups.iter().map(|group| self.look_at(group)).collect()
+    }
+
+    fn look_at(&mut self, group: &NodeGroup) -> NodeGroupVerdict {
         let (snapshot, now) = (self.snapshot, self.now);
         let members = self.places.members.entry(group.name.clone());
         let members = members.or_insert_with(|| Members::of(group, snapshot, now));
-        let allowed = group.max_unavailable(members.count);
         let promised = self.places.promised.get(&group.name);
         let claims = self.write.next.claims().iter();
         let draining: BTreeSet<NodeName> = claims
@@ -142,10 +159,24 @@ impl Planner<'_> {
             .map(|claim| NodeName::from(claim.node.as_str()))
             .chain(promised.into_iter().flatten().cloned())
             .collect();
-        let unhealthy: Vec<&str> = members
-            .unhealthy
+        NodeGroupVerdict {
+            name: group.name.clone(),
+            allowed: group.max_unavailable(members.count),
+            unhealthy: members.unhealthy.difference(&draining).cloned().collect(),
+            draining,
+        }
+    }
+
+    fn lack_of_places(&mut self, node: &NodeFacts, group: &NodeGroup) -> Option<GroupObstacle> {
+        let NodeGroupVerdict {
+            allowed,
+            draining,
+            unhealthy,
+            ..
+        } = self.look_at(group);
+        let unhealthy: Vec<&str> = unhealthy
             .iter()
-            .filter(|name| **name != node.name && !draining.contains(*name))
+            .filter(|name| **name != node.name)
             .map(NodeName::as_str)
             .collect();
         let reserved =

@@ -29,6 +29,8 @@ pub struct LockMetrics {
     blocked: Family<Label, Gauge>,
     overdue: Series<1>,
     disruptions: Gauge,
+    groups_allowed: Series<1>,
+    groups_away: Series<2>,
     evictions: Family<Label, Counter>,
     ledger_writes: Family<Label, Counter>,
     happened: Family<Label, Counter>,
@@ -51,6 +53,14 @@ impl LockMetrics {
                 "1 for a node whose drain has passed the deadline of its phase",
             ),
             disruptions: metrics.register("held_disruptions", "Disruptions of budgets that drains hold"),
+            groups_allowed: metrics.register(
+                "node_group_max_unavailable",
+                "How many nodes of a node group may be away at once",
+            ),
+            groups_away: metrics.register(
+                "node_group_unavailable",
+                "Nodes of a node group that are away, by cause: drained, or unhealthy without a drain",
+            ),
             evictions: metrics.register("evictions", "Attempts to evict a pod, by outcome"),
             ledger_writes: metrics.register("ledger_writes", "Attempts to write the ledger, by outcome"),
             happened: metrics.register(
@@ -113,6 +123,25 @@ impl LockMetrics {
             .show(overdue.map(|verdict| ([("node", verdict.node.to_string())], 1)));
         self.disruptions.set(i64::try_from(disruptions).unwrap_or(i64::MAX));
         self.oldest.set(oldest);
+        let number = |nodes: usize| i64::try_from(nodes).unwrap_or(i64::MAX);
+        let groups = plan.node_groups.iter();
+        self.groups_allowed.show(
+            groups
+                .clone()
+                .map(|group| ([("group", group.name.clone())], number(group.allowed))),
+        );
+        self.groups_away.show(groups.flat_map(|group| {
+            let of = |cause: &str, nodes: usize| {
+                (
+                    [("group", group.name.clone()), ("cause", cause.to_owned())],
+                    number(nodes),
+                )
+            };
+            [
+                of("drain", group.draining.len()),
+                of("unhealthy", group.unhealthy.len()),
+            ]
+        }));
         let present: BTreeSet<&NodeName> = plan.drains.iter().map(|verdict| &verdict.node).collect();
         self.seen.retain(|node, _| present.contains(node));
     }
@@ -168,6 +197,8 @@ impl LockMetrics {
         self.drains.clear();
         self.blocked.clear();
         self.overdue.show([]);
+        self.groups_allowed.show([]);
+        self.groups_away.show([]);
         self.disruptions.set(0);
         self.oldest.set(None);
         self.seen.clear();

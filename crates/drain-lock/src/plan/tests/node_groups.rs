@@ -1,6 +1,7 @@
 //! Places in node groups: taken before the cordon or with the grant, kept until the node is back.
 
 use super::*;
+use crate::plan::node_groups::NodeGroupVerdict;
 
 fn policy_with(groups: Value) -> Policy {
     let config: Config = serde_json::from_value(json!({ "nodeGroups": groups })).unwrap();
@@ -113,6 +114,33 @@ fn nodes_that_failed_take_places(#[case] other: Value, #[case] expected: &str) {
     let claims = [claim_of_node(1, "n1", json!({}))];
     let (lines, _) = groups_after(&workers(json!(1)), nodes, vec![drain_of("n1", json!({}))], &claims);
     assert_eq!(lines, [expected]);
+}
+
+#[test]
+fn verdict_of_a_group_tells_drained_from_failed() {
+    let failed = not_ready(A_MINUTE_AGO);
+    let nodes = [
+        ("n1", failed.clone()),
+        ("n2", failed),
+        ("n3", json!({})),
+        ("n4", json!({})),
+    ];
+    let nodes = nodes.map(|(name, patch)| worker(name, patch));
+    let cluster = Cluster::new(nodes, [])
+        .drains([drain_of("n1", json!({}))])
+        .ledger(json!({ "nextTicket": 9, "claims": [claim_of_node(1, "n1", with_places(json!({})))] }));
+    let policy = workers(json!("50%"));
+    let plan = plan(&cluster.snapshot(), &Memory::default(), &policy, now());
+    let verdict = plan.node_groups.iter().find(|group| group.name == "workers").unwrap();
+    assert_eq!(
+        *verdict,
+        NodeGroupVerdict {
+            name: "workers".to_owned(),
+            allowed: 2,
+            draining: ["n1".into()].into(),
+            unhealthy: ["n2".into()].into(),
+        }
+    );
 }
 
 #[test]
