@@ -84,4 +84,6 @@ pub enum HoldPhase {
     NoSuchBudget,
     /// It is in force, and ends sooner than asked for.
     Capped,
+    /// It was in force, and an administrator has ended it.
+    Overridden,
 }

@@ -194,6 +194,10 @@ reasons! {
         WaitCompleted => "asked to finish before the drain (wait-completed)",
         /// Its pods are on their way out.
         AwaitingPods => "waits for pods that are leaving",
+        /// Its grace is over and it is still there.
+        StuckTerminating => "is stuck terminating beyond its grace period",
+        /// Its grace is over, and finalizers keep it.
+        FinalizerStuck => "is kept by finalizers beyond its grace period",
         /// Its disruptions return when its pods are ready again.
         AwaitingReady => "waits for pods to be ready again",
         /// Another program has the node's medik8s lease.
@@ -235,6 +239,8 @@ reasons! {
         // What became of a drain.
         /// All of its disruptions were granted.
         Granted => "was granted all disruptions that it needs",
+        /// Of the control plane's nodes no majority is left while it is away.
+        QuorumLost => "takes the control plane's quorum away while it is down",
         /// A disruption was gone when its budgets were read once more.
         GrantLost => "lost its grant before using it",
         /// A deadline passed: it gave back what it could, and queues again.
@@ -247,6 +253,8 @@ reasons! {
         Suspect => "has pods down and no active drainer",
         /// An administrator freed what it held.
         AdminRelease => "was released by an administrator",
+        /// An administrator ended an owner's hold.
+        HoldOverridden => "was overridden by an administrator",
         /// Another program took the node's medik8s lease.
         LeaseLost => "lost the node's lease to another program",
         /// No pod has to leave the node any more.

@@ -105,6 +105,8 @@ impl LockReason {
             Self::ForgedTicket => "find out who sends evictions with drain-lock's ticket",
             Self::WaitCompleted => "wait until the pod has finished, or ask its owner",
             Self::AwaitingPods => "wait for the pods that are leaving",
+            Self::StuckTerminating => "check the kubelet and the container runtime of the node",
+            Self::FinalizerStuck => "repair the controller that owns the finalizer",
             Self::AwaitingReady => "wait; if it lasts, find out why its pods do not become Ready",
             Self::LeaseHeldByOther | Self::LeaseLost => "look at the program that has the node's lease",
             Self::UnderRemediation => "wait for the end of the remediation",
@@ -134,11 +136,15 @@ impl LockReason {
             Self::GrantLost | Self::Requeued | Self::DeadlinePassed => {
                 "find out what it waits for if this happens often"
             }
+            Self::QuorumLost => {
+                "end the drain now if the API server must stay reachable, or add control-plane nodes before the next one"
+            }
             Self::Fallback | Self::PodDeleted => "make sure that its budgets are healthy again",
             Self::Suspect => "look at the node; release the drain by force only if its pods will not come back",
             Self::AdminRelease | Self::Uncordoned | Self::Cancelled | Self::Abandoned => {
                 "request the drain again if the node is still to go down"
             }
+            Self::HoldOverridden => "talk to the administrator; a new hold on the budget counts again",
             Self::EvictionFailed => "read the error: often a missing right, or a webhook that refuses evictions",
             Self::Other => "read the message, and update the program that does not know the reason",
         }

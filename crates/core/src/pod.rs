@@ -109,12 +109,14 @@ impl Deref for PodView {
 }
 
 /// That, and since when, a pod terminates.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Deletion {
     /// `metadata.deletionTimestamp`: the server has already added the grace, so the pod should be gone by then.
     pub deadline: Timestamp,
     /// `metadata.deletionGracePeriodSeconds`.
     pub grace: SignedDuration,
+    /// What keeps it beyond that.
+    pub finalizers: Vec<String>,
 }
 
 impl Deletion {
@@ -308,6 +310,7 @@ impl PodProjector {
                 Box::new(Deletion {
                     deadline: time.0,
                     grace: SignedDuration::from_secs(meta.deletion_grace_period_seconds.unwrap_or(0)),
+                    finalizers: meta.finalizers.clone().unwrap_or_default(),
                 })
             }),
             opt_out: OptOut::read(label, annotation),
@@ -419,6 +422,7 @@ mod tests {
         let deletion = Deletion {
             deadline: "2026-01-01T01:00:00Z".parse().unwrap(),
             grace: SignedDuration::from_secs(30),
+            finalizers: Vec::new(),
         };
         assert_eq!(deletion.is_beyond_grace(now.parse().unwrap()), beyond);
     }

@@ -7,6 +7,7 @@ pub mod status;
 mod status_pace;
 
 use jiff::Timestamp;
+use nodeward_api::reason::LockReason;
 use nodeward_core::deadline::RequeueAt;
 use nodeward_runtime::{EventSink, Metrics};
 
@@ -53,6 +54,9 @@ impl Reporter {
             }
         }
         updates.extend(plan.holds.iter().filter_map(status::of_hold));
+        for _ in 0..self.announcer.overridden_holds(&plan.holds) {
+            self.metrics.announced(LockReason::HoldOverridden);
+        }
         updates.extend(locked_by::changes(snapshot));
         (updates, later.at())
     }

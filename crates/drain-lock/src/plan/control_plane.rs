@@ -71,6 +71,26 @@ impl Planner<'_> {
         Some(format!("{} ({who})", LockReason::ControlPlaneBusy.explanation()))
     }
 
+    /// That no majority of the control plane is left without the node, which its stacked etcd needs.
+    pub(super) fn lost_quorum(&self, node: &NodeFacts) -> Option<String> {
+        let members = self.snapshot.nodes.values();
+        let members: Vec<&Arc<NodeFacts>> = members
+            .filter(|member| member.is_control_plane() && !member.is_being_deleted)
+            .collect();
+        let left = members
+            .iter()
+            .filter(|member| member.name != node.name && member.ready)
+            .count();
+        let is_lost = node.is_control_plane() && left <= members.len() / 2;
+        is_lost.then(|| {
+            format!(
+                "{}: {left} of {} nodes of the control plane stay Ready",
+                LockReason::QuorumLost.explanation(),
+                members.len()
+            )
+        })
+    }
+
     /// Whether the node has the lease that it needs for a grant; if not, it is asked for.
     pub(super) fn has_control_plane_lease(&mut self, node: &NodeFacts) -> bool {
         match self.control_plane_lease(node) {

@@ -149,6 +149,9 @@ impl Planner<'_> {
                     grant: claim.grant,
                     down: context.unavailable.uids().clone(),
                 });
+                if let Some(note) = self.lost_quorum(node) {
+                    self.announce(&node.name, uid, LockReason::QuorumLost, note);
+                }
                 verdict.set_message("reads its budgets once more");
             }
         }

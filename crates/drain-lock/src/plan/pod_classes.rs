@@ -2,14 +2,18 @@
 
 use std::sync::Arc;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use nodeward_api::node_drain::{BlockedBy, DrainPlan, LISTED_AT_MOST, PlannedPod, PodCounts};
 use nodeward_api::reason::LockReason;
+use nodeward_core::deadline::saturating_add;
 use nodeward_core::ledger::Disruptions;
 
 use crate::snapshot::{Memory, PodFacts, Snapshot};
 
 use super::need::{Class, ClassifiedPod, NodeNeed};
+
+/// How long after its grace a pod may be there before anybody is told: a kubelet needs a moment to confirm its end.
+const CONFIRMED_WITHIN: SignedDuration = SignedDuration::from_secs(10);
 
 /// The pods of a draining node, by what becomes of them.
 #[derive(Debug, Clone, Default)]
@@ -24,7 +28,11 @@ pub struct PodClasses {
     pub retained: Vec<Arc<PodFacts>>,
     /// They are on their way out.
     pub leaving: usize,
-    /// Of these, the ones that are replaced elsewhere.
+    /// Of these, the ones that should be gone by now.
+    pub overdue: Vec<Arc<PodFacts>>,
+    /// When the next one should be.
+    pub next_overdue: Option<Timestamp>,
+    /// Of those on their way out, the ones that are replaced elsewhere.
     pub departing: Vec<Arc<PodFacts>>,
     /// No drain concerns them.
     pub ignored: usize,
@@ -41,6 +49,9 @@ impl PodClasses {
         let mut classes = Self::default();
         for ClassifiedPod { pod, class, why } in need.pods {
             let is_leaving = pod.deletion.is_some() || memory.is_asked_to_go(pod.uid.as_str(), now);
+            if !matches!(class, Class::Ignored(_)) {
+                classes.note_end(&pod, now);
+            }
             classes.sort(&pod, class, is_leaving, |reason| PlannedPod {
                 pod: pod.key.to_string(),
                 pdbs: snapshot.budgets_of(&pod).iter().map(ToString::to_string).collect(),
@@ -61,6 +72,17 @@ impl PodClasses {
             needs: need.needs,
             problems: need.problems,
             ..classes
+        }
+    }
+
+    /// Notes whether a pod that is being deleted should be gone by now, or when it should be.
+    fn note_end(&mut self, pod: &Arc<PodFacts>, now: Timestamp) {
+        let Some(deletion) = &pod.deletion else { return };
+        let overdue_at = saturating_add(deletion.deadline, CONFIRMED_WITHIN);
+        if overdue_at <= now {
+            self.overdue.push(Arc::clone(pod));
+        } else {
+            self.next_overdue = self.next_overdue.into_iter().chain([overdue_at]).min();
         }
     }
 

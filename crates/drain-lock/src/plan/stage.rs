@@ -191,6 +191,10 @@ impl Planner<'_> {
             stage => stage,
         };
         verdict.phase = stage.phase();
+        self.requeue_at.note(active.classes.next_overdue);
+        for pod in &active.classes.overdue {
+            verdict.block_overdue(pod);
+        }
         verdict.deadline = claim.as_ref().map(|claim| stage.until(claim, &active.limits));
         verdict.claim = claim;
         if let Some(until) = verdict.deadline {

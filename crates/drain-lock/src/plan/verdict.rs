@@ -68,6 +68,21 @@ impl DrainVerdict {
         });
     }
 
+    /// Adds a pod that should be gone by now.
+    pub(super) fn block_overdue(&mut self, pod: &PodFacts) {
+        let finalizers = pod.deletion.as_ref().map_or(&[][..], |deletion| &deletion.finalizers);
+        let (reason, which) = if finalizers.is_empty() {
+            (LockReason::StuckTerminating, String::new())
+        } else {
+            (LockReason::FinalizerStuck, format!(": {}", finalizers.join(", ")))
+        };
+        let message = format!("pod {} {}{which}", pod.key, reason.explanation());
+        self.blocked_by.push(BlockedBy {
+            pod: Some(pod.key.to_string()),
+            ..about_node(reason, message)
+        });
+    }
+
     /// Adds what stands in the way of its grant.
     pub(super) fn block_by(&mut self, obstacles: &[Obstacle]) {
         self.blocked_by.extend(obstacles.iter().map(blocked_by));

@@ -1,7 +1,11 @@
 //! Events: on the node, what became of its drain; on the pod, what was done to it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::Resource;
+use nodeward_api::DisruptionHold;
 use nodeward_api::reason::LockReason;
 use nodeward_core::id::NodeName;
 use nodeward_runtime::{EventSink, EventSpec, Severity, events};
@@ -9,6 +13,7 @@ use nodeward_runtime::{EventSink, EventSpec, Severity, events};
 use nodeward_runtime::ActionResult;
 
 use crate::execute::{Eviction, result_label};
+use crate::plan::holds::HoldVerdict;
 use crate::plan::verdict::{Announcement, DrainVerdict};
 
 /// What drain-lock does, as the Events' `action`.
@@ -18,6 +23,8 @@ const ACTION: &str = "Drain";
 pub struct Announcer {
     sink: EventSink,
     told: BTreeMap<NodeName, BTreeSet<(LockReason, String)>>,
+    /// UIDs of holds whose statuses do not show yet that they were overridden.
+    told_holds: BTreeSet<Arc<str>>,
 }
 
 impl Announcer {
@@ -26,6 +33,7 @@ impl Announcer {
         Self {
             sink,
             told: BTreeMap::new(),
+            told_holds: BTreeSet::new(),
         }
     }
 
@@ -70,6 +78,42 @@ impl Announcer {
                 });
             }
         }
+    }
+
+    /// Tells owners once that their holds were overridden. Returns how many it told.
+    pub fn overridden_holds(&mut self, holds: &[HoldVerdict]) -> usize {
+        let overridden = holds.iter().filter(|verdict| verdict.is_newly_overridden());
+        let overridden: BTreeMap<Arc<str>, &HoldVerdict> = overridden
+            .map(|verdict| (Arc::clone(&verdict.hold.uid), verdict))
+            .collect();
+        let known = std::mem::replace(&mut self.told_holds, overridden.keys().cloned().collect());
+        let news = overridden.into_iter().filter(|(uid, _)| !known.contains(uid));
+        let mut told = 0;
+        for (_, verdict) in news {
+            told += 1;
+            let (hold, reason) = (&verdict.hold, LockReason::HoldOverridden);
+            self.sink.emit(EventSpec {
+                regarding: ObjectReference {
+                    api_version: Some(DisruptionHold::api_version(&()).into_owned()),
+                    kind: Some(DisruptionHold::kind(&()).into_owned()),
+                    namespace: Some(hold.key.namespace.to_string()),
+                    name: Some(hold.key.name.to_string()),
+                    uid: Some(hold.uid.to_string()),
+                    ..ObjectReference::default()
+                },
+                related: None,
+                severity: Severity::Warning,
+                reason: reason.as_str(),
+                action: ACTION,
+                note: format!(
+                    "hold of budget {} {}: {}",
+                    hold.budget,
+                    reason.explanation(),
+                    verdict.message
+                ),
+            });
+        }
+        told
     }
 
     /// What was done to a pod.

@@ -1,9 +1,10 @@
 //! Owners' holds.
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use nodeward_api::DisruptionHold;
 use nodeward_api::disruption_hold::{DisruptionHoldSpec, HoldPhase};
 use nodeward_api::node_drain::Phase;
@@ -110,7 +111,24 @@ async fn budget_annotation_holds_until_administrator_frees() -> Result<()> {
     holds(&env)
         .patch("theirs", &PatchParams::default(), &Patch::Merge(&release))
         .await?;
-    phase_of(&env, "theirs", HoldPhase::Expired).await?;
+    phase_of(&env, "theirs", HoldPhase::Overridden).await?;
+    let events: Api<Event> = Api::namespaced(env.client.clone(), APPS);
+    wait::until("its owner to be told", secs(60), || async {
+        let told = events
+            .list(&ListParams::default().fields("reason=HoldOverridden"))
+            .await?;
+        let [event] = &told.items[..] else {
+            bail!("{} Events", told.items.len())
+        };
+        let regarding = event.regarding.clone().unwrap_or_default();
+        ensure!(regarding.name.as_deref() == Some("theirs"), "{event:?}");
+        ensure!(
+            event.note.as_deref().is_some_and(|note| note.contains("bob: urgent")),
+            "{event:?}"
+        );
+        Ok(())
+    })
+    .await?;
     env.phase("n1", Phase::Drained, secs(60)).await?;
     env.end([lock]).await
 }

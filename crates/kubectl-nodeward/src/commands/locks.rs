@@ -184,7 +184,7 @@ fn owner_hold(hold: &OwnerHold, now: Timestamp) -> String {
     let phase = match hold.phase {
         Some(HoldPhase::Capped) => ", sooner than requested",
         Some(HoldPhase::NoSuchBudget) => "; the budget does not exist",
-        Some(HoldPhase::Active | HoldPhase::Expired) | None => "",
+        Some(HoldPhase::Active | HoldPhase::Expired | HoldPhase::Overridden) | None => "",
     };
     format!("{}{ends}{phase}", hold.reason)
 }

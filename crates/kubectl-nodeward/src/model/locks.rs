@@ -224,8 +224,10 @@ pub fn unplanned(sources: &Sources<'_>) -> Vec<Waiting> {
 
 /// Owners' holds that are in force at `now`, or are not answered yet.
 fn owner_holds(sources: &Sources<'_>, now: Timestamp) -> Vec<OwnerHold> {
-    let is_over =
-        |hold: &OwnerHold| hold.phase == Some(HoldPhase::Expired) || hold.until.is_some_and(|until| until <= now);
+    let is_over = |hold: &OwnerHold| {
+        matches!(hold.phase, Some(HoldPhase::Expired | HoldPhase::Overridden))
+            || hold.until.is_some_and(|until| until <= now)
+    };
     let objects = sources.holds.iter().map(OwnerHold::of).filter(|hold| !is_over(hold));
     let annotations = sources.budgets.iter().filter_map(|budget| {
         Some(OwnerHold {

@@ -121,6 +121,33 @@ fn control_plane_lease_stays_while_node_is_away(
     );
 }
 
+/// Of so many other nodes of the control plane these are Ready.
+#[rstest]
+#[case::alone(&[], true)]
+#[case::one_of_two(&[true], true)]
+#[case::one_of_three(&[true, true], false)]
+#[case::another_of_three_failed(&[true, false], true)]
+#[case::another_of_five_failed(&[true, true, true, false], false)]
+fn lost_quorum_is_told_before_evictions(#[case] others: &[bool], #[case] is_told: bool) {
+    let others = others.iter().enumerate().map(|(index, is_ready)| {
+        let status = if *is_ready { "True" } else { "Unknown" };
+        let ready = json!({ "status": { "conditions": [{ "type": "Ready", "status": status, "lastTransitionTime": YESTERDAY }] } });
+        node(&format!("n{}", index + 2), merged(member(), ready))
+    });
+    let nodes = [ours(member()), node("worker", json!({}))].into_iter().chain(others);
+    let pods = [held("a", json!({}))].into_iter().chain(siblings());
+    let granted = merged(json!({ "nodeGroups": ["control-plane"] }), granted("Granted", &["a"]));
+    let cluster = Cluster::new(nodes, pods)
+        .budgets([budget("web", json!({}))])
+        .drains([drain(json!({}))])
+        .ledger(json!({ "nextTicket": 9, "claims": [claim(granted)] }));
+    let plan = plan(&cluster.snapshot(), &Memory::default(), &policy(), now());
+    let write = plan.ledger.unwrap();
+    assert_eq!(write.confirms.len(), 1);
+    let told: Vec<LockReason> = write.announcements.iter().map(|told| told.reason).collect();
+    assert_eq!(told, if is_told { vec![LockReason::QuorumLost] } else { vec![] });
+}
+
 #[test]
 fn control_plane_lease_is_released_once_unused() {
     let release = "release nodeward-control-plane for nodeward-drain-lock";

@@ -79,6 +79,46 @@ fn a_drain_takes_one_step_at_a_time(#[case] cluster: Cluster, #[case] expected: 
     assert_eq!(shown(&planned(&cluster)), expected);
 }
 
+const IN_A_MOMENT: &str = "2026-01-01T12:00:05Z";
+
+/// A pod's grace has been over for so long. Whoever evicts it, a person is told what the drain waits for.
+#[rstest]
+#[case::in_its_grace("2026-01-01T12:00:30Z", json!([]), "n1 is Draining", None)]
+#[case::not_confirmed_yet("2026-01-01T11:59:55Z", json!([]), "n1 is Draining", Some(IN_A_MOMENT))]
+#[case::kubelet_is_silent("2026-01-01T11:59:50Z", json!([]), "n1 is Draining: StuckTerminating", None)]
+#[case::finalizers_keep_it("2026-01-01T11:59:50Z", json!(["a.io/x", "b.io/y"]), "n1 is Draining: FinalizerStuck", None)]
+fn pods_beyond_their_grace_are_named(
+    #[values("Nodeward", "Requester")] evict: &str,
+    #[case] deleted: &str,
+    #[case] finalizers: Value,
+    #[case] expected: &str,
+    #[case] looks_again: Option<&str>,
+) {
+    let terminating = json!({ "metadata": { "deletionTimestamp": deleted, "finalizers": finalizers } });
+    let plan = planned(&cluster(
+        ours(json!({})),
+        Some(drain(json!({ "spec": { "evict": evict } }))),
+        &[granted("Confirmed", &["a"])],
+        &[held("a", terminating)],
+    ));
+    assert_eq!(shown(&plan).last().map(String::as_str), Some(expected));
+    if let Some(moment) = looks_again {
+        assert_eq!(plan.requeue_at, Some(at(moment)));
+    }
+    for blocked in &plan.drains[0].blocked_by {
+        let names = if finalizers.as_array().unwrap().is_empty() {
+            ""
+        } else {
+            ": a.io/x, b.io/y"
+        };
+        assert!(
+            blocked.message.starts_with("pod shop/a is ") && blocked.message.ends_with(names),
+            "{}",
+            blocked.message
+        );
+    }
+}
+
 #[test]
 fn node_crashed_in_drain_is_still_drained() {
     let crashed = || ours(rebooted());
@@ -244,7 +284,10 @@ fn plan_wakes_at_each_deadline() {
         ours(json!({})),
         Some(drain(json!({ "spec": { "deadlines": { "drain": "5m" } } }))),
         &[granted("Confirmed", &["a"])],
-        &[held("a", leaving(json!({})))],
+        &[held(
+            "a",
+            leaving(json!({ "metadata": { "deletionTimestamp": "2026-01-01T12:30:00Z" } })),
+        )],
     )
     .budgets([budget("web", json!({ "status": { "currentHealthy": 2 } }))]);
     let requeue_at = planned(&cluster).requeue_at.unwrap();
