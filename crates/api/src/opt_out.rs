@@ -26,6 +26,10 @@ pub enum OptOutSource {
     Karpenter,
 }
 
+/// All that a pod asked for, by where it was read.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub struct OptOuts([Option<OptOut>; OptOutSource::BY_PRECEDENCE.len()]);
+
 impl OptOut {
     /// Reads the value of the label or annotation `nodeward.dev/drain`.
     pub fn parse(value: &str) -> Self {
@@ -47,31 +51,40 @@ impl OptOut {
             None
         }
     }
+}
 
-    /// What a pod with these labels and annotations asked for, and where; `None` where it asked for nothing.
-    ///
-    /// Nodeward's own label comes first, then its annotation, then Cluster API's label, then Karpenter's annotation: what
-    /// was written for Nodeward says more precisely what is meant.
-    pub fn read<'a>(
-        label: impl Fn(&str) -> Option<&'a str>,
-        annotation: impl Fn(&str) -> Option<&'a str>,
-    ) -> Option<(Self, OptOutSource)> {
-        if let Some(value) = label(label::DRAIN) {
-            return Some((Self::parse(value), OptOutSource::Label));
-        }
-        if let Some(value) = annotation(annotation::DRAIN) {
-            return Some((Self::parse(value), OptOutSource::Annotation));
-        }
-        if let Some(opt_out) = label(label::CLUSTER_API_DRAIN).and_then(Self::parse_cluster_api) {
-            return Some((opt_out, OptOutSource::ClusterApi));
-        }
-        let do_not_disrupt = annotation(annotation::KARPENTER_DO_NOT_DISRUPT);
-        (do_not_disrupt == Some(annotation::KARPENTER_DO_NOT_DISRUPT_TRUE))
-            .then_some((Self::WaitCompleted, OptOutSource::Karpenter))
+impl OptOuts {
+    /// What a pod with these labels and annotations asked for.
+    pub fn read<'a>(label: impl Fn(&str) -> Option<&'a str>, annotation: impl Fn(&str) -> Option<&'a str>) -> Self {
+        Self(OptOutSource::BY_PRECEDENCE.map(|source| {
+            match source {
+                OptOutSource::Label => label(source.key()).map(OptOut::parse),
+                OptOutSource::Annotation => annotation(source.key()).map(OptOut::parse),
+                OptOutSource::ClusterApi => label(source.key()).and_then(OptOut::parse_cluster_api),
+                OptOutSource::Karpenter => annotation(source.key())
+                    .filter(|value| *value == annotation::KARPENTER_DO_NOT_DISRUPT_TRUE)
+                    .map(|_| OptOut::WaitCompleted),
+            }
+        }))
+    }
+
+    /// Each with its source, by precedence.
+    pub fn iter(self) -> impl Iterator<Item = (OptOut, OptOutSource)> {
+        let read = self.0.into_iter().zip(OptOutSource::BY_PRECEDENCE);
+        read.filter_map(|(opt_out, source)| Some((opt_out?, source)))
+    }
+
+    /// The one that counts, where all are honoured; `None` where the pod asked for nothing.
+    pub fn first(self) -> Option<(OptOut, OptOutSource)> {
+        self.iter().next()
     }
 }
 
 impl OptOutSource {
+    /// Nodeward's own label comes first, then its annotation, then Cluster API's label, then Karpenter's annotation: what
+    /// was written for Nodeward says more precisely what is meant.
+    const BY_PRECEDENCE: [Self; 4] = [Self::Label, Self::Annotation, Self::ClusterApi, Self::Karpenter];
+
     /// The key that the opt-out was read from.
     pub const fn key(self) -> &'static str {
         match self {
@@ -150,7 +163,7 @@ mod tests {
         let among = |entries: &[(&str, &'static str)], key: &str| {
             entries.iter().find(|(name, _)| *name == key).map(|(_, value)| *value)
         };
-        let read = OptOut::read(|key| among(labels, key), |key| among(annotations, key));
-        assert_eq!(read, expected);
+        let read = OptOuts::read(|key| among(labels, key), |key| among(annotations, key));
+        assert_eq!(read.first(), expected);
     }
 }

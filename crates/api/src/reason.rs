@@ -143,6 +143,8 @@ reasons! {
         DrainFailed => "has failed to drain",
         /// Something that the drain depends on could not be read as it is meant.
         Unreadable => "depends on something that cannot be read",
+        /// A pod, or the owner of its budget, opted out of it, and the configuration does not honour that.
+        OptOutIgnored => "forces a pod although its owner opted out",
     }
 }
 
@@ -613,13 +615,14 @@ mod tests {
     }
 
     /// What several operators say, each of its own objects, and in how many lists of reasons it stands.
-    const SHARED: [(&str, usize); 7] = [
+    const SHARED: [(&str, usize); 8] = [
         ("CephDaemon", 2),
         ("SeveralPDBs", 2),
         ("WaitCompleted", 2),
         ("UnknownOptOut", 2),
         ("UnderRemediation", 2),
         ("Unreadable", 2),
+        ("OptOutIgnored", 2),
         ("Other", 3),
     ];
 

@@ -99,20 +99,24 @@ impl Holds {
         self.0.entry(hold.held.clone()).or_default().push(hold);
     }
 
-    /// The hold that keeps this pod of this node from being forced against `budget` at `now`: of several the one that lasts
-    /// longest.
+    /// The holds that keep this pod of this node from being forced against `budget` at `now`.
     ///
     /// A claim stands neither against its own node, nor against a pod for which the ledger granted that node a disruption of its
     /// own: it granted both, so both have their right.
-    pub fn against(&self, budget: &BudgetKey, node: &NodeUid, pod: &PodUid, now: Timestamp) -> Option<&Hold> {
+    pub fn against(
+        &self,
+        budget: &BudgetKey,
+        node: &NodeUid,
+        pod: &PodUid,
+        now: Timestamp,
+    ) -> impl Iterator<Item = &Hold> {
         let is_granted = self.on(budget).any(|hold| hold.grants(node, pod));
         self.on(budget)
-            .filter(|hold| hold.is_in_force(now))
-            .filter(|hold| match &hold.holder {
+            .filter(move |hold| hold.is_in_force(now))
+            .filter(move |hold| match &hold.holder {
                 Holder::Node { .. } => !is_granted && !hold.is_of_node(node),
                 Holder::Owner(_) | Holder::Unknown(_) => true,
             })
-            .max_by_key(|hold| hold.until.unwrap_or(Timestamp::MAX))
     }
 
     /// Whether the claim of another node is on the budget beyond its own limit. drain-lock goes on refusing evictions for it
@@ -187,7 +191,10 @@ mod tests {
 
     fn against(holds: impl IntoIterator<Item = Hold>) -> Option<Hold> {
         let holds: Holds = holds.into_iter().collect();
-        holds.against(&web(), &"n1".into(), &"p".into(), NOW).cloned()
+        holds
+            .against(&web(), &"n1".into(), &"p".into(), NOW)
+            .max_by_key(|hold| hold.until.unwrap_or(Timestamp::MAX))
+            .cloned()
     }
 
     #[rstest]

@@ -9,7 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{
     ContainerStateRunning, ContainerStatus, Pod, PodCondition, PodStatus, Toleration, Volume,
 };
-use nodeward_api::opt_out::{OptOut, OptOutSource};
+use nodeward_api::opt_out::{OptOut, OptOutSource, OptOuts};
 use sha2::{Digest, Sha256};
 
 use crate::id::{NodeName, PodKey, PodUid, ResourceVersion};
@@ -52,7 +52,7 @@ pub struct PodSummary {
     /// Present while it terminates.
     pub deletion: Option<Box<Deletion>>,
     /// What its owner asked of drains, and where.
-    pub opt_out: Option<(OptOut, OptOutSource)>,
+    pub opt_outs: OptOuts,
 }
 
 /// A hash of the ids of a pod's running containers. Written as 16 hexadecimal digits.
@@ -223,9 +223,14 @@ impl PodSummary {
         self.ready && self.deletion.is_none()
     }
 
+    /// What its owner asked of drains, where all of it is honoured.
+    pub fn opt_out(&self) -> Option<(OptOut, OptOutSource)> {
+        self.opt_outs.first()
+    }
+
     /// Whether it asked to stay on its node.
     pub fn stays(&self) -> bool {
-        matches!(self.opt_out, Some((OptOut::Skip, _)))
+        matches!(self.opt_out(), Some((OptOut::Skip, _)))
     }
 
     /// Whether the eviction API deletes it without asking any budget (Kubernetes `canIgnorePDB`).
@@ -313,7 +318,7 @@ impl PodProjector {
                     finalizers: meta.finalizers.clone().unwrap_or_default(),
                 })
             }),
-            opt_out: OptOut::read(label, annotation),
+            opt_outs: OptOuts::read(label, annotation),
             key: PodKey::new(namespace, name),
         })
     }
@@ -479,7 +484,7 @@ mod tests {
         Some((OptOut::WaitCompleted, OptOutSource::Karpenter))
     )]
     fn an_opt_out_is_read_with_its_source(#[case] metadata: Value, #[case] opt_out: Option<(OptOut, OptOutSource)>) {
-        assert_eq!(with_metadata(metadata).opt_out, opt_out);
+        assert_eq!(with_metadata(metadata).opt_out(), opt_out);
     }
 
     #[test]

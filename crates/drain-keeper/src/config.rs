@@ -2,6 +2,7 @@
 //!
 //! Unknown fields, zero and negative times are errors; an absent field is its default, never 0.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::num::NonZeroU32;
 
@@ -38,6 +39,8 @@ pub struct Config {
     pub unmanaged_pods: Option<UnmanagedPods>,
     /// Whether pods that must not run twice are forced off a node that is not Ready. Default false.
     pub force_on_unreachable: bool,
+    /// How far opt-outs of owners count. Default: all of them, everywhere, without end.
+    pub opt_outs: OptOutsConfig,
     /// Limits of forced pods.
     pub limits: LimitsConfig,
     /// Nodes with a `nodeDrain` of their own; the first whose selector matches counts.
@@ -83,6 +86,40 @@ pub enum UnmanagedPods {
     Keep,
     /// They are treated as any other pod.
     Delete,
+}
+
+/// The block `optOuts`.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct OptOutsConfig {
+    /// Whose opt-outs count. Default: all.
+    pub honour: Option<BTreeSet<OptOutKind>>,
+    /// Where they count. Default: in every namespace.
+    pub namespaces: Option<NamespacesConfig>,
+    /// How long they count past the pod's deadline. Default: without end.
+    pub max_duration: Option<ConfigDuration>,
+}
+
+/// Where an owner's opt-out is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum OptOutKind {
+    /// The label or annotation `nodeward.dev/drain`.
+    Nodeward,
+    /// Cluster API's label.
+    ClusterApi,
+    /// Karpenter's annotation.
+    Karpenter,
+    /// Holds of budgets' owners: a `DisruptionHold`, or the annotation `nodeward.dev/hold`.
+    Holds,
+}
+
+/// A choice of namespaces.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct NamespacesConfig {
+    /// By their labels.
+    pub selector: Selector,
 }
 
 /// The block `limits`.

@@ -3,15 +3,18 @@
 pub(crate) mod holds;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::{Api, Client};
 use nodeward_core::budget::{BudgetView, Budgets};
 use nodeward_core::id::NodeName;
+use nodeward_core::labels::Labels;
 use nodeward_core::node::NodeView;
 use nodeward_core::pod::PodView;
+use nodeward_core::selector::Selector;
 use nodeward_core::signal::{UpgradeSignal, pdb_force_drain_timeout};
 use nodeward_runtime::control::Observed;
 use nodeward_runtime::{
@@ -39,6 +42,8 @@ pub struct Observer {
     holds: HoldWatches,
     remediations: RemediationWatches,
     config_map: Option<(ConfigMapRef, ConfigMapSource)>,
+    /// The namespaces that a selector does not match.
+    without_opt_outs: Option<(Selector, Cache<()>)>,
 }
 
 impl Observer {
@@ -69,6 +74,7 @@ impl Observer {
             holds: HoldWatches::open(watches, &kinds),
             remediations: RemediationWatches::new(watches, &kinds),
             config_map: None,
+            without_opt_outs: None,
         }
     }
 
@@ -97,6 +103,23 @@ impl Observer {
                 MANAGED_UPGRADE_CONFIG_KEY,
             );
             (reference.clone(), source)
+        });
+    }
+
+    /// Watches the namespaces in which opt-outs do not count, if the policy makes a difference between namespaces.
+    pub fn follow_opt_outs(&mut self, policy: &Policy) {
+        let wanted = policy.opt_outs.namespaces.as_ref();
+        if self.without_opt_outs.as_ref().map(|(selector, _)| selector) == wanted {
+            return;
+        }
+        self.without_opt_outs = wanted.map(|selector| {
+            let (honoured, api) = (selector.clone(), Api::<Namespace>::all(self.client.clone()));
+            let project = move |namespace: Namespace| {
+                let labels = Labels::project(namespace.metadata.labels.as_ref(), |text| text.into());
+                (!honoured.matches(&labels)).then_some(())
+            };
+            let cache = self.watches.cache("namespaces", api, Selection::all(), project);
+            (selector.clone(), cache)
         });
     }
 
@@ -140,8 +163,16 @@ impl Observer {
             drains,
             lock_kinds: self.holds.kinds(),
             remediations: self.remediations.remediations(),
+            without_opt_outs: self.without_opt_outs(),
             memory: memory.clone(),
         })
+    }
+
+    /// None while the labels of namespaces are not known: in doubt every opt-out counts.
+    fn without_opt_outs(&self) -> BTreeSet<Arc<str>> {
+        let known = self.without_opt_outs.as_ref().filter(|(_, cache)| cache.is_fresh());
+        let names = |(_, cache): &(_, Cache<()>)| cache.snapshot().keys().map(|key| Arc::clone(&key.name)).collect();
+        known.map(names).unwrap_or_default()
     }
 
     /// Until when the first list of a kind that need not be installed is waited for, if one is still to come.

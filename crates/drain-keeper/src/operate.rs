@@ -79,6 +79,7 @@ impl Operator for DrainKeeper {
     fn observe(&mut self, policy: &Policy, now: Timestamp) -> Observed<Snapshot> {
         self.observer.follow_signal(&policy.signal);
         self.observer.follow_remediations(policy);
+        self.observer.follow_opt_outs(policy);
         let mut observed = self.observer.snapshot(self.tracker.at(policy.forced_per_minute, now));
         if let Observed::Ready(snapshot) = &mut observed {
             self.tracker.compare(snapshot, now);

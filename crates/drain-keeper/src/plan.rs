@@ -14,7 +14,7 @@ use nodeward_api::reason::{BlockerReason, DrainReason, GateReason};
 use nodeward_api::{annotation, condition};
 use nodeward_core::budget::BudgetView;
 use nodeward_core::deadline::{RequeueAt, saturating_add};
-use nodeward_core::id::{NodeName, NodeUid, PodUid};
+use nodeward_core::id::{NodeName, NodeUid, PodKey, PodUid};
 use nodeward_core::node::NodeView;
 use nodeward_core::pod::PodView;
 use nodeward_core::signal::{NoteLevel, PdbForceDrainTimeout};
@@ -28,7 +28,7 @@ use crate::snapshot::{Attempt, NodePods, Outcome, Snapshot};
 
 use self::budget_turn::Turns;
 use self::limits::Limits;
-use self::may_force::{Decision, Evidence, may_force};
+use self::may_force::{Decision, Evidence, end_of_opt_outs, ignored_opt_outs, may_force};
 
 /// What follows from a [`Snapshot`].
 #[derive(Debug, Clone, Default)]
@@ -106,6 +106,8 @@ pub struct Warning {
     /// The node whose drain it concerns.
     pub node: NodeName,
     pub node_uid: NodeUid,
+    /// The pod that it is about, if not the whole node.
+    pub pod: Option<(PodKey, PodUid)>,
 }
 
 /// Decides.
@@ -359,6 +361,7 @@ impl<'a> Planner<'a> {
             text,
             node,
             node_uid,
+            pod: None,
         };
         self.plan.warnings.insert(warning);
     }
@@ -377,7 +380,7 @@ impl<'a> Planner<'a> {
     }
 
     /// Judges the pods of draining nodes. Returns those whose strategy is due, with the index of their node.
-    fn evaluate_pods(&self, nodes: &mut [NodeInPlan<'a>]) -> Vec<(usize, Candidate)> {
+    fn evaluate_pods(&mut self, nodes: &mut [NodeInPlan<'a>]) -> Vec<(usize, Candidate)> {
         let mut candidates = Vec::new();
         for (index, NodeInPlan { node, state }) in nodes.iter_mut().enumerate() {
             let NodeState::Draining { clock, pods, blockers } = state else {
@@ -391,10 +394,23 @@ impl<'a> Planner<'a> {
                     clock,
                     budgets: &budgets,
                     holds: &self.snapshot.holds,
+                    without_opt_outs: &self.snapshot.without_opt_outs,
                     waits,
                     memory: &self.snapshot.memory,
                     policy: self.policy,
                 };
+                self.requeue_at.note(end_of_opt_outs(pod, &evidence));
+                let ignored = ignored_opt_outs(pod, &evidence, self.now);
+                if !ignored.is_empty() {
+                    self.plan.warnings.insert(Warning {
+                        key: format!("{}/{}", DrainReason::OptOutIgnored, pod.uid),
+                        reason: DrainReason::OptOutIgnored.as_str(),
+                        text: ignored.join("; "),
+                        node: node.name.clone(),
+                        node_uid: node.uid.clone(),
+                        pod: Some((pod.key.clone(), pod.uid.clone())),
+                    });
+                }
                 match may_force(pod, &evidence, self.now) {
                     Decision::NoBlocker => {}
                     Decision::Blocked {

@@ -1,5 +1,6 @@
 //! The configuration, checked and compiled once: nothing in here can be invalid.
 
+use std::collections::BTreeSet;
 use std::num::NonZeroU32;
 
 use jiff::SignedDuration;
@@ -15,7 +16,7 @@ use nodeward_runtime::ConfigError;
 
 use crate::config::{Config, NodeDrain, RemediationKind};
 
-pub use crate::config::{ConfigMapRef, UnmanagedPods};
+pub use crate::config::{ConfigMapRef, OptOutKind, UnmanagedPods};
 
 const TIME_OUT: SignedDuration = SignedDuration::from_mins(45);
 const EXPECTED_NODE_DRAIN_TIME: SignedDuration = SignedDuration::from_mins(8);
@@ -51,6 +52,8 @@ pub struct Policy {
     pub unmanaged_pods: UnmanagedPods,
     /// Whether pods that must not run twice are forced off a node that is not Ready.
     pub force_on_unreachable: bool,
+    /// How far opt-outs of owners count.
+    pub opt_outs: OptOutLimits,
     /// Forced pods on their way out at once, a node.
     pub forced_per_node: usize,
     /// Forced pods a minute, in the cluster.
@@ -69,6 +72,28 @@ pub struct Policy {
     budget_force: SignedDuration,
     drain: DrainSettings,
     pools: Vec<Pool>,
+}
+
+/// How far opt-outs of owners count.
+#[derive(Debug, Clone, Default)]
+pub struct OptOutLimits {
+    /// Whose; `None`: everybody's.
+    honour: Option<BTreeSet<OptOutKind>>,
+    /// In the namespaces whose labels it matches; `None`: in all, and nobody has to know the labels.
+    pub namespaces: Option<Selector>,
+    /// How long past the pod's deadline; `None`: without end.
+    pub max_duration: Option<SignedDuration>,
+}
+
+impl OptOutLimits {
+    /// Whether all of them count everywhere, without end.
+    pub fn are_none(&self) -> bool {
+        self.honour.is_none() && self.namespaces.is_none() && self.max_duration.is_none()
+    }
+
+    pub fn honours(&self, kind: OptOutKind) -> bool {
+        self.honour.as_ref().is_none_or(|honoured| honoured.contains(&kind))
+    }
 }
 
 /// How one node is drained.
@@ -141,6 +166,11 @@ impl Policy {
                 .unwrap_or_else(|| PROTECTED_FINALIZERS.map(str::to_owned).to_vec()),
             unmanaged_pods,
             force_on_unreachable: config.force_on_unreachable,
+            opt_outs: OptOutLimits {
+                honour: config.opt_outs.honour,
+                namespaces: config.opt_outs.namespaces.map(|namespaces| namespaces.selector),
+                max_duration: config.opt_outs.max_duration.map(ConfigDuration::get),
+            },
             forced_per_node: config.limits.forced_per_node.map_or(FORCED_PER_NODE, NonZeroU32::get) as usize,
             forced_per_minute: config.limits.forced_per_minute.unwrap_or(FORCED_PER_MINUTE),
             flap_tolerance: or(config.flap_tolerance, FLAP_TOLERANCE),

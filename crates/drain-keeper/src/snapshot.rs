@@ -34,6 +34,8 @@ pub struct Snapshot {
     pub lock_kinds: LockKinds,
     /// Nodes with an open remediation, as far as that is known.
     pub remediations: Remediations,
+    /// Namespaces in which the configuration honours no opt-out.
+    pub without_opt_outs: BTreeSet<Arc<str>>,
     /// What this process remembers.
     pub memory: Memory,
 }

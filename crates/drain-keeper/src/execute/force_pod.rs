@@ -108,9 +108,12 @@ impl Forcing<'_> {
         }
         let now = Timestamp::now();
         // A refusal also says "not counted yet", and room may have come since: then the next eviction passes. But not where
-        // drain-lock refuses it for a claim, which is beyond its limit by now.
+        // drain-lock refuses it for a claim, which is beyond its limit by now, or for an owner's hold that the configuration does
+        // not honour: any other hold had stopped the action.
         let may_pass = |budget: &BudgetView| {
-            budget.allowance(&action.pod).is_available() && !holds.is_outlasted(&budget.key, &action.node_uid, now)
+            let (key, node) = (&budget.key, &action.node_uid);
+            let is_held = holds.against(key, node, &action.pod.uid, now).next().is_some();
+            budget.allowance(&action.pod).is_available() && !is_held && !holds.is_outlasted(key, node, now)
         };
         let is_worth_another = matches!(budgets.as_slice(), [budget] if may_pass(budget));
         if is_worth_another || budgets.iter().any(|budget| !budget.is_status_current()) {

@@ -86,6 +86,7 @@ pub(super) async fn check_preconditions(
         clock: &action.clock,
         budgets: &budgets,
         holds: &holds,
+        without_opt_outs: &context.snapshot.without_opt_outs,
         waits: context
             .policy
             .waits_for(&node, &context.snapshot.pdb_force_drain_timeout),

@@ -1,14 +1,17 @@
 //! Whether a pod may be forced off its node. [`may_force`] is the one decision, in one list of conditions.
 
+mod opt_out;
+
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use nodeward_api::drain_clock::DrainClock;
-use nodeward_api::opt_out::{OptOut, OptOutSource};
+use nodeward_api::opt_out::OptOut;
 use nodeward_api::reason::BlockerReason;
 use nodeward_core::budget::BudgetView;
 use nodeward_core::deadline::{is_due, saturating_add};
-use nodeward_core::hold::{Hold, Holder, Holds};
+use nodeward_core::hold::{Holder, Holds};
 use nodeward_core::node::NodeView;
 use nodeward_core::pod::PodView;
 use nodeward_core::predicate::{belongs_to_node, is_ceph_daemon, must_not_run_twice};
@@ -16,8 +19,11 @@ use nodeward_core::strategy::{Remedy, Strategy, Wait, Waits, removable_finalizer
 use nodeward_core::verdict::Next;
 
 use crate::gate::cordon_taint;
-use crate::policy::{Policy, UnmanagedPods};
+use crate::policy::{OptOutKind, Policy, UnmanagedPods};
 use crate::snapshot::Memory;
+
+pub use self::opt_out::{end_of_opt_outs, ignored_opt_outs};
+use self::opt_out::{hold_against, in_force};
 
 /// What the decision rests on besides the pod: from the caches, or as it was just read.
 #[derive(Clone, Copy)]
@@ -28,6 +34,8 @@ pub struct Evidence<'a> {
     /// The budgets that select the pod.
     pub budgets: &'a [Arc<BudgetView>],
     pub holds: &'a Holds,
+    /// Namespaces in which the configuration honours no opt-out.
+    pub without_opt_outs: &'a BTreeSet<Arc<str>>,
     /// Of the pod's node.
     pub waits: Waits,
     /// What this process remembers.
@@ -65,8 +73,8 @@ pub enum Decision {
 
 /// Whether the pod may be forced now, by these conditions in this order:
 ///
-/// a. a drain waits for it: it neither belongs to the node, nor has ended, nor asked to stay through the drain;
-/// b. it has not opted out with `wait-completed`, or with a word that nobody knows;
+/// a. a drain waits for it: it neither belongs to the node, nor has ended;
+/// b. it has not opted out, with `skip`, `wait-completed` or a word that nobody knows, as far as the configuration honours it;
 /// c. its namespace is not ignored;
 /// d. it was not created after the drain's start with a toleration of the cordon;
 /// e. no budget that selects it forbids force, and it is no daemon of Ceph, whose data only Ceph can judge;
@@ -74,12 +82,46 @@ pub enum Decision {
 /// g. drain strategies are enabled for its node;
 /// h. a strategy fits it as it stands;
 /// i. no second copy of it could run meanwhile, be it that its node cannot be asked, or that the kubelet has not confirmed its end;
-/// j. nobody holds a budget that selects it;
+/// j. nobody holds a budget that selects it, its owner as far as the configuration honours it;
 /// k. the strategy's wait has passed, and the pod's own grace.
 ///
 /// Called twice: by the plan (`plan.rs`), with what the caches show, and right before a write that the server does not judge
 /// by itself (`execute/preconditions.rs`), with what was read by quorum.
 pub fn may_force(pod: &PodView, evidence: &Evidence<'_>, now: Timestamp) -> Decision {
+    // a: its going would bring the drain no further. DaemonSet and mirror pods come back at once, the others let it end.
+    if is_no_blocker(pod, evidence.node) {
+        return Decision::NoBlocker;
+    }
+    // b: its owner said so, and only the administrator's limits outweigh that. A word that nobody knows may have meant the same.
+    let Some(mark) = in_force(pod, evidence, now) else {
+        return judge(pod, evidence, now);
+    };
+    let (reason, detail) = match mark.opt_out {
+        OptOut::Skip => return Decision::NoBlocker,
+        // Nodeward's own mark is named by the reason.
+        OptOut::WaitCompleted if mark.kind == OptOutKind::Nodeward => (BlockerReason::WaitCompleted, ""),
+        OptOut::WaitCompleted => (BlockerReason::WaitCompleted, mark.key),
+        OptOut::Unknown => (BlockerReason::UnknownOptOut, "use skip or wait-completed"),
+    };
+    // Where it ends by itself, what comes then is said from the start.
+    let (next, last_due) = match mark.until.map(|until| (until, judge(pod, evidence, until))) {
+        Some((until, Decision::Due { strategy, .. })) => {
+            let strategy = strategy.name;
+            (Next::At { strategy, due: until }, Some(until))
+        }
+        Some((_, Decision::Blocked { next, last_due, .. })) => (next, last_due),
+        Some((_, Decision::NoBlocker)) | None => (Next::Nothing, None),
+    };
+    Decision::Blocked {
+        reason,
+        next,
+        detail: detail.to_owned(),
+        last_due,
+    }
+}
+
+/// Conditions c to k.
+fn judge(pod: &PodView, evidence: &Evidence<'_>, now: Timestamp) -> Decision {
     let Evidence { node, policy, .. } = *evidence;
     let drain = policy.drain_for(node);
     let nothing = |reason, detail: &str| Decision::Blocked {
@@ -88,21 +130,6 @@ pub fn may_force(pod: &PodView, evidence: &Evidence<'_>, now: Timestamp) -> Deci
         detail: detail.to_owned(),
         last_due: None,
     };
-    // a: its going would bring the drain no further. DaemonSet and mirror pods come back at once, the others let it end.
-    let has_ended = pod.is_finished() && pod.deletion.is_none();
-    if belongs_to_node(pod) || is_upgraders_own(pod, node) || has_ended || pod.stays() {
-        return Decision::NoBlocker;
-    }
-    // b: its owner said so, and no deadline of ours outweighs that. A word that nobody knows may have meant the same.
-    match pod.opt_out {
-        // Nodeward's own mark is named by the reason.
-        Some((OptOut::WaitCompleted, OptOutSource::Label | OptOutSource::Annotation)) => {
-            return nothing(BlockerReason::WaitCompleted, "");
-        }
-        Some((OptOut::WaitCompleted, source)) => return nothing(BlockerReason::WaitCompleted, source.key()),
-        Some((OptOut::Unknown, _)) => return nothing(BlockerReason::UnknownOptOut, "use skip or wait-completed"),
-        Some((OptOut::Skip, _)) | None => {}
-    }
     // c: the administrator keeps force away from all that is in it.
     if let Some(pattern) = drain.ignored_namespaces.first_match(&pod.key.namespace) {
         return nothing(BlockerReason::NamespaceIgnored, &format!("pattern {pattern}"));
@@ -131,8 +158,7 @@ pub fn may_force(pod: &PodView, evidence: &Evidence<'_>, now: Timestamp) -> Deci
         let detail = "delete it by hand, or set unmanagedPods: delete";
         return nothing(BlockerReason::Unmanaged, detail);
     }
-    // A refusal tells of a budget that the cache does not show yet.
-    let is_covered = !evidence.budgets.is_empty() || evidence.memory.was_refused_by_budget(pod);
+    let is_covered = is_covered(pod, evidence);
     let reason = natural_reason(pod, is_covered, evidence, now);
     // g: nothing is done, and what blocks the drain is still said.
     if drain.disable_strategies {
@@ -176,7 +202,7 @@ pub fn may_force(pod: &PodView, evidence: &Evidence<'_>, now: Timestamp) -> Deci
     }
     // j: a pod of the budget is down, or its owner expects one to be: one more may be one too many. This comes before the
     // deadline, so that the owner learns of it in time.
-    if let Some(hold) = hold_against(pod, evidence, now) {
+    if let Some((hold, until)) = hold_against(pod, evidence, now) {
         let reason = match hold.holder {
             Holder::Node { .. } | Holder::Owner(_) => BlockerReason::BudgetHeld,
             Holder::Unknown(_) => BlockerReason::HoldsUnknown,
@@ -184,7 +210,7 @@ pub fn may_force(pod: &PodView, evidence: &Evidence<'_>, now: Timestamp) -> Deci
         let next = Next::HeldBack {
             strategy: strategy.name,
             due,
-            until: hold.until.map(|until| until.max(due)),
+            until: until.map(|until| until.max(due)),
         };
         return blocked(reason, next, hold.to_string());
     }
@@ -197,6 +223,17 @@ pub fn may_force(pod: &PodView, evidence: &Evidence<'_>, now: Timestamp) -> Deci
         return blocked(reason, next, String::new());
     }
     Decision::Due { reason, strategy, due }
+}
+
+/// Whether no drain waits for the pod, whatever its owner asked.
+fn is_no_blocker(pod: &PodView, node: &NodeView) -> bool {
+    let has_ended = pod.is_finished() && pod.deletion.is_none();
+    belongs_to_node(pod) || is_upgraders_own(pod, node) || has_ended
+}
+
+/// Whether a budget selects the pod. A refusal tells of one that the cache does not show yet.
+fn is_covered(pod: &PodView, evidence: &Evidence<'_>) -> bool {
+    !evidence.budgets.is_empty() || evidence.memory.was_refused_by_budget(pod)
 }
 
 /// Why the pod is still there, whatever is done about it.
@@ -242,15 +279,6 @@ fn is_upgraders_own(pod: &PodView, node: &NodeView) -> bool {
     let is_daemon = &*pod.key.namespace == "openshift-machine-config-operator"
         && pod.key.name.strip_prefix("machine-config-daemon-") == Some(node.name.as_str());
     pod.labels.get("upgrade.cattle.io/controller").is_some() || is_daemon
-}
-
-/// The hold that keeps the pod from being forced: the last to end of those on its budgets.
-fn hold_against<'a>(pod: &PodView, evidence: &Evidence<'a>, now: Timestamp) -> Option<&'a Hold> {
-    let Evidence { holds, budgets, .. } = *evidence;
-    budgets
-        .iter()
-        .filter_map(|budget| holds.against(&budget.key, &evidence.node.uid, &pod.uid, now))
-        .max_by_key(|hold| hold.until.unwrap_or(Timestamp::MAX))
 }
 
 /// Whether the remedy would make the API server forget the pod while it may still run on a node that nobody can ask, and two

@@ -108,7 +108,11 @@ impl Announcer {
         for warning in warnings {
             if self.warned.insert(warning.key.clone()) {
                 let node = events::node_reference(warning.node.as_str(), warning.node_uid.as_str());
-                self.emit(node, warning.reason, warning.text.clone());
+                let about = match &warning.pod {
+                    None => node,
+                    Some((pod, uid)) => events::pod_reference(&pod.namespace, &pod.name, Some(uid.as_str())),
+                };
+                self.emit(about, warning.reason, warning.text.clone());
             }
         }
     }

@@ -160,6 +160,9 @@ fn every_field_is_read() {
 )]
 #[case::zero_limit("limits: {forcedPerNode: 0}", "limits.forcedPerNode", "nonzero")]
 #[case::negative_limit("limits: {forcedPerMinute: -1}", "limits.forcedPerMinute", "-1")]
+#[case::unknown_opt_out("optOuts: {honour: [nodewards]}", "optOuts.honour[0]", "nodewards")]
+#[case::opt_out_without_time("optOuts: {maxDuration: 0}", "optOuts.maxDuration", "more than 0")]
+#[case::opt_outs_without_selector("optOuts: {namespaces: {}}", "optOuts.namespaces", "selector")]
 #[case::unknown_choice("unmanagedPods: remove", "unmanagedPods", "keep")]
 #[case::bad_selector(
     "nodeSelector: {matchExpressions: [{key: a, operator: Near}]}",
@@ -191,6 +194,7 @@ fn bad_value_is_refused_with_field_and_cause(#[case] text: &str, #[case] path: &
 #[case("nodeSelector:", "nodeSelector")]
 #[case("nodeDrain:", "nodeDrain")]
 #[case("limits: ~", "limits")]
+#[case("optOuts: {honour: }", "optOuts.honour")]
 #[case("limits: {forcedPerNode: }", "limits.forcedPerNode")]
 #[case("pools:", "pools")]
 #[case("pools: [{selector: , nodeDrain: {}}]", "pools[0].selector")]

@@ -69,7 +69,7 @@ impl Class {
             // It is leaving, whatever it asked for.
             return Some(Self::Movable);
         }
-        match pod.opt_out {
+        match pod.opt_out() {
             Some((OptOut::Skip, _)) => Some(Self::Retained),
             Some((OptOut::WaitCompleted | OptOut::Unknown, _)) => Some(Self::WaitsCompleted),
             // Nobody makes it again, here or elsewhere: waiting for it would have no end.
@@ -205,7 +205,7 @@ fn problems(need: &NodeNeed, snapshot: &Snapshot, policy: &Policy) -> Vec<Blocke
         let must_be_evicted = match class {
             Class::Ignored(_) | Class::Finished => continue,
             Class::WaitsCompleted => {
-                if let Some((OptOut::Unknown, source)) = pod.opt_out {
+                if let Some((OptOut::Unknown, source)) = pod.opt_out() {
                     let text = format!("{} of pod {} has a value that is not known", source.key(), pod.key);
                     problems.push(about_pod(LockReason::UnknownOptOut, pod, text));
                 }

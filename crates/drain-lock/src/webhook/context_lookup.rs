@@ -90,7 +90,7 @@ impl ContextLookup {
         LookupResult::Found(Box::new(EvictionContext {
             uid: pod.uid.clone(),
             state,
-            opted_out: pod.opt_out.map(|(opt_out, _)| opt_out),
+            opted_out: pod.opt_out().map(|(opt_out, _)| opt_out),
             is_beside_held: needs_no_disruption
                 && node
                     .as_ref()

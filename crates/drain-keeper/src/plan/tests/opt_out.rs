@@ -1,12 +1,13 @@
 //! Pods that are left alone: opted out, in ignored namespaces, without a controller, or on the node knowingly.
 
 use nodeward_api::reason::BlockerReason;
+use nodeward_core::hold::Holder;
 use nodeward_core::strategy::StrategyName;
 use nodeward_core::verdict::Next;
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use super::world::{World, minute, pod, terminating, with};
+use super::world::{World, budget, claim_of, minute, pod, terminating, with};
 
 fn label(value: &str) -> Value {
     json!({ "metadata": { "labels": { "nodeward.dev/drain": value } } })
@@ -184,4 +185,147 @@ fn pod_of_an_upgrader_is_no_blocker(#[case] patch: Value, #[case] forced: bool) 
     let plan = World::draining().pod(with(pod("p"), patch)).at(45);
     assert_eq!(plan.acts().len(), usize::from(forced));
     assert_eq!(plan.verdict("n1").blockers.is_empty(), !forced);
+}
+
+fn cluster_api() -> Value {
+    json!({ "metadata": { "labels": { "cluster.x-k8s.io/drain": "skip" } } })
+}
+
+fn karpenter() -> Value {
+    json!({ "metadata": { "annotations": { "karpenter.sh/do-not-disrupt": "true" } } })
+}
+
+/// Why an opt-out does not count is said in an Event on the pod, once.
+fn told(world: &World, minutes: i64) -> Option<String> {
+    let plan = world.at(minutes);
+    let mut told = plan.warnings.iter().filter(|warning| warning.reason == "OptOutIgnored");
+    let first = told.next()?;
+    assert_eq!(told.next(), None);
+    let (key, uid) = first.pod.clone().unwrap();
+    assert_eq!((key.to_string().as_str(), uid.as_str()), ("shop/p", "p"));
+    Some(first.text.clone())
+}
+
+#[rstest]
+#[case::all_by_default(label("wait-completed"), "", None)]
+#[case::own_left_out(
+    label("wait-completed"),
+    "honour: [clusterApi, karpenter, holds]",
+    Some("nodeward.dev/drain")
+)]
+#[case::own_skip_left_out(annotation("skip"), "honour: []", Some("nodeward.dev/drain"))]
+#[case::own_unknown_left_out(label("please"), "honour: []", Some("nodeward.dev/drain"))]
+#[case::own_alone(label("skip"), "honour: [nodeward]", None)]
+#[case::cluster_api_left_out(cluster_api(), "honour: [nodeward]", Some("cluster.x-k8s.io/drain"))]
+#[case::cluster_api_alone(cluster_api(), "honour: [clusterApi]", None)]
+#[case::karpenter_left_out(karpenter(), "honour: [nodeward]", Some("karpenter.sh/do-not-disrupt"))]
+#[case::karpenter_alone(karpenter(), "honour: [karpenter]", None)]
+#[case::another_mark_counts(with(label("skip"), karpenter()), "honour: [karpenter]", None)]
+fn only_honoured_opt_outs_keep_pods(#[case] patch: Value, #[case] fields: &str, #[case] ignored: Option<&str>) {
+    let world = World::draining()
+        .also(&format!("optOuts: {{{fields}}}"))
+        .pod(with(pod("p"), patch));
+    assert_eq!(world.at(44).strategy(), None);
+    assert_eq!(world.at(45).strategy(), ignored.map(|_| StrategyName::Delete));
+    let text = ignored.map(|key| format!("{key} does not count: optOuts.honour leaves it out"));
+    assert_eq!(told(&world, 1), text);
+}
+
+#[test]
+fn opt_outs_count_in_selected_namespaces_only() {
+    let limits = "optOuts: {namespaces: {selector: {tier: production}}}";
+    let mut world = World::draining()
+        .also(limits)
+        .pod(with(pod("p"), label("wait-completed")));
+    assert_eq!((world.at(45).strategy(), told(&world, 45)), (None, None));
+    world.without_opt_outs.insert("shop".into());
+    assert_eq!(world.at(45).strategy(), Some(StrategyName::Delete));
+    assert!(told(&world, 1).unwrap().ends_with("optOuts.namespaces leaves shop out"));
+    let disabled = world.also(&format!("{limits}, nodeDrain: {{disableDrainStrategies: true}}"));
+    assert_eq!(told(&disabled, 45), None, "nothing is forced, so nothing is ignored");
+}
+
+#[rstest]
+#[case::waits("wait-completed", Some(BlockerReason::WaitCompleted))]
+#[case::unknown("please", Some(BlockerReason::UnknownOptOut))]
+#[case::stays("skip", None)]
+fn opt_out_ends_after_its_longest_duration(#[case] value: &str, #[case] reason: Option<BlockerReason>) {
+    let world = World::draining()
+        .also("optOuts: {maxDuration: 30}")
+        .pod(with(pod("p"), label(value)));
+    let end = minute(75);
+    for minutes in [1, 50, 74] {
+        let plan = world.at(minutes);
+        assert_eq!(
+            (plan.reason("p"), plan.strategy(), plan.has_failed()),
+            (reason, None, false)
+        );
+        assert!(plan.requeue_at.is_some_and(|at| at <= end));
+        if reason.is_some() {
+            let strategy = StrategyName::Delete;
+            assert_eq!(plan.next("p"), Next::At { strategy, due: end });
+        }
+    }
+    assert_eq!(world.at(74).requeue_at, Some(end));
+    assert_eq!(
+        (told(&world, 74), world.at(75).strategy()),
+        (None, Some(StrategyName::Delete))
+    );
+    let text = told(&world, 75).unwrap();
+    assert!(
+        text.ends_with("optOuts.maxDuration ended at 2026-01-01T01:15:00Z"),
+        "{text}"
+    );
+}
+
+/// What comes after it is said as it will be: nothing, where another rule stands in the way.
+#[test]
+fn ending_opt_out_promises_nothing_forbidden() {
+    let never = with(
+        budget("web", 0),
+        json!({ "metadata": { "labels": { "nodeward.dev/force-drain": "never" } } }),
+    );
+    let world = World::draining()
+        .also("optOuts: {maxDuration: 30}")
+        .pod(with(pod("p"), label("wait-completed")))
+        .budget(never);
+    let plan = world.at(50);
+    assert_eq!(
+        (plan.reason("p"), plan.next("p")),
+        (Some(BlockerReason::WaitCompleted), Next::Nothing)
+    );
+    assert_eq!(plan.requeue_at, Some(minute(98)), "its reason is another one then");
+    assert_eq!(world.at(98).reason("p"), Some(BlockerReason::BudgetNeverForced));
+}
+
+#[rstest]
+#[case::by_default(Holder::Owner("audit".to_owned()), "", None)]
+#[case::left_out(Holder::Owner("audit".to_owned()), "honour: [nodeward]", Some(68))]
+#[case::limited(Holder::Owner("audit".to_owned()), "maxDuration: 30", Some(98))]
+// Neither is an opt-out.
+#[case::claim_of_a_node(claim_of("n2", &[]), "honour: [], maxDuration: 30", None)]
+#[case::unknown(Holder::Unknown("not listed".to_owned()), "honour: [], maxDuration: 30", None)]
+fn owners_hold_counts_as_far_as_honoured(#[case] holder: Holder, #[case] fields: &str, #[case] forced: Option<i64>) {
+    let held = World::draining()
+        .pod(pod("p"))
+        .budget(budget("web", 0))
+        .held("web", holder, None);
+    let world = held.also(&format!("optOuts: {{{fields}}}"));
+    let minutes = forced.unwrap_or(10_000);
+    assert_eq!(world.at(minutes - 1).strategy(), None);
+    assert_eq!(world.at(minutes).strategy(), forced.map(|_| StrategyName::PdbDelete));
+    assert_eq!(told(&world, minutes).is_some(), forced.is_some());
+    if forced == Some(98) {
+        let strategy = StrategyName::PdbDelete;
+        let until = Some(minute(98));
+        assert_eq!(
+            world.at(80).next("p"),
+            Next::HeldBack {
+                strategy,
+                due: minute(68),
+                until
+            }
+        );
+        assert_eq!(told(&world, 80), None);
+    }
 }

@@ -158,6 +158,7 @@ pub struct World {
     pub drains: NodeDrains,
     pub holds: Holds,
     pub remediations: Remediations,
+    pub without_opt_outs: BTreeSet<Arc<str>>,
     pub memory: Memory,
 }
 
@@ -178,6 +179,7 @@ impl World {
             drains: NodeDrains::default(),
             holds: Holds::default(),
             remediations: Remediations::default(),
+            without_opt_outs: BTreeSet::new(),
             memory,
         }
     }
@@ -345,6 +347,7 @@ impl World {
             holds: self.holds.clone(),
             lock_kinds: LockKinds::default(),
             remediations: self.remediations.clone(),
+            without_opt_outs: self.without_opt_outs.clone(),
             memory: self.memory.clone(),
         }
     }

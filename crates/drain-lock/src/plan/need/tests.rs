@@ -498,7 +498,7 @@ proptest! {
             let classed: Vec<&str> = need.pods.iter().map(|classified| classified.pod.uid.as_str()).collect();
             prop_assert_eq!(there, classed);
             for ClassifiedPod { pod, class, .. } in &need.pods {
-                prop_assert!(*class != Class::Movable || pod.opt_out.is_none() || pod.deletion.is_some());
+                prop_assert!(*class != Class::Movable || pod.opt_out().is_none() || pod.deletion.is_some());
                 let expected: BTreeSet<(String, bool)> = match class {
                     Class::Held(_) | Class::Retained => {
                         let retained = *class == Class::Retained;

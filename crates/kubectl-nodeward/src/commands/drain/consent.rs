@@ -34,7 +34,7 @@ impl Losses {
                 && !pod.is_daemon()
                 && !pod.is_finished()
                 && pod.deletion.is_none()
-                && pod.opt_out.is_none();
+                && pod.opt_out().is_none();
             if !is_evicted {
                 continue;
             }

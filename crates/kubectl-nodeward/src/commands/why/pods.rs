@@ -274,7 +274,7 @@ impl PodObstacle {
 
 /// Why an eviction of the pod would be refused, by its own wishes and by the statuses of the budgets that select it.
 pub fn kept_by(pod: &PodView, budgets: &[&Arc<BudgetView>]) -> Option<KeptBy> {
-    match pod.opt_out {
+    match pod.opt_out() {
         Some((OptOut::Skip, _)) => return Some(KeptBy::Drain(LockReason::OptedOut)),
         Some((OptOut::WaitCompleted | OptOut::Unknown, _)) => return Some(KeptBy::Drain(LockReason::WaitCompleted)),
         None => (),
