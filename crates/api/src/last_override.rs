@@ -16,6 +16,15 @@ pub struct LastOverride {
     pub pod: String,
     /// UID of that pod.
     pub uid: String,
+    /// The strategy that fell due; empty in records of earlier versions, as are the others below.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub strategy: String,
+    /// The replica that overrode it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub replica: String,
+    /// What said that an upgrade is on: the configured signal, and the objects behind it with their generation.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub signal: String,
 }
 
 impl LastOverride {
@@ -46,10 +55,22 @@ mod tests {
             at: "2026-01-01T00:00:00Z".parse().unwrap(),
             pod: "web-0".to_owned(),
             uid: "u".to_owned(),
+            strategy: String::new(),
+            replica: String::new(),
+            signal: String::new(),
         };
         let text = r#"{"at":"2026-01-01T00:00:00Z","pod":"web-0","uid":"u"}"#;
         assert_eq!(last.to_string(), text);
         assert_eq!(LastOverride::parse(text).unwrap(), last);
+        let whole = LastOverride {
+            strategy: "PdbDelete".to_owned(),
+            replica: "keeper-0".to_owned(),
+            signal: "always".to_owned(),
+            ..last
+        };
+        let text = r#"{"at":"2026-01-01T00:00:00Z","pod":"web-0","uid":"u","strategy":"PdbDelete","replica":"keeper-0","signal":"always"}"#;
+        assert_eq!(whole.to_string(), text);
+        assert_eq!(LastOverride::parse(text).unwrap(), whole);
     }
 
     #[rstest]

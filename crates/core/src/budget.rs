@@ -629,6 +629,9 @@ mod tests {
             at: Timestamp::UNIX_EPOCH,
             pod: "web-0".to_owned(),
             uid: "u".to_owned(),
+            strategy: "PdbDelete".to_owned(),
+            replica: "keeper-0".to_owned(),
+            signal: "always".to_owned(),
         };
         let read = |value: String| {
             project(

@@ -22,7 +22,7 @@ pub use self::drain_marker::{BeingDrained, CountsAsDrain, DrainMarkers};
 pub use self::expression::{Expression, ExpressionError};
 pub use self::inputs::{KindObjects, KindState, SignalInputs, WatchedResource};
 pub use self::node_marker::{NodeMarker, NodeMarkerPlace};
-pub use self::openshift::{PdbForceDrainTimeout, pdb_force_drain_timeout};
+pub use self::openshift::{PdbForceDrainTimeout, pdb_force_drain_timeout, upgrades_in_progress};
 pub use self::preset::{Preset, PresetSignal};
 pub use self::spec::{ResourceSpec, SignalSpec};
 

@@ -106,6 +106,8 @@ pub struct ExecutorContext {
     pub snapshot: Arc<Snapshot>,
     /// What was planned with.
     pub policy: Arc<Policy>,
+    /// The name of this replica.
+    pub replica: Arc<str>,
     /// When the plan was made: what its forcing writes rest on is read after it.
     pub planned_at: Instant,
 }

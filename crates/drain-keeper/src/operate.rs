@@ -29,6 +29,7 @@ const STALE_SIGNAL: SignedDuration = SignedDuration::from_mins(1);
 pub struct DrainKeeper {
     clients: Clients,
     reads: Reads,
+    replica: Arc<str>,
     policy: EffectivePolicy,
     observer: Observer,
     tracker: ActionTracker,
@@ -65,6 +66,7 @@ impl Operator for DrainKeeper {
         Ok(Self {
             clients: context.clients.clone(),
             reads: Reads::default(),
+            replica: context.args.identity.as_str().into(),
             policy: EffectivePolicy::new(context.config.clone()),
             observer: Observer::open(context),
             tracker: ActionTracker::nothing(rate, context.args.dry_run, Timestamp::now()),
@@ -125,6 +127,7 @@ impl Operator for DrainKeeper {
             reads: self.reads.clone(),
             snapshot: Arc::clone(snapshot),
             policy: Arc::clone(policy),
+            replica: Arc::clone(&self.replica),
             planned_at: Instant::now(),
         }
     }

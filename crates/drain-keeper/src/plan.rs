@@ -17,7 +17,7 @@ use nodeward_core::deadline::{RequeueAt, saturating_add};
 use nodeward_core::id::{NodeName, NodeUid, PodKey, PodUid};
 use nodeward_core::node::NodeView;
 use nodeward_core::pod::PodView;
-use nodeward_core::signal::{NoteLevel, PdbForceDrainTimeout};
+use nodeward_core::signal::{NoteLevel, PdbForceDrainTimeout, upgrades_in_progress};
 use nodeward_core::strategy::Strategy;
 use nodeward_core::verdict::{Blocker, Next, NodeVerdict};
 
@@ -76,6 +76,10 @@ pub struct PodAction {
     /// The clock by which the action fell due.
     pub clock: DrainClock,
     pub pod: Arc<PodView>,
+    /// The budgets that select it.
+    pub budgets: Vec<Arc<BudgetView>>,
+    /// What says that an upgrade is on: the configured signal, and the objects behind it with their generation.
+    pub signal: Arc<str>,
     /// The strategy that is carried out.
     pub strategy: Strategy,
     /// When it fell due.
@@ -445,6 +449,9 @@ impl<'a> Planner<'a> {
     /// then the oldest deadline, then by name; but one that keeps failing lets the others go first. The others learn what
     /// holds them back.
     fn admit_candidates(&mut self, mut candidates: Vec<(usize, Candidate)>, nodes: &mut [NodeInPlan<'a>]) {
+        if candidates.is_empty() {
+            return;
+        }
         let failures = |candidate: &Candidate| self.snapshot.memory.failures(&candidate.pod);
         candidates.sort_by_cached_key(|(_, candidate)| {
             (
@@ -455,6 +462,7 @@ impl<'a> Planner<'a> {
             )
         });
         let mut limits = Limits::new(self.policy, self.snapshot, self.now);
+        let signal: Arc<str> = self.signal_with_its_objects().into();
         let mut turns = Turns::new(self.snapshot, self.policy.override_spacing, self.now);
         for (index, candidate) in candidates {
             let NodeInPlan { node, state } = &mut nodes[index];
@@ -481,6 +489,8 @@ impl<'a> Planner<'a> {
                         clock: clock.clone(),
                         was_held_back: self.snapshot.memory.held_back.contains(&candidate.pod.uid),
                         pod: candidate.pod,
+                        budgets: candidate.budgets,
+                        signal: Arc::clone(&signal),
                         strategy: candidate.strategy,
                         due,
                     })));
@@ -495,6 +505,14 @@ impl<'a> Planner<'a> {
                 }
             }
         }
+    }
+
+    fn signal_with_its_objects(&self) -> String {
+        let (spec, objects) = (self.policy.signal.spec(), upgrades_in_progress(&self.snapshot.signals));
+        if objects.is_empty() {
+            return spec.to_string();
+        }
+        format!("{spec}: {}", objects.join(", "))
     }
 
     /// The node's verdict, and the moments at which it could change.

@@ -37,7 +37,7 @@ impl Reporter {
             metrics: DrainMetrics::register(&context.metrics),
             gates: GateTransitionLog::default(),
             conditions: Conditions::default(),
-            announcer: Announcer::new(context.events.clone()),
+            announcer: Announcer::new(context.events.clone(), context.args.identity.as_str()),
         }
     }
 

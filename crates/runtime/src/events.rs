@@ -45,6 +45,17 @@ pub fn node_reference(name: &str, uid: &str) -> ObjectReference {
     }
 }
 
+pub fn budget_reference(namespace: &str, name: &str, uid: Option<&str>) -> ObjectReference {
+    ObjectReference {
+        api_version: Some("policy/v1".to_owned()),
+        kind: Some("PodDisruptionBudget".to_owned()),
+        namespace: Some(namespace.to_owned()),
+        name: Some(name.to_owned()),
+        uid: uid.map(str::to_owned),
+        ..ObjectReference::default()
+    }
+}
+
 pub fn pod_reference(namespace: &str, name: &str, uid: Option<&str>) -> ObjectReference {
     ObjectReference {
         api_version: Some("v1".to_owned()),

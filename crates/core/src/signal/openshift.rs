@@ -170,6 +170,23 @@ fn progressing(version: &Value) -> Answer {
     }
 }
 
+/// The objects by which OpenShift says that an upgrade is on, each with the generation of what it asks for.
+pub fn upgrades_in_progress(inputs: &SignalInputs) -> Vec<String> {
+    let objects = |kind| inputs.objects(&kind).unwrap_or_default();
+    let configs = objects(upgrade_config_kind()).iter();
+    let configs = configs.filter(|config| matches!(config_state(config), ConfigState::Upgrading(_)));
+    let versions = objects(cluster_version_kind()).iter();
+    let versions = versions.filter(|version| progressing(version).truth == Tristate::Yes);
+    let named = |kind: &str, object: &Value| match object.pointer("/metadata/generation") {
+        Some(generation) => format!("{kind} {} (generation {generation})", full_name(object)),
+        None => format!("{kind} {}", full_name(object)),
+    };
+    configs
+        .map(|config| named("UpgradeConfig", config))
+        .chain(versions.map(|version| named("ClusterVersion", version)))
+        .collect()
+}
+
 /// The UpgradeConfig's own wait before budgets are overridden.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum PdbForceDrainTimeout {

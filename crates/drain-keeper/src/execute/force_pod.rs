@@ -179,6 +179,9 @@ impl Forcing<'_> {
             at: now,
             pod: pod.key.name.to_string(),
             uid: pod.uid.as_str().to_owned(),
+            strategy: self.action.strategy.name.to_string(),
+            replica: self.context.replica.to_string(),
+            signal: self.action.signal.to_string(),
         };
         let patch = json!({
             "metadata": {

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use nodeward_api::reason::{ActReason, BlockerReason, DrainReason};
+use nodeward_core::id::BudgetKey;
 use nodeward_core::verdict::Blocker;
 use nodeward_runtime::{ActionResult, EventSink, EventSpec, Severity, events};
 
@@ -22,14 +23,16 @@ const ACTION: &str = "Drain";
 /// Emits Events.
 pub struct Announcer {
     sink: EventSink,
+    replica: String,
     warned: BTreeSet<String>,
 }
 
 impl Announcer {
     /// Nothing said yet.
-    pub fn new(sink: EventSink) -> Self {
+    pub fn new(sink: EventSink, replica: &str) -> Self {
         Self {
             sink,
+            replica: replica.to_owned(),
             warned: BTreeSet::new(),
         }
     }
@@ -66,7 +69,7 @@ impl Announcer {
             tracing::info!(%pod, %node, %strategy, outcome = outcome_label(result), detail = ?result, "not done");
             return;
         };
-        log_audit(action, forced);
+        self.log_audit(action, forced);
         let (reason, what) = match forced {
             Forced::Evicted => (
                 ActReason::Evicted,
@@ -99,6 +102,9 @@ impl Announcer {
             action: ACTION,
             note,
         });
+        for event in audit_events(action, forced, reason) {
+            self.sink.emit(event);
+        }
     }
 
     /// What could not be read as it is meant, each once.
@@ -127,34 +133,72 @@ impl Announcer {
             note,
         });
     }
+
+    /// One line for each act that no budget had allowed, which `audit=true` finds: Events are gone after an hour.
+    fn log_audit(&self, action: &PodAction, forced: &Forced) {
+        if *forced == Forced::Evicted {
+            return;
+        }
+        let removed = match forced {
+            Forced::FinalizersRemoved(removed) => removed.as_slice(),
+            _ => &[],
+        };
+        let budgets: Vec<String> = overridden(forced).iter().map(ToString::to_string).collect();
+        tracing::warn!(
+            audit = true,
+            pod = %action.pod.key,
+            pod_uid = %action.pod.uid.as_str(),
+            node = %action.node,
+            node_uid = %action.node_uid.as_str(),
+            strategy = %action.strategy.name,
+            outcome = outcome_label(&ActionResult::Acted(forced.clone())),
+            drain_start = %action.clock.start,
+            due = %action.due,
+            budgets = %budgets.join(","),
+            finalizers = %removed.join(","),
+            replica = self.replica,
+            signal = %action.signal,
+            "forced"
+        );
+    }
 }
 
-/// One line for each act that no budget had allowed, which `audit=true` finds: Events are gone after an hour.
-fn log_audit(action: &PodAction, forced: &Forced) {
-    let overridden = match forced {
-        Forced::Evicted => return,
-        Forced::BudgetOverridden(budgets) => budgets.as_slice(),
-        Forced::FinalizersRemoved(_) | Forced::DeletedNow => &[],
-    };
-    let removed = match forced {
-        Forced::FinalizersRemoved(removed) => removed.as_slice(),
-        _ => &[],
-    };
-    let budgets: Vec<String> = overridden.iter().map(ToString::to_string).collect();
-    tracing::warn!(
-        audit = true,
-        pod = %action.pod.key,
-        pod_uid = %action.pod.uid.as_str(),
-        node = %action.node,
-        node_uid = %action.node_uid.as_str(),
-        strategy = %action.strategy.name,
-        outcome = outcome_label(&ActionResult::Acted(forced.clone())),
-        drain_start = %action.clock.start,
-        due = %action.due,
-        budgets = %budgets.join(","),
-        finalizers = %removed.join(","),
-        "forced"
-    );
+fn overridden(forced: &Forced) -> &[BudgetKey] {
+    match forced {
+        Forced::BudgetOverridden(budgets) => budgets,
+        Forced::Evicted | Forced::FinalizersRemoved(_) | Forced::DeletedNow => &[],
+    }
+}
+
+/// What was done to the pod, told on its node and on its budgets, whose owners look there and not at a pod that is gone.
+/// Nothing of an eviction, which its budgets had allowed.
+fn audit_events(action: &PodAction, forced: &Forced, reason: ActReason) -> Vec<EventSpec> {
+    if *forced == Forced::Evicted {
+        return Vec::new();
+    }
+    let (pod, node, strategy) = (&action.pod.key, &action.node, action.strategy.name);
+    let known = action.budgets.iter().map(|budget| (&budget.key, Some(&*budget.uid)));
+    // Read anew since the plan; the first entry of a key stands.
+    let read = overridden(forced).iter().map(|key| (key, None));
+    let budgets: BTreeMap<&BudgetKey, Option<&str>> = read.chain(known).collect();
+    let budgets = budgets
+        .into_iter()
+        .map(|(key, uid)| events::budget_reference(&key.namespace, &key.name, uid));
+    let about = budgets.chain([events::node_reference(node.as_str(), action.node_uid.as_str())]);
+    about
+        .map(|regarding| EventSpec {
+            regarding,
+            related: Some(events::pod_reference(
+                &pod.namespace,
+                &pod.name,
+                Some(action.pod.uid.as_str()),
+            )),
+            severity: Severity::Warning,
+            reason: reason.as_str(),
+            action: ACTION,
+            note: format!("{strategy}: pod {pod} {} (node {node})", reason.explanation()),
+        })
+        .collect()
 }
 
 /// emptyDir spares no pod; whoever looks for its data is told where it went.
@@ -171,14 +215,13 @@ mod tests {
     use std::fmt::{self, Write as _};
     use std::sync::{Arc, Mutex};
 
-    use nodeward_core::id::BudgetKey;
     use nodeward_runtime::{Component, Metrics};
     use rstest::rstest;
     use tracing::field::{Field, Visit};
     use tracing::span;
 
     use super::*;
-    use crate::plan::tests::world::{World, pod};
+    use crate::plan::tests::world::{World, budget, pod};
 
     /// Keeps the fields of the audit lines.
     #[derive(Clone, Default)]
@@ -225,6 +268,8 @@ mod tests {
             "node=n1 ",
             "strategy=Delete ",
             "due=2026-01-01T00:45:00Z ",
+            "replica=\"keeper-0\" ",
+            "signal=always ",
         ];
         for part in all.iter().chain(says) {
             assert!(text.contains(part), "{part}: {text}");
@@ -236,11 +281,46 @@ mod tests {
         assert_eq!(logged(&Forced::Evicted), "");
     }
 
+    #[rstest]
+    #[case::within_its_budgets(Forced::Evicted, &[])]
+    // One that the plan did not know was read before the override.
+    #[case::override_of_budgets(
+        Forced::BudgetOverridden(vec![BudgetKey::new("shop", "web"), BudgetKey::new("shop", "all")]),
+        &["all", "n1", "web web"]
+    )]
+    #[case::finalizers(Forced::FinalizersRemoved(Vec::new()), &["n1", "web web"])]
+    #[case::grace_zero(Forced::DeletedNow, &["n1", "web web"])]
+    fn budgets_and_node_are_told_of_force(#[case] forced: Forced, #[case] about: &[&str]) {
+        let world = World::draining().pod(pod("p")).budget(budget("web", 1));
+        let action = world.at(68).acts()[0].clone();
+        let events = audit_events(&action, &forced, ActReason::BudgetOverridden);
+        let mut told: Vec<String> = events
+            .iter()
+            .map(|event| {
+                let regarding = &event.regarding;
+                let uid = regarding
+                    .uid
+                    .clone()
+                    .filter(|_| regarding.kind.as_deref() != Some("Node"));
+                [regarding.name.clone(), uid]
+                    .into_iter()
+                    .flatten()
+                    .collect::<Vec<_>>()
+                    .join(" ")
+            })
+            .collect();
+        told.sort();
+        assert_eq!(told, about);
+        for event in events {
+            assert!(event.note.starts_with("PdbDelete: pod shop/p "), "{}", event.note);
+        }
+    }
+
     fn logged(forced: &Forced) -> String {
         let action = World::draining().pod(pod("p")).at(45).acts()[0].clone();
         let log = Log::default();
         let metrics = Metrics::new(Component::new("drain-keeper", "1.2.3"));
-        let announcer = Announcer::new(EventSink::silent(&metrics));
+        let announcer = Announcer::new(EventSink::silent(&metrics), "keeper-0");
         let result = ActionResult::Acted(forced.clone());
         tracing::subscriber::with_default(log.clone(), || announcer.forced(&action, &result));
         log.0.lock().unwrap().clone()

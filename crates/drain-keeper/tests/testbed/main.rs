@@ -12,6 +12,7 @@ mod flapping;
 mod holds;
 mod leaders;
 mod openshift;
+mod opt_outs;
 mod remediations;
 mod requests;
 mod strategies;

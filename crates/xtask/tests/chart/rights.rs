@@ -23,6 +23,7 @@ async fn drain_keeper_has_the_rights_it_needs_alone() -> Result<()> {
         "enabled": true,
         "deployment": { "enabled": false },
         "readManagedUpgradeConfigMap": { "enabled": true },
+        "config": { "optOuts": { "namespaces": { "selector": { "team": "a" } } } },
     } }));
     let dry = Release::new(&unique("dry"), &namespace).values(json!({ "drainKeeper": {
             "enabled": true, "deployment": { "enabled": false }, "dryRun": true, "leases": { "rbac": "none" },
@@ -63,6 +64,8 @@ async fn drain_keeper_has_the_rights_it_needs_alone() -> Result<()> {
         watch             configmaps                                            {FOREIGN_NAMESPACE}/another                          no   no
         get               configmaps                                            {own}                                                no   no
         list              nodedrains.nodeward.dev                               -                                                    yes  yes
+        watch             namespaces                                            -                                                    yes  no
+        patch             namespaces                                            -                                                    no   no
         watch             drainledgers.nodeward.dev                             -                                                    yes  yes
         watch             disruptionholds.nodeward.dev                          -                                                    yes  yes
         patch             nodedrains.nodeward.dev                               -                                                    no   no

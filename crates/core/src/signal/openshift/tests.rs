@@ -437,3 +437,27 @@ proptest! {
         let _ = cluster_version_progressing(&inputs([(cluster_version_kind(), objects([version]))]));
     }
 }
+
+#[test]
+fn upgrades_are_named_with_their_generation() {
+    let upgrading = |phase: &str| {
+        let mut config = config("c", WANTED, json!([{ "version": WANTED, "phase": phase }]));
+        config["metadata"]["generation"] = json!(3);
+        config
+    };
+    let versions = version_with(json!([{ "type": "Progressing", "status": "True" }]));
+    let named = |phase: &str, versions: KindObjects| {
+        let configs = objects([upgrading(phase)]);
+        upgrades_in_progress(&inputs([
+            (upgrade_config_kind(), configs),
+            (cluster_version_kind(), versions),
+        ]))
+    };
+    let config = format!("UpgradeConfig {} (generation 3)", full_name(&upgrading("")));
+    assert_eq!(
+        named("Upgrading", versions),
+        [config.as_str(), "ClusterVersion version"]
+    );
+    assert_eq!(named("Upgraded", KindState::Absent), Vec::<String>::new());
+    assert_eq!(named("Upgrading", KindState::Syncing), [config.as_str()]);
+}

@@ -1,0 +1,103 @@
+//! Opt-outs that the administrator limits, and where it says who was forced in spite of them.
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::events::v1::Event;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::ResourceExt;
+use kube::api::{Api, ListParams};
+use nodeward_api::annotation::LAST_OVERRIDE;
+use nodeward_api::last_override::LastOverride;
+use nodeward_core::hold;
+use nodeward_testkit::wait::{self, secs};
+use nodeward_testkit::{ControlPlane, bulk, fleet, names, workload};
+use serde_json::json;
+
+use crate::environment::{Environment, an_hour_ago, is_untouched, managed};
+
+/// Kinds of the objects about which there is an Event with this reason that names the pod, or is about it.
+async fn told_of(env: &Environment<'_>, pod: &str, reason: &str) -> Result<Vec<String>> {
+    let events: Api<Event> = Api::all(env.client.clone());
+    let pod = format!("{}/{pod}", env.name);
+    let about = |event: Event| {
+        let regarding = event.regarding?;
+        let own = format!("{}/{}", regarding.namespace.unwrap_or_default(), regarding.name?);
+        let is_about = own == pod || event.note?.contains(&format!("pod {pod} "));
+        (event.reason.as_deref() == Some(reason) && is_about).then_some(regarding.kind?)
+    };
+    let all = events.list(&ListParams::default()).await?;
+    let mut kinds: Vec<String> = all.items.into_iter().filter_map(about).collect();
+    kinds.sort();
+    kinds.dedup();
+    Ok(kinds)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn unhonoured_opt_outs_are_overridden_and_told() -> Result<()> {
+    let limits = json!({ "optOuts": { "namespaces": { "selector": { "opt-outs": "honoured" } } } });
+    let env = Environment::with(ControlPlane::shared().await, json!({ "config": limits })).await?;
+    let node = env.add_node("a").await?;
+    let opted_out = |name: &str| {
+        managed(&node)
+            .label("app", name)
+            .label("nodeward.dev/drain", "wait-completed")
+    };
+    // In a namespace whose opt-outs count.
+    let honoured = names::unique("honoured");
+    env.plane.namespace(&honoured).await?;
+    let namespaces: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(env.client.clone());
+    let labels = json!({ "metadata": { "labels": { "opt-outs": "honoured" } } });
+    namespaces
+        .patch(
+            &honoured,
+            &kube::api::PatchParams::default(),
+            &kube::api::Patch::Merge(labels),
+        )
+        .await?;
+    let waits = bulk::create_one(env.client.clone(), opted_out("waits").pod(&honoured, "waits")?).await?;
+    let [forced] = env.add_pods([("forced", opted_out("forced"))]).await?;
+    env.add_budget(env.tight("forced", 1), 1).await?;
+    let budgets: Api<PodDisruptionBudget> = Api::namespaced(env.client.clone(), &env.name);
+    let hold = json!({ "metadata": { "annotations": { nodeward_api::annotation::HOLD: "audit" } } });
+    budgets
+        .patch(
+            "forced",
+            &kube::api::PatchParams::default(),
+            &kube::api::Patch::Merge(hold),
+        )
+        .await?;
+    ensure!(
+        nodeward_core::budget::BudgetView::project(&budgets.get("forced").await?)
+            .as_ref()
+            .and_then(hold::of_annotation)
+            .is_some(),
+        "its owner holds it"
+    );
+
+    let mut config = limits.clone();
+    config["pdbForceDrainTimeout"] = json!("1s");
+    let keeper = env.start(config).await?;
+    fleet::cordon_since(&env.client, &node, an_hour_ago()).await?;
+    workload::gone(&env.client, &forced, secs(60)).await?;
+    wait::until("Events on the pod, its budget and its node", secs(60), || async {
+        let ignored = told_of(&env, "forced", "OptOutIgnored").await?;
+        ensure!(ignored == ["Pod"], "{ignored:?}");
+        let overridden = told_of(&env, "forced", "BudgetOverridden").await?;
+        ensure!(overridden == ["Node", "Pod", "PodDisruptionBudget"], "{overridden:?}");
+        Ok(())
+    })
+    .await?;
+    let record = budgets.get("forced").await?;
+    let record = record.annotations().get(LAST_OVERRIDE).context("no record")?;
+    let record = LastOverride::parse(record)?;
+    ensure!(
+        (record.strategy.as_str(), record.signal.as_str()) == ("PdbDelete", "always"),
+        "{record:?}"
+    );
+    ensure!(record.replica == keeper.process().name(), "{record:?}");
+    let pods: Api<k8s_openapi::api::core::v1::Pod> = Api::namespaced(env.client.clone(), &honoured);
+    wait::throughout("the pod whose opt-out counts", secs(3), || async {
+        is_untouched(&pods, &waits).await
+    })
+    .await?;
+    env.end([keeper]).await
+}
