@@ -29,6 +29,9 @@ pub struct DrainClock {
     /// The drain has ended (the node booted anew while cordoned): the next cordon is a new drain however soon it comes.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub ended: bool,
+    /// The drain-keeper that wrote it, by the namespace and name of its lease; absent in clocks of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub writer: Option<String>,
 }
 
 impl DrainClock {
@@ -82,15 +85,16 @@ mod tests {
 
     #[rstest]
     #[case(
-        DrainClock { start: at("2026-01-01T00:00:00Z"), from: ClockSource::Taint, boot_id: "b".to_owned(), cordoned_at: None, uncordoned_at: None, ended: false },
+        DrainClock { start: at("2026-01-01T00:00:00Z"), from: ClockSource::Taint, boot_id: "b".to_owned(), cordoned_at: None, uncordoned_at: None, ended: false, writer: None },
         r#"{"start":"2026-01-01T00:00:00Z","from":"Taint","bootID":"b"}"#
     )]
     #[case(
         DrainClock {
             start: at("2026-01-01T00:00:00Z"), from: ClockSource::Reboot, boot_id: String::new(),
             cordoned_at: Some(at("2026-01-01T00:30:00Z")), uncordoned_at: Some(at("2026-01-01T01:00:00Z")), ended: true,
+            writer: Some("nodeward-system/drain-keeper".to_owned()),
         },
-        r#"{"start":"2026-01-01T00:00:00Z","from":"Reboot","bootID":"","cordonedAt":"2026-01-01T00:30:00Z","uncordonedAt":"2026-01-01T01:00:00Z","ended":true}"#
+        r#"{"start":"2026-01-01T00:00:00Z","from":"Reboot","bootID":"","cordonedAt":"2026-01-01T00:30:00Z","uncordonedAt":"2026-01-01T01:00:00Z","ended":true,"writer":"nodeward-system/drain-keeper"}"#
     )]
     fn a_drain_clock_is_the_json_that_other_versions_read(#[case] clock: DrainClock, #[case] text: &str) {
         assert_eq!(clock.to_string(), text);

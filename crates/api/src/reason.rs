@@ -122,6 +122,23 @@ reasons! {
     }
 }
 
+impl GateReason {
+    /// Whether the gate is closed only because something is not known or not written yet: it should open or close within
+    /// seconds.
+    pub const fn is_undecided(self) -> bool {
+        matches!(
+            self,
+            Self::CordonTaintMissing
+                | Self::UpgradeUnknown
+                | Self::DrainUnknown
+                | Self::TurnUnknown
+                | Self::RemediationUnknown
+                | Self::ClockStarting
+                | Self::PodsSyncing
+        )
+    }
+}
+
 reasons! {
     /// What was done to a pod.
     ActReason {
@@ -143,6 +160,8 @@ reasons! {
         DrainFailed => "has failed to drain",
         /// Something that the drain depends on could not be read as it is meant.
         Unreadable => "depends on something that cannot be read",
+        /// Another drain-keeper has written its clock.
+        SecondWriter => "is looked after by two drain-keepers",
         /// A pod, or the owner of its budget, opted out of it, and the configuration does not honour that.
         OptOutIgnored => "forces a pod although its owner opted out",
     }

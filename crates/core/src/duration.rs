@@ -43,6 +43,9 @@ const UNITS: [(&str, i128); 7] = [
 ];
 
 impl ConfigDuration {
+    /// The longest that is accepted.
+    pub const LONGEST: SignedDuration = SignedDuration::from_mins(MAX_MINUTES);
+
     /// A number of minutes.
     ///
     /// # Errors

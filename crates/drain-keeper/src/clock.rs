@@ -141,6 +141,7 @@ fn begin(input: &ClockInput<'_>, cordon: Cordon, history: NodeHistory, now: Time
         cordoned_at: cordon.time_added,
         uncordoned_at: None,
         ended: false,
+        writer: None,
     })
 }
 
@@ -182,6 +183,7 @@ fn run(
             cordoned_at: cordon.time_added,
             uncordoned_at: None,
             ended: true,
+            writer: None,
         });
     }
     if let Some(upgrade) = input.upgrade_since

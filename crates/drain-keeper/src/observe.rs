@@ -35,6 +35,7 @@ const MANAGED_UPGRADE_CONFIG_KEY: &str = "config.yaml";
 pub struct Observer {
     watches: Watches,
     client: Client,
+    installation: Option<Arc<str>>,
     nodes: Cache<NodeView>,
     budgets: Cache<BudgetView>,
     pods: BTreeMap<NodeName, Cache<PodView>>,
@@ -67,6 +68,10 @@ impl Observer {
         Self {
             watches: watches.clone(),
             client: client(),
+            installation: (!context.args.dry_run).then(|| {
+                let lease = context.component.lease_name(false);
+                format!("{}/{lease}", context.args.namespace).into()
+            }),
             nodes,
             budgets,
             pods: BTreeMap::new(),
@@ -164,6 +169,7 @@ impl Observer {
             lock_kinds: self.holds.kinds(),
             remediations: self.remediations.remediations(),
             without_opt_outs: self.without_opt_outs(),
+            installation: self.installation.clone(),
             memory: memory.clone(),
         })
     }

@@ -252,6 +252,7 @@ impl<'a> Planner<'a> {
             }
             ClockState::Running(clock) => {
                 history.parked = false;
+                self.warn_of_second_writer(node, &clock);
                 self.draining(node, clock, gates)
             }
         };
@@ -315,7 +316,10 @@ impl<'a> Planner<'a> {
         Some((reason, detail))
     }
 
-    fn write_clock(&mut self, node: &Arc<NodeView>, write: ClockWrite) {
+    fn write_clock(&mut self, node: &Arc<NodeView>, mut write: ClockWrite) {
+        if let ClockWrite::Set(clock) = &mut write {
+            clock.writer = self.snapshot.installation.as_deref().map(str::to_owned);
+        }
         self.plan.actions.push(Action::WriteClock(ClockAction {
             node: Arc::clone(node),
             write,
@@ -353,6 +357,20 @@ impl<'a> Planner<'a> {
         }
     }
 
+    /// Another drain-keeper looks after the node, too: each forces by its own timetable.
+    fn warn_of_second_writer(&mut self, node: &NodeView, clock: &DrainClock) {
+        let own = self.snapshot.installation.as_deref();
+        let Some((writer, own)) = clock.writer.as_deref().zip(own).filter(|(writer, own)| writer != own) else {
+            return;
+        };
+        let reason = DrainReason::SecondWriter.as_str();
+        let text = format!(
+            "its drain clock was written by drain-keeper {writer}, and this is {own}: if both run, each forces its pods; give each \
+             nodes of its own (nodeSelector), or uninstall one"
+        );
+        self.warn(node, reason, format!("{reason}/{}", node.name), text);
+    }
+
     fn warn_unreadable(&mut self, node: &NodeView, key: String, text: String) {
         self.warn(node, DrainReason::Unreadable.as_str(), key, text);
     }
@@ -374,11 +392,15 @@ impl<'a> Planner<'a> {
         for note in gates.notes.iter().filter(|note| note.level == NoteLevel::Warning) {
             self.warn_unreadable(node, note.key.clone(), note.message.clone());
         }
-        if gates.are_open()
-            && let PdbForceDrainTimeout::Malformed(text) | PdbForceDrainTimeout::Missing(text) =
-                &self.snapshot.pdb_force_drain_timeout
-        {
-            let text = format!("{text}; the configured pdbForceDrainTimeout counts instead");
+        let (text, counts) = match &self.snapshot.pdb_force_drain_timeout {
+            PdbForceDrainTimeout::Malformed(text) | PdbForceDrainTimeout::Missing(text) => {
+                (text, "the configured pdbForceDrainTimeout counts")
+            }
+            PdbForceDrainTimeout::TooLong(text) => (text, "a hundred years count"),
+            PdbForceDrainTimeout::NotSet | PdbForceDrainTimeout::Minutes(_) => return,
+        };
+        if gates.are_open() {
+            let text = format!("{text}; {counts} instead");
             self.warn_unreadable(node, "PDBForceDrainTimeout".to_owned(), text);
         }
     }

@@ -223,6 +223,7 @@ impl Policy {
         let drain = self.drain_for(node);
         let budget_force = match timeout {
             PdbForceDrainTimeout::Minutes(minutes) => *minutes,
+            PdbForceDrainTimeout::TooLong(_) => ConfigDuration::LONGEST,
             PdbForceDrainTimeout::NotSet | PdbForceDrainTimeout::Missing(_) | PdbForceDrainTimeout::Malformed(_) => {
                 self.budget_force
             }

@@ -36,6 +36,9 @@ pub struct Snapshot {
     pub remediations: Remediations,
     /// Namespaces in which the configuration honours no opt-out.
     pub without_opt_outs: BTreeSet<Arc<str>>,
+    /// Which drain-keeper this is, by the namespace and name of its lease, as it signs clocks; none in a dry run, which is to
+    /// run beside another.
+    pub installation: Option<Arc<str>>,
     /// What this process remembers.
     pub memory: Memory,
 }

@@ -8,6 +8,7 @@ use serde_json::Value;
 use super::answer::{Answer, SignalNote, Tristate};
 use super::inputs::{SignalInputs, WatchedResource, full_name};
 use super::machine_config::{NodePool, PoolProblem, pool_kind, pool_of};
+use crate::duration::ConfigDuration;
 use crate::node::NodeView;
 
 /// managed-upgrade-operator's UpgradeConfigs.
@@ -195,6 +196,9 @@ pub enum PdbForceDrainTimeout {
     NotSet,
     /// This long, in whole minutes; 0 is legal.
     Minutes(SignedDuration),
+    /// Longer than a configured time may be; the text says what. [`ConfigDuration::LONGEST`] counts: the configured wait
+    /// would force sooner than was asked for.
+    TooLong(String),
     /// An UpgradeConfig is upgrading and does not set it; the text says which. The configured wait counts, and somebody
     /// should know.
     Missing(String),
@@ -209,7 +213,7 @@ pub fn pdb_force_drain_timeout(inputs: &SignalInputs) -> PdbForceDrainTimeout {
     let Ok(configs) = inputs.objects(&upgrade_config_kind()) else {
         return PdbForceDrainTimeout::NotSet;
     };
-    let mut longest = None;
+    let (mut longest, mut too_long) = (None, None);
     for config in configs
         .iter()
         .filter(|config| matches!(config_state(config), ConfigState::Upgrading(_)))
@@ -223,15 +227,24 @@ pub fn pdb_force_drain_timeout(inputs: &SignalInputs) -> PdbForceDrainTimeout {
             }
             Some(value) => value,
         };
-        let Some(minutes) = value
-            .as_i64()
-            .filter(|minutes| (0..=i64::from(i32::MAX)).contains(minutes))
-        else {
+        let Some(minutes) = value.as_u64() else {
             return PdbForceDrainTimeout::Malformed(format!(
                 "UpgradeConfig {name}: spec.PDBForceDrainTimeout is {value}, not a whole number of minutes"
             ));
         };
-        longest = longest.max(Some(SignedDuration::from_mins(minutes)));
+        match i64::try_from(minutes) {
+            Ok(minutes) if minutes <= ConfigDuration::LONGEST.as_mins() => {
+                longest = longest.max(Some(SignedDuration::from_mins(minutes)));
+            }
+            _ => {
+                too_long = Some(format!(
+                    "UpgradeConfig {name}: spec.PDBForceDrainTimeout is {value} minutes"
+                ));
+            }
+        }
+    }
+    if let Some(text) = too_long {
+        return PdbForceDrainTimeout::TooLong(text);
     }
     longest.map_or(PdbForceDrainTimeout::NotSet, PdbForceDrainTimeout::Minutes)
 }

@@ -654,3 +654,30 @@ fn unreadable_node_drains_end_drain_only_if_lasting() {
     world.memory.node_history = plan.node_history;
     assert_eq!(world.at(52).clock_writes(), [&ClockWrite::Remove]);
 }
+
+#[rstest]
+#[case::our_own(Some("nodeward-system/drain-keeper"), false)]
+#[case::of_an_earlier_version(None, false)]
+#[case::of_another(Some("other/drain-keeper"), true)]
+fn second_writer_of_a_clock_is_named(#[case] writer: Option<&str>, #[case] is_named: bool) {
+    let mut clock: Value = serde_json::from_str(&super::world::clock(0)).unwrap();
+    clock["writer"] = json!(writer);
+    let world = World::draining()
+        .node_with(annotations(json!({ "nodeward.dev/drain-clock": clock.to_string() })))
+        .pod(pod("p"));
+    let plan = world.at(45);
+    assert_eq!(plan.acted().len(), 1, "it counts, whoever wrote it");
+    let named = plan.warnings.iter().filter(|warning| warning.reason == "SecondWriter");
+    let texts: Vec<&str> = named.map(|warning| warning.text.as_str()).collect();
+    assert_eq!(texts.len(), usize::from(is_named), "{texts:?}");
+    assert!(texts.iter().all(|text| text.contains("other/drain-keeper")));
+    let others = world.also("nodeSelector: {pool: other}").at(45);
+    assert!(others.warnings.is_empty(), "its nodes are none of ours");
+}
+
+#[test]
+fn new_clock_names_its_writer() {
+    let world = World::draining().node_with(annotations(json!({ "nodeward.dev/drain-clock": null })));
+    let writer = world.at(1).clock_set().writer.clone();
+    assert_eq!(writer.as_deref(), Some("nodeward-system/drain-keeper"));
+}

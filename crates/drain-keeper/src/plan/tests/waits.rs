@@ -155,6 +155,29 @@ fn budget_wait_falls_back_to_ours_with_warning(#[case] config: Value, #[case] du
 }
 
 #[test]
+fn endless_upgrade_timeout_is_bounded_with_warning() {
+    let endless = upgrade_config(json!({ "spec": { "PDBForceDrainTimeout": u64::MAX } }));
+    let world = World::openshift()
+        .upgrade_configs([endless])
+        .pod(pod("p"))
+        .budget(budget("web", 0));
+    let plan = world.at(1);
+    let due = minute(8 + 100 * 365 * 24 * 60);
+    assert_eq!(
+        plan.next("p"),
+        Next::At {
+            strategy: PdbDelete,
+            due
+        }
+    );
+    let texts: Vec<&str> = plan.warnings.iter().map(|warning| warning.text.as_str()).collect();
+    assert!(
+        matches!(texts.as_slice(), [text] if text.ends_with("a hundred years count instead")),
+        "{texts:?}"
+    );
+}
+
+#[test]
 fn pool_overrides_waits_and_inherits_the_rest() {
     let world = World::draining()
         .also(

@@ -348,6 +348,7 @@ impl World {
             lock_kinds: LockKinds::default(),
             remediations: self.remediations.clone(),
             without_opt_outs: self.without_opt_outs.clone(),
+            installation: Some("nodeward-system/drain-keeper".into()),
             memory: self.memory.clone(),
         }
     }
