@@ -4,6 +4,7 @@ pub mod condition;
 pub mod events;
 mod gate_transitions;
 pub mod metrics;
+mod undecided;
 
 use jiff::Timestamp;
 use nodeward_api::condition::DRAIN_BLOCKED;
@@ -21,12 +22,14 @@ use self::condition::Conditions;
 use self::events::Announcer;
 use self::gate_transitions::GateTransitionLog;
 use self::metrics::DrainMetrics;
+use self::undecided::Undecided;
 
 /// Everything that people and monitoring see.
 pub struct Reporter {
     metrics: DrainMetrics,
     gates: GateTransitionLog,
     conditions: Conditions,
+    undecided: Undecided,
     announcer: Announcer,
 }
 
@@ -37,6 +40,7 @@ impl Reporter {
             metrics: DrainMetrics::register(&context.metrics),
             gates: GateTransitionLog::default(),
             conditions: Conditions::default(),
+            undecided: Undecided::default(),
             announcer: Announcer::new(context.events.clone(), context.args.identity.as_str()),
         }
     }
@@ -61,6 +65,11 @@ impl Reporter {
         });
         let actions = writes.collect();
         self.announcer.warnings(&plan.warnings);
+        let (overdue, next_overdue) = self.undecided.overdue(snapshot, plan, now);
+        for (uid, verdict) in overdue {
+            self.announcer.undecided(&uid, verdict);
+        }
+        let requeue_at = [requeue_at, next_overdue].into_iter().flatten().min();
         Report { actions, requeue_at }
     }
 
@@ -84,5 +93,6 @@ impl Reporter {
     pub fn on_leadership_lost(&mut self) {
         self.metrics.clear();
         self.conditions = Conditions::default();
+        self.undecided = Undecided::default();
     }
 }

@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use nodeward_api::reason::{ActReason, BlockerReason, DrainReason};
-use nodeward_core::id::BudgetKey;
-use nodeward_core::verdict::Blocker;
+use nodeward_core::id::{BudgetKey, NodeUid};
+use nodeward_core::verdict::{Blocker, NodeVerdict};
 use nodeward_runtime::{ActionResult, EventSink, EventSpec, Severity, events};
 
 use crate::execute::{Forced, PodResult, outcome_label};
@@ -121,6 +121,20 @@ impl Announcer {
                 self.emit(about, warning.reason, warning.text.clone());
             }
         }
+    }
+
+    /// A node that has been for long at a gate that should open or close within seconds.
+    pub fn undecided(&self, uid: &NodeUid, verdict: &NodeVerdict) {
+        let gate = verdict.gate;
+        let mut text = format!(
+            "nothing is forced on it for 10 minutes: the node {}",
+            gate.explanation()
+        );
+        if !verdict.gate_detail.is_empty() {
+            let _ = write!(text, ": {}", verdict.gate_detail);
+        }
+        let node = events::node_reference(verdict.node.as_str(), uid.as_str());
+        self.emit(node, gate.as_str(), text);
     }
 
     fn emit(&self, regarding: ObjectReference, reason: &'static str, note: String) {

@@ -1,15 +1,22 @@
 //! What networks, loaded servers and crashes do between drain-keeper and the API server.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
 use anyhow::{Context, Result, ensure};
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::ResourceExt;
-use kube::api::Api;
+use kube::api::{Api, Patch, PatchParams};
 use nodeward_api::annotation::LAST_OVERRIDE;
 use nodeward_testkit::proxy::{Fault, Proxy, Record, Rule, Verb};
 use nodeward_testkit::wait::{self, secs};
 use nodeward_testkit::workload::{self, Budget, End};
 use nodeward_testkit::{ControlPlane, Options, fleet};
+use rstest::rstest;
 use serde_json::json;
 
 use crate::environment::{Environment, Keeper, an_hour_ago, is_untouched, managed};
@@ -254,5 +261,81 @@ async fn namesake_of_a_forced_pod_costs_no_disruption() -> Result<()> {
         is_untouched(&env.pods(), &namesake).await
     })
     .await?;
+    env.end([keeper]).await
+}
+
+/// What permits an act, and ends while its record is being written.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Revoked {
+    Strategies,
+    Lease,
+}
+
+/// The record of an override is answered late, and meanwhile the act loses its permit: the delete that was to follow is not
+/// sent.
+#[rstest]
+#[case::disabled_strategies(Revoked::Strategies, "outdated")]
+#[case::lost_lease(Revoked::Lease, "not-leading")]
+#[tokio::test(flavor = "multi_thread")]
+async fn act_without_permit_stops_after_its_record(#[case] revoked: Revoked, #[case] outcome: &str) -> Result<()> {
+    let env = Environment::new().await?;
+    let node = env.add_node("a").await?;
+    let [covered] = env.add_pods([("covered", managed(&node))]).await?;
+    env.add_budget(env.tight("covered", 1), 1).await?;
+    let proxy = Proxy::start(env.plane).await?;
+    let is_recording = Arc::new(AtomicBool::new(false));
+    let seen = Arc::clone(&is_recording);
+    let late = Rule::new(Fault::Delay(secs(25)))
+        .verbs([Verb::Patch])
+        .resource("poddisruptionbudgets/status")
+        .name("covered")
+        .when(move |_| {
+            seen.store(true, Ordering::Release);
+            true
+        });
+    proxy.inject(late);
+    let config = json!({ "pdbForceDrainTimeout": "1s" });
+    let keeper = env.run(env.spec(&config).through(&proxy.url())).await?;
+    fleet::cordon_since(&env.client, &node, an_hour_ago()).await?;
+    wait::until("the record to be on its way", secs(60), || async {
+        ensure!(is_recording.load(Ordering::Acquire));
+        Ok(())
+    })
+    .await?;
+    let leases: Api<Lease> = Api::namespaced(env.client.clone(), &env.system);
+    let revoke = async || {
+        if revoked == Revoked::Lease {
+            // Renewed again and again, as by one that leads.
+            let now = format!("{:.6}", Timestamp::now());
+            let taken = json!({ "spec": { "holderIdentity": "another", "renewTime": now } });
+            leases
+                .patch("drain-keeper", &PatchParams::default(), &Patch::Merge(taken))
+                .await?;
+        }
+        anyhow::Ok(())
+    };
+    if revoked == Revoked::Strategies {
+        let disabled = json!({ "timeOut": "2s", "expectedNodeDrainTime": "1s", "disableDrainStrategies": true });
+        keeper.write_config(&env.config(&json!({ "pdbForceDrainTimeout": "1s", "nodeDrain": disabled })))?;
+    }
+    let budgets: Api<PodDisruptionBudget> = Api::namespaced(env.client.clone(), &env.name);
+    wait::until("the act to end without its delete", secs(90), || async {
+        revoke().await?;
+        let recorded = budgets.get("covered").await?.annotations().contains_key(LAST_OVERRIDE);
+        ensure!(recorded, "no record yet");
+        let actions = "nodeward_drain_keeper_actions_total";
+        let stopped = keeper.metrics().await?.sum(actions, &[("outcome", outcome)]);
+        ensure!(stopped > 0.5, "{stopped} acts are {outcome}");
+        Ok(())
+    })
+    .await
+    .with_context(|| log_of(&env, &keeper))?;
+    wait::throughout("the pod", Duration::from_secs(3), || async {
+        revoke().await?;
+        is_untouched(&env.pods(), &covered).await
+    })
+    .await?;
+    let deletes = env.requests()?.only(|request| request.verb == "delete");
+    ensure!(deletes.count() == 0, "{:?}", deletes.0);
     env.end([keeper]).await
 }
