@@ -81,6 +81,10 @@ reasons! {
         NamespaceTerminating => "is in a namespace that is being deleted",
         /// The configured limits of forced pods are reached.
         LimitReached => "waits because the limits of forced pods are reached",
+        /// The API server denied the last attempt: a right is missing, or a webhook refuses.
+        Denied => "may not be forced: a right is missing, or a webhook refuses",
+        /// The API server, or a webhook, asked to come back later.
+        Throttled => "is tried again when the API server, or a webhook, said",
         /// The last attempt failed; it is tried again after a delay.
         Retrying => "is tried again after an error",
     }

@@ -46,7 +46,9 @@ impl BlockerReason {
             Self::NamespaceIgnored => "move the pod by hand, or change ignoredNamespacePatterns",
             Self::NamespaceTerminating => "see in the namespace's conditions why it is still there",
             Self::LimitReached => "wait: the drain goes on when fewer pods are being forced",
-            Self::Retrying => "read the error: often a missing right, or a webhook that refuses deletes",
+            Self::Denied => "read the error: grant drain-keeper's role what it names, or ask the owner of the webhook",
+            Self::Throttled => "read who asks to wait: the API server's flow control, or a webhook",
+            Self::Retrying => "read the error: often a webhook or an API server that fails",
         }
     }
 }

@@ -21,6 +21,9 @@ use crate::snapshot::{Attempt, Memory, NodePods, Outcome, Overridden, Snapshot};
 /// How long an attempt may be under way: a few requests, each with its own time limit.
 const UNDER_WAY: SignedDuration = SignedDuration::from_mins(3);
 
+/// How soon after a denial it is asked again.
+const DENIED_AGAIN: SignedDuration = SignedDuration::from_mins(1);
+
 /// How long a dry run keeps quiet about what it has said of an object that does not change.
 const DRY_RUN_SILENCE: SignedDuration = SignedDuration::from_hours(1);
 
@@ -199,6 +202,14 @@ impl ActionTracker {
             ActionResult::Outdated(_) => (Outcome::NotSent, retry_at),
             ActionResult::Failed(ApiError::RefusedByBudget { .. }) => (Outcome::RefusedByBudget, retry_at),
             ActionResult::Failed(ApiError::NamespaceTerminating) => (Outcome::NamespaceTerminating, retry_at),
+            // Only a person can change that: there is no hurry.
+            ActionResult::Failed(error @ (ApiError::Forbidden { .. } | ApiError::Unauthorized { .. })) => (
+                Outcome::Denied(error.to_string()),
+                retry_at.max(saturating_add(now, DENIED_AGAIN)),
+            ),
+            ActionResult::Failed(error @ ApiError::Throttled { .. }) => {
+                (Outcome::Throttled(error.to_string()), retry_at)
+            }
             ActionResult::Failed(error) => (Outcome::Failed(error.to_string()), retry_at),
         };
         let last = self.last_attempt(&uid);

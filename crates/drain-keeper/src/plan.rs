@@ -626,6 +626,8 @@ impl Candidate {
             Outcome::NamespaceTerminating => {
                 self.blocker(BlockerReason::NamespaceTerminating, held_back, String::new())
             }
+            Outcome::Denied(error) => self.blocker(BlockerReason::Denied, held_back, error.clone()),
+            Outcome::Throttled(error) => self.blocker(BlockerReason::Throttled, held_back, error.clone()),
             Outcome::Failed(error) => self.blocker(BlockerReason::Retrying, held_back, error.clone()),
         }
     }

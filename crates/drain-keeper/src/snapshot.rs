@@ -117,6 +117,10 @@ pub enum Outcome {
     RefusedByBudget,
     /// The pod's namespace is being deleted.
     NamespaceTerminating,
+    /// A right is missing, or a webhook denies it, with these words.
+    Denied(String),
+    /// The API server, or a webhook in its place, asks to come back later, with these words.
+    Throttled(String),
     Failed(String),
 }
 
@@ -130,7 +134,11 @@ impl Memory {
             let is_answered_by_the_watch = match attempt.outcome {
                 Outcome::Sent => is_seen_anew && pod.deletion.is_some(),
                 Outcome::NotSent => is_seen_anew,
-                Outcome::RefusedByBudget | Outcome::NamespaceTerminating | Outcome::Failed(_) => false,
+                Outcome::RefusedByBudget
+                | Outcome::NamespaceTerminating
+                | Outcome::Denied(_)
+                | Outcome::Throttled(_)
+                | Outcome::Failed(_) => false,
             };
             now < attempt.retry_at && !is_answered_by_the_watch
         })

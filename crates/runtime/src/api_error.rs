@@ -6,19 +6,22 @@ use kube::core::Status;
 /// Why a request to the API server failed.
 ///
 /// Classified by status code and `details.causes[].reason`, never by message text, which changes between releases.
-/// The eviction of a pod that two budgets select answers 500 without a cause: [`ApiError::Server`] here. Only the caller,
-/// who knows how many budgets match, can tell it from a broken server.
+/// The eviction of a pod that two budgets select answers 500 without a cause or a reason: [`ApiError::Server`] here. Only the
+/// caller, who knows how many budgets match, can tell it from a broken server.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ApiError {
-    /// 429 with cause `DisruptionBudget`: no room, or the budget's status lags behind its spec.
+    /// 429 with cause `DisruptionBudget`: no room, or the budget's status lags behind its spec. And the eviction handler's 403
+    /// about a budget: its status allows less than nothing, or too many evictions are unconfirmed.
     #[error("refused by a PodDisruptionBudget")]
     RefusedByBudget {
         /// `Retry-After`, where the server sent one.
         retry_after: Option<SignedDuration>,
     },
-    /// 429 from API priority and fairness or a proxy.
-    #[error("throttled by the API server")]
+    /// 429 from API priority and fairness, an admission webhook or a proxy; the message tells which.
+    #[error("throttled: {message}")]
     Throttled {
+        /// The server's own words.
+        message: String,
         /// `Retry-After`, where the server sent one.
         retry_after: Option<SignedDuration>,
     },
@@ -54,6 +57,8 @@ pub enum ApiError {
     Server {
         /// The HTTP status.
         code: u16,
+        /// Its reason for programs. Only the eviction handler's 500 has none; a webhook's has one.
+        reason: String,
         /// The server's own words.
         message: String,
         /// `Retry-After`, where the server sent one.
@@ -73,6 +78,9 @@ pub enum ApiError {
 /// The cause that the eviction handler gives (`policy/v1.DisruptionBudgetCause`).
 const DISRUPTION_BUDGET: &str = "DisruptionBudget";
 
+/// What the eviction handler's 403 is about; one for a missing right is about `poddisruptionbudgets`, in the plural.
+const BUDGET: &str = "poddisruptionbudget";
+
 /// The cause that the namespace lifecycle admission gives (`v1.NamespaceTerminatingCause`).
 const NAMESPACE_TERMINATING: &str = "NamespaceTerminating";
 
@@ -81,7 +89,7 @@ impl ApiError {
     pub fn retry_after(&self) -> Option<SignedDuration> {
         match self {
             Self::RefusedByBudget { retry_after }
-            | Self::Throttled { retry_after }
+            | Self::Throttled { retry_after, .. }
             | Self::Server { retry_after, .. } => *retry_after,
             _ => None,
         }
@@ -106,10 +114,15 @@ impl ApiError {
             .map(|details| i64::from(details.retry_after_seconds))
             .filter(|seconds| *seconds > 0)
             .map(SignedDuration::from_secs);
+        let is_about = |kind: &str| status.details.as_ref().is_some_and(|details| details.kind == kind);
         let message = || status.message.clone();
         match status.code {
             429 if has_cause(DISRUPTION_BUDGET) => Self::RefusedByBudget { retry_after },
-            429 => Self::Throttled { retry_after },
+            429 => Self::Throttled {
+                message: message(),
+                retry_after,
+            },
+            403 if is_about(BUDGET) => Self::RefusedByBudget { retry_after },
             403 if has_cause(NAMESPACE_TERMINATING) => Self::NamespaceTerminating,
             401 => Self::Unauthorized { message: message() },
             403 => Self::Forbidden { message: message() },
@@ -119,6 +132,7 @@ impl ApiError {
             408 | 504 => Self::Timeout,
             code => Self::Server {
                 code,
+                reason: status.reason.clone(),
                 message: message(),
                 retry_after,
             },
@@ -199,11 +213,21 @@ mod tests {
         json!({"retryAfterSeconds": 10, "causes": [{"reason": "DisruptionBudget", "message": "still being processed"}]}),
         ApiError::RefusedByBudget { retry_after: Some(SignedDuration::from_secs(10)) }
     )]
-    #[case::fairness(429, json!({"retryAfterSeconds": 2}), ApiError::Throttled { retry_after: Some(SignedDuration::from_secs(2)) })]
+    #[case::fairness(429, json!({"retryAfterSeconds": 2}), ApiError::Throttled { message: "words".into(), retry_after: Some(SignedDuration::from_secs(2)) })]
     #[case::words_are_not_read(
         429,
         json!({"causes": [{"reason": "", "message": "DisruptionBudget"}]}),
-        ApiError::Throttled { retry_after: None }
+        ApiError::Throttled { message: "words".into(), retry_after: None }
+    )]
+    #[case::budget_below_zero(
+        403,
+        json!({"group": "policy", "kind": "poddisruptionbudget", "name": "web"}),
+        ApiError::RefusedByBudget { retry_after: None }
+    )]
+    #[case::no_right_to_read_budgets(
+        403,
+        json!({"group": "policy", "kind": "poddisruptionbudgets", "name": "web"}),
+        ApiError::Forbidden { message: "words".into() }
     )]
     #[case::namespace_terminating(403, json!({"causes": [{"reason": "NamespaceTerminating", "field": "metadata.namespace"}]}), ApiError::NamespaceTerminating)]
     #[case::forbidden(403, json!(null), ApiError::Forbidden { message: "words".into() })]
@@ -211,8 +235,8 @@ mod tests {
     #[case::not_found(404, json!(null), ApiError::NotFound)]
     #[case::conflict(409, json!(null), ApiError::Conflict)]
     #[case::invalid(422, json!(null), ApiError::Invalid { message: "words".into() })]
-    #[case::two_budgets(500, json!(null), ApiError::Server { code: 500, message: "words".into(), retry_after: None })]
-    #[case::away(503, json!({"retryAfterSeconds": 1}), ApiError::Server { code: 503, message: "words".into(), retry_after: Some(SignedDuration::from_secs(1)) })]
+    #[case::two_budgets(500, json!(null), ApiError::Server { code: 500, reason: String::new(), message: "words".into(), retry_after: None })]
+    #[case::away(503, json!({"retryAfterSeconds": 1}), ApiError::Server { code: 503, reason: String::new(), message: "words".into(), retry_after: Some(SignedDuration::from_secs(1)) })]
     #[case::gateway_timeout(504, json!(null), ApiError::Timeout)]
     fn code_and_cause_classify_an_answer(
         #[case] code: u16,

@@ -127,6 +127,32 @@ fn what_did_not_happen_waits_for_its_backoff(#[case] outcome: PodResult, #[case]
     assert_eq!(attempt(&tracker).unwrap().failures, 0, "a success forgets them");
 }
 
+/// The errors are told apart, and quoted; what only a person can change is not asked again at once.
+#[rstest]
+#[case::denied(ApiError::Forbidden { message: "no right".to_owned() }, Outcome::Denied("forbidden: no right".to_owned()), 60)]
+#[case::unknown_user(ApiError::Unauthorized { message: "who".to_owned() }, Outcome::Denied("unauthorized: who".to_owned()), 60)]
+#[case::throttled(
+    ApiError::Throttled { message: "later".to_owned(), retry_after: None },
+    Outcome::Throttled("throttled: later".to_owned()),
+    1
+)]
+#[case::failing_server(
+    ApiError::Server { code: 500, reason: "InternalError".to_owned(), message: "webhook".to_owned(), retry_after: None },
+    Outcome::Failed("the API server failed with 500: webhook".to_owned()),
+    1
+)]
+fn errors_of_the_server_are_told_apart(#[case] error: ApiError, #[case] outcome: Outcome, #[case] again_in: i64) {
+    let mut tracker = nothing(false);
+    let now = minute(45);
+    let retry_at = saturating_add(now, seconds(1));
+    tracker.pod_completed(&act(), &ActionResult::Failed(error), retry_at, 1, now);
+    let remembered = attempt(&tracker).unwrap();
+    assert_eq!(
+        (&remembered.outcome, remembered.retry_at),
+        (&outcome, saturating_add(now, seconds(again_in)))
+    );
+}
+
 /// The delay has passed, and the pod still counts as covered.
 #[test]
 fn refusal_for_a_budget_lasts_until_next_attempt() {

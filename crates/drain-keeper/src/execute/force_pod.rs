@@ -17,7 +17,7 @@ use nodeward_api::last_override::LastOverride;
 use nodeward_core::budget::BudgetView;
 use nodeward_core::deadline::to_the_second;
 use nodeward_core::id::BudgetKey;
-use nodeward_core::pod::Owner;
+use nodeward_core::pod::{Owner, PodView};
 use nodeward_core::strategy::{Remedy, removable_finalizers};
 use nodeward_runtime::control::Permit;
 use nodeward_runtime::{ActionResult, ApiError, Permits};
@@ -87,8 +87,10 @@ impl Forcing<'_> {
             return Ok(Forced::Evicted);
         };
         Err(match ApiError::from(&error) {
-            // The API answers 500 to every eviction of a pod that several budgets select.
-            ApiError::Server { code: 500, .. } if self.context.snapshot.budgets.matching(pod).len() > 1 => {
+            // So the API answers every eviction of a pod that several budgets select. A webhook's 500 has a reason.
+            ApiError::Server { code: 500, reason, .. }
+                if reason.is_empty() && self.context.snapshot.budgets.matching(pod).len() > 1 =>
+            {
                 ActionResult::Failed(ApiError::RefusedByBudget { retry_after: None })
             }
             ApiError::Conflict => ActionResult::Outdated("another pod has its name now".to_owned()),
@@ -127,7 +129,7 @@ impl Forcing<'_> {
             }
         }
         // Recorded before the delete: a leader that comes after a crash between the two overrides no second pod.
-        for budget in &budgets {
+        for budget in budgets.iter().filter(|budget| !is_recorded(budget, &action.pod)) {
             self.record(budget, now).await?;
         }
         let overridden: Vec<BudgetKey> = budgets.iter().map(|budget| budget.key.clone()).collect();
@@ -265,4 +267,11 @@ impl Forcing<'_> {
     fn pods(&self) -> Api<Pod> {
         Api::namespaced(self.context.clients.requests.clone(), &self.action.pod.key.namespace)
     }
+}
+
+/// Whether the override for this very pod stands in the budget as it was just read: then the delete after it was refused, and
+/// is tried again. The disruption controller takes out what was not carried out for two minutes.
+fn is_recorded(budget: &BudgetView, pod: &PodView) -> bool {
+    let is_of_pod = |record: &LastOverride| record.uid == pod.uid.as_str();
+    budget.last_override.as_ref().is_some_and(is_of_pod) && budget.status.disrupted_pods.contains_key(&*pod.key.name)
 }

@@ -264,6 +264,29 @@ async fn namesake_of_a_forced_pod_costs_no_disruption() -> Result<()> {
     env.end([keeper]).await
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn refused_delete_is_recorded_once() -> Result<()> {
+    let env = Environment::new().await?;
+    let node = env.add_node("a").await?;
+    let [covered] = env.add_pods([("covered", managed(&node))]).await?;
+    env.add_budget(env.tight("covered", 1), 1).await?;
+    let proxy = Proxy::start(env.plane).await?;
+    let failing = Rule::new(Fault::Status(500, "InternalError"));
+    proxy.inject(failing.verbs([Verb::Delete]).name("covered").times(3));
+    let spec = env.spec(&json!({ "pdbForceDrainTimeout": "1s" })).through(&proxy.url());
+    let keeper = env.run(spec).await?;
+    fleet::cordon_since(&env.client, &node, an_hour_ago()).await?;
+    workload::gone(&env.client, &covered, secs(60))
+        .await
+        .with_context(|| log_of(&env, &keeper))?;
+    is_recorded_once(&env).await?;
+    let records = env
+        .requests()?
+        .only(|request| request.resource == "poddisruptionbudgets/status" && request.code == 200);
+    ensure!(records.count() == 1, "{:?}", records.0);
+    env.end([keeper]).await
+}
+
 /// What permits an act, and ends while its record is being written.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Revoked {

@@ -121,8 +121,12 @@ async fn evict_or_delete(
         ApiError::NotFound | ApiError::NamespaceTerminating => return Err(ActionResult::AlreadyDone),
         ApiError::Conflict => return Err(name_is_taken()),
         ApiError::RefusedByBudget { .. } => 1,
-        // So it answers where several budgets select the pod, and where it has troubles of its own.
-        ApiError::Server { code: 500, .. } if context.pass.cache.budgets_of(&eviction.pod).len() > 1 => 2,
+        // So it answers where several budgets select the pod. A webhook's 500, or the server's own, has a reason.
+        ApiError::Server { code: 500, reason, .. }
+            if reason.is_empty() && context.pass.cache.budgets_of(&eviction.pod).len() > 1 =>
+        {
+            2
+        }
         _ => return Err(ActionResult::Failed(error)),
     };
     if eviction.force == Force::Never {

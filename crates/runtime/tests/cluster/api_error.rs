@@ -1,7 +1,6 @@
 //! What the API server really answers, and that nothing is asked twice behind our back.
 
 use anyhow::{Context, Result, ensure};
-use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod};
 use kube::api::{DeleteParams, EvictParams, PostParams, Preconditions};
 use kube::{Api, Client};
@@ -99,7 +98,8 @@ async fn two_budgets_on_one_pod_are_a_server_error() -> Result<()> {
     let scene = scene().await?;
     scene.covered_pod(&["one", "two"]).await?;
     let refusal = scene.evict().await?;
-    assert!(matches!(refusal, ApiError::Server { code: 500, .. }), "{refusal:?}");
+    let is_the_handlers = matches!(&refusal, ApiError::Server { code: 500, reason, .. } if reason.is_empty());
+    assert!(is_the_handlers, "{refusal:?}");
     assert_eq!(scene.evictions(), 1);
     Ok(())
 }
@@ -107,17 +107,21 @@ async fn two_budgets_on_one_pod_are_a_server_error() -> Result<()> {
 #[rstest]
 #[case::flow_control(
     Fault::TooManyRequests { retry_after: Some(7) },
-    ApiError::Throttled { retry_after: Some(SignedDuration::from_secs(7)) }
+    |error: &ApiError| matches!(error, ApiError::Throttled { retry_after: Some(after), .. } if after.as_secs() == 7)
 )]
 #[case::budget_still_counting(
     Fault::BudgetRefusal { retry_after: Some(10) },
-    ApiError::RefusedByBudget { retry_after: Some(SignedDuration::from_secs(10)) }
+    |error: &ApiError| matches!(error, ApiError::RefusedByBudget { retry_after: Some(after) } if after.as_secs() == 10)
 )]
 #[tokio::test(flavor = "multi_thread")]
-async fn too_many_requests_is_classified_by_cause(#[case] fault: Fault, #[case] expected: ApiError) -> Result<()> {
+async fn too_many_requests_is_classified_by_cause(
+    #[case] fault: Fault,
+    #[case] is_expected: fn(&ApiError) -> bool,
+) -> Result<()> {
     let scene = scene().await?;
     scene.proxy.inject(Rule::new(fault));
-    assert_eq!(scene.evict().await?, expected);
+    let refusal = scene.evict().await?;
+    assert!(is_expected(&refusal), "{refusal:?}");
     assert_eq!(scene.evictions(), 1);
     Ok(())
 }

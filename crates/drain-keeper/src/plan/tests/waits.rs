@@ -237,6 +237,8 @@ fn pod_refused_for_budget_waits_as_covered() {
 #[case::outdated(Outcome::NotSent, BlockerReason::AwaitingEviction)]
 #[case::namespace_terminating(Outcome::NamespaceTerminating, BlockerReason::NamespaceTerminating)]
 #[case::failed(Outcome::Failed("boom".to_owned()), BlockerReason::Retrying)]
+#[case::denied(Outcome::Denied("boom".to_owned()), BlockerReason::Denied)]
+#[case::throttled(Outcome::Throttled("boom".to_owned()), BlockerReason::Throttled)]
 fn attempt_waits_alone_for_its_retry(#[case] outcome: Outcome, #[case] reason: BlockerReason) {
     let now = minute(45);
     let world = World::draining()
