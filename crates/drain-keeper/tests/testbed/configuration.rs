@@ -6,7 +6,7 @@ use kube::api::{Api, Patch, PatchParams};
 use nodeward_testkit::wait::{self, secs};
 use nodeward_testkit::{ControlPlane, bulk, names, workload};
 use rstest::rstest;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::environment::{Environment, Keeper, is_untouched, managed};
 
@@ -110,41 +110,96 @@ async fn missing_first_file_exits_2_with_name() -> Result<()> {
     Ok(())
 }
 
+/// managed-upgrade-operator's ConfigMap.
+struct ManagedUpgradeConfig {
+    namespace: String,
+    maps: Api<ConfigMap>,
+}
+
+impl ManagedUpgradeConfig {
+    const NAME: &'static str = "managed-upgrade-operator-config";
+
+    /// It, and an environment whose drain-keeper may read it.
+    async fn with(text: &str) -> Result<(Self, Environment<'static>)> {
+        let namespace = names::unique("managed-upgrade");
+        let plane = ControlPlane::shared().await;
+        plane.namespace(&namespace).await?;
+        let values = json!({ "enabled": true, "namespace": namespace, "name": Self::NAME });
+        let env = Environment::with(plane, json!({ "readManagedUpgradeConfigMap": values })).await?;
+        let map = json!({
+            "metadata": { "namespace": namespace, "name": Self::NAME }, "data": { "config.yaml": text },
+        });
+        bulk::create(&env.client, [serde_json::from_value::<ConfigMap>(map)?]).await?;
+        let maps = Api::namespaced(env.client.clone(), &namespace);
+        Ok((Self { namespace, maps }, env))
+    }
+
+    fn reference(&self) -> Value {
+        json!({ "namespace": self.namespace, "name": Self::NAME })
+    }
+
+    async fn write(&self, text: &str) -> Result<()> {
+        let patch = Patch::Merge(json!({ "data": { "config.yaml": text } }));
+        self.maps.patch(Self::NAME, &PatchParams::default(), &patch).await?;
+        Ok(())
+    }
+}
+
+/// The steps of the page on the migration from nodekeeper.
+#[tokio::test(flavor = "multi_thread")]
+async fn migration_forces_pods_at_its_last_step() -> Result<()> {
+    let nodekeepers = |disabled: bool| {
+        format!(
+            "maintenance:\n  controlPlaneTime: 90\nnodeDrain:\n  timeOut: \"1s\"\n  expectedNodeDrainTime: \"1s\"\n  \
+             disableDrainStrategies: {disabled}\n"
+        )
+    };
+    let (theirs, env) = ManagedUpgradeConfig::with(&nodekeepers(false)).await?;
+    let node = env.add_cordoned_node("a").await?;
+    let [pod] = env.add_pods([("web", managed(&node))]).await?;
+    let beside = json!({ "nodeDrain": null, "managedUpgradeConfigMap": theirs.reference() });
+    let dry_run = env.run(env.spec(&beside).arg("--dry-run")).await?;
+    wait::until("the dry run to tell what it would do", secs(60), || async {
+        let actions = "nodeward_drain_keeper_actions_total";
+        let told = dry_run.metrics().await?.sum(actions, &[("outcome", "dry-run")]);
+        ensure!(told > 0.5, "{told}");
+        Ok(())
+    })
+    .await?;
+    let pods = env.pods();
+    is_untouched(&pods, &pod).await?;
+    ensure!(dry_run.stop(secs(20)).await?.success());
+
+    // What disables nodekeeper disables drain-keeper as long as it reads the same ConfigMap.
+    theirs.write(&nodekeepers(true)).await?;
+    let keeper = env.start(beside).await?;
+    env.clock_that(&node, "runs", |_| true).await?;
+    wait::throughout("disabled strategies", secs(4), || is_untouched(&pods, &pod)).await?;
+    keeper.write_config(&env.config(&json!({})))?;
+    workload::gone(&env.client, &pod, secs(60)).await?;
+    env.end([keeper]).await
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn managed_upgrade_config_keeps_last_good_text() -> Result<()> {
-    let theirs = names::unique("managed-upgrade");
-    let plane = ControlPlane::shared().await;
-    plane.namespace(&theirs).await?;
-    let name = "managed-upgrade-operator-config";
-    let values = json!({ "readManagedUpgradeConfigMap": { "enabled": true, "namespace": theirs, "name": name } });
-    let env = Environment::with(plane, values).await?;
-    let map = |text: &str| -> Result<ConfigMap> {
-        let whole = json!({ "metadata": { "namespace": theirs, "name": name }, "data": { "config.yaml": text } });
-        Ok(serde_json::from_value(whole)?)
-    };
-    let maps: Api<ConfigMap> = Api::namespaced(env.client.clone(), &theirs);
-    let write = async |text: &str| {
-        let patch = Patch::Merge(json!({ "data": { "config.yaml": text } }));
-        maps.patch(name, &PatchParams::default(), &patch).await
-    };
     // As it is deployed there: other blocks beside, times in minutes.
     let deployed = "maintenance:\n  controlPlaneTime: 90\nscale:\n  timeOut: 30\nnodeDrain:\n  timeOut: 45\n  expectedNodeDrainTime: 8\n";
-    bulk::create(&env.client, [map(deployed)?]).await?;
+    let (theirs, env) = ManagedUpgradeConfig::with(deployed).await?;
     let node = env.add_cordoned_node("a").await?;
     let [pod] = env.add_pods([("web", managed(&node))]).await?;
     // The file's own block says: at once.
     let config = json!({
         "nodeDrain": { "timeOut": "1s", "expectedNodeDrainTime": "1s" },
-        "managedUpgradeConfigMap": { "namespace": theirs, "name": name },
+        "managedUpgradeConfigMap": theirs.reference(),
     });
     let keeper = env.start(config).await?;
     env.clock_that(&node, "runs", |_| true).await?;
     let pods = env.pods();
     wait::throughout("their 45 minutes", secs(3), || is_untouched(&pods, &pod)).await?;
-    write("nodeDrain:\n  timeOut: -5\n").await?;
+    theirs.write("nodeDrain:\n  timeOut: -5\n").await?;
     rejected_is(&keeper, 1.0).await?;
     wait::throughout("their last good text", secs(2), || is_untouched(&pods, &pod)).await?;
-    write("nodeDrain:\n  timeOut: \"1s\"\n").await?;
+    theirs.write("nodeDrain:\n  timeOut: \"1s\"\n").await?;
     rejected_is(&keeper, 0.0).await?;
     workload::gone(&env.client, &pod, secs(60)).await?;
     env.end([keeper]).await
