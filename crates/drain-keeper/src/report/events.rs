@@ -127,7 +127,7 @@ impl Announcer {
     pub fn undecided(&self, uid: &NodeUid, verdict: &NodeVerdict) {
         let gate = verdict.gate;
         let mut text = format!(
-            "nothing is forced on it for 10 minutes: the node {}",
+            "nothing has been forced on it for 10 minutes: the node {}",
             gate.explanation()
         );
         if !verdict.gate_detail.is_empty() {
