@@ -638,7 +638,7 @@ mod tests {
     }
 
     /// What several operators say, each of its own objects, and in how many lists of reasons it stands.
-    const SHARED: [(&str, usize); 8] = [
+    const SHARED: [(&str, usize); 10] = [
         ("CephDaemon", 2),
         ("SeveralPDBs", 2),
         ("WaitCompleted", 2),
@@ -646,6 +646,8 @@ mod tests {
         ("UnderRemediation", 2),
         ("Unreadable", 2),
         ("OptOutIgnored", 2),
+        ("FinalizerStuck", 2),
+        ("StuckTerminating", 2),
         ("Other", 3),
     ];
 
