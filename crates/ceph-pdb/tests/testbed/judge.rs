@@ -200,7 +200,8 @@ impl Judge {
         tokio::task::spawn_blocking(move || Observation::take(&ceph)).await?
     }
 
-    /// Waits until statistics know of these OSDs' end, and of no other's.
+    /// Waits until statistics know of these OSDs' end, and of no other's, and placement groups take requests again: of those
+    /// that still peer `ok-to-stop` says nothing.
     pub async fn knows_down(&self, osds: &[usize]) -> Result<()> {
         wait::until(format!("statistics without {osds:?}"), DEADLINE, || async {
             let observation = self.observe().await?;
@@ -208,6 +209,8 @@ impl Judge {
                 observation.is_current() && observation.osds.down.iter().eq(osds),
                 "{observation:?}"
             );
+            let unsound = self.unsound(&observation, false);
+            ensure!(unsound.is_empty(), "{unsound:?}");
             lock(&self.observations).push(observation);
             Ok(())
         })
