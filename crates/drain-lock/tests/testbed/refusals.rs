@@ -36,22 +36,22 @@ async fn add(env: &Environment, app: &str, template: &PodTemplate, pods: u32, un
 }
 
 async fn is_refused(env: &Environment, node: &str, reason: LockReason, budget: &str) -> Result<()> {
-    let status = env
-        .status_that(node, &format!("to be refused: {reason}"), secs(60), |status| {
-            status.blocked_by.iter().any(|blocked| blocked.reason == reason)
+    let name = format!("{APPS}/{budget}");
+    // What is wrong with a pod is told before its turn comes, and which budget does not let it go once it asks.
+    env.status_that(
+        node,
+        &format!("to be refused by {name}: {reason}"),
+        secs(60),
+        |status| {
+            let mut told = status.blocked_by.iter().filter(|blocked| blocked.reason == reason);
+            told.any(|told| told.pdb.as_ref() == Some(&name))
                 && status
                     .conditions
                     .iter()
                     .any(|condition| condition.type_ == "MisconfiguredPDB" && condition.status == "True")
-        })
-        .await?;
-    let mut told = status.blocked_by.iter().filter(|blocked| blocked.reason == reason);
-    let name = format!("{APPS}/{budget}");
-    ensure!(
-        told.any(|told| told.pdb.as_ref() == Some(&name)),
-        "{name} is not named: {:?}",
-        status.blocked_by
-    );
+        },
+    )
+    .await?;
     ensure!(!env.pods_on(node).await?.is_empty(), "a pod of {node} was evicted");
     ensure!(
         env.claim(node).await?.is_none_or(|claim| claim.holds.is_empty()),
