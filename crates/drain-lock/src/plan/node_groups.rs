@@ -33,10 +33,10 @@ fn is_away(node: &NodeFacts, snapshot: &Snapshot, now: Timestamp) -> bool {
     (!node.ready && had_joined) || matches!(snapshot.remediations.of(&node.name, now), Ok(Some(_)))
 }
 
-/// Whether the claim's node counts as away in the group: it has taken its place, or was granted its disruptions before the
-/// group was configured.
+/// Whether the claim's node counts as away in the group: it has taken its place, or was granted its disruptions, or told that
+/// it may go down, before the group was configured.
 fn has_place(claim: &Claim, group: &NodeGroup, snapshot: &Snapshot) -> bool {
-    let is_granted = claim.state.has_grant() || claim.state.is_suspect();
+    let is_granted = claim.state.has_grant() || claim.state.is_suspect() || claim.state.may_go_down();
     let is_member = || {
         let node = snapshot.nodes.get(claim.node.as_str());
         node.is_some_and(|node| node.uid.as_str() == claim.node_uid && group.contains(node))
@@ -284,7 +284,8 @@ impl Planner<'_> {
             .iter()
             .map(|group| group.name.as_str())
             .collect();
-        let is_over = claim.state.is_recovering();
+        // Nobody goes on with a suspect claim whose drain is over: it waits for nothing but its node and its pods.
+        let is_over = claim.state.is_recovering() || claim.state.is_suspect() && context.is_over();
         let is_back = match &context.node {
             Some(node) => is_over && node.ready && !node.is_cordoned(),
             None => true,

@@ -143,6 +143,20 @@ fn verdict_of_a_group_tells_drained_from_failed() {
     );
 }
 
+/// They were told so before the group was configured, and may go down at any moment, however their claims wait since.
+#[rstest]
+#[case("Drained")]
+#[case("DrainedAsking")]
+#[case("DrainedRecovering")]
+#[case("DrainedSuspect")]
+fn node_that_may_go_down_counts_as_away(#[case] state: &str) {
+    let nodes = vec![worker("n1", json!({})), worker("n2", json!({}))];
+    let told = json!({ "state": state, "holds": [disruptions(&["(x)"])] });
+    let claims = [claim_of_node(1, "n1", json!({})), claim_of_node(2, "n2", told)];
+    let (_, places) = groups_after(&workers(json!(1)), nodes, vec![drain_of("n1", json!({}))], &claims);
+    assert_eq!(places, [""; 0]);
+}
+
 #[test]
 fn failed_node_may_be_drained_itself() {
     let nodes = vec![worker("n1", not_ready(A_MINUTE_AGO)), worker("n2", json!({}))];
@@ -210,6 +224,27 @@ fn place_returns_with_the_node(#[case] node_1: Value, #[case] places: &[&str]) {
     let deleted = drain_of("n1", json!({ "metadata": { "deletionTimestamp": A_MINUTE_AGO } }));
     let claims = [claim_of_node(1, "n1", with_places(json!({ "state": "Recovering" })))];
     let (_, left) = groups_after(&workers(json!(1)), nodes, vec![deleted], &claims);
+    assert_eq!(left, places);
+}
+
+/// Else the group would never have that place again: a suspect claim whose drain is over is resumed by nobody.
+#[rstest]
+#[case::back("Suspect", worker("n1", json!({})), true, &[])]
+#[case::back_from_its_reboot("DrainedSuspect", worker("n1", json!({})), true, &[])]
+#[case::still_cordoned("Suspect", worker("n1", json!({ "spec": { "unschedulable": true } })), true, &["n1"])]
+#[case::not_ready("Suspect", worker("n1", not_ready(A_MINUTE_AGO)), true, &["n1"])]
+#[case::still_wanted("Suspect", worker("n1", json!({ "spec": { "unschedulable": true } })), false, &["n1"])]
+fn suspect_claim_returns_its_place_once_over(
+    #[case] state: &str,
+    #[case] node_1: Value,
+    #[case] is_over: bool,
+    #[case] places: &[&str],
+) {
+    let deleted = is_over.then_some(A_MINUTE_AGO);
+    let drain_1 = drain_of("n1", json!({ "metadata": { "deletionTimestamp": deleted } }));
+    let nodes = vec![node_1, worker("n2", json!({}))];
+    let claims = [claim_of_node(1, "n1", with_places(json!({ "state": state })))];
+    let (_, left) = groups_after(&workers(json!(1)), nodes, vec![drain_1], &claims);
     assert_eq!(left, places);
 }
 
