@@ -44,6 +44,8 @@ pub struct ActionTracker {
     grants: Backoffs<NodeUid>,
     /// Claims whose changes rest on reads.
     claims: Backoffs<NodeUid>,
+    /// When it was last asked, by the wall clock.
+    asked_at: Option<Timestamp>,
 }
 
 impl ActionTracker {
@@ -54,11 +56,16 @@ impl ActionTracker {
             pods: Backoffs::new(BACKOFF),
             grants: Backoffs::new(GRANT_BACKOFF),
             claims: Backoffs::new(BACKOFF),
+            asked_at: None,
         }
     }
 
     /// The memory as the next plan needs it; what has passed is forgotten.
     pub fn at(&mut self, now: Timestamp) -> &Memory {
+        // A wall clock that steps back would leave pods, and claims, alone for as much longer.
+        if let Some(before) = self.asked_at.replace(now).filter(|before| now < *before) {
+            self.memory.step_back(before.duration_since(now));
+        }
         let idle = saturating_add(now, -FORGOTTEN_AFTER);
         self.pods.forget_idle_since(idle);
         self.grants.forget_idle_since(idle);
@@ -130,5 +137,30 @@ impl ActionTracker {
             }
         };
         self.memory.note_eviction(pod.clone(), may_have_gone, not_before);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::fixture::now;
+
+    #[test]
+    fn clock_that_steps_back_parks_no_claim() {
+        let mut tracker = ActionTracker::nothing();
+        tracker.at(now());
+        let doubted = TaskOutcome {
+            doubted: vec![("uid-n1".into(), "a read failed".to_owned())],
+            ..ActionResult::Acted(()).into()
+        };
+        tracker.completed(&doubted, now());
+        let back = saturating_add(now(), -SignedDuration::from_hours(1));
+        assert_eq!(
+            tracker.at(back).doubted(back).count(),
+            1,
+            "it is not tried at once either"
+        );
+        let later = saturating_add(back, BACKOFF.first);
+        assert_eq!(tracker.at(later).doubted(later).count(), 0);
     }
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
+use nodeward_core::deadline::saturating_add;
 use nodeward_core::id::{BudgetKey, NodeUid, PodUid};
 use nodeward_core::ledger::Obstacle;
 
@@ -134,6 +135,22 @@ impl Memory {
     pub fn note_departing(&mut self, pods: Vec<Arc<PodFacts>>, until: Timestamp) {
         let noted = pods.into_iter().map(|pod| (pod.uid.clone(), (pod, until)));
         self.departed.extend(noted);
+    }
+
+    /// The wall clock has gone back by so much, and with it all that waits.
+    pub fn step_back(&mut self, by: SignedDuration) {
+        let evictions = self.evictions.values_mut().map(|attempt| &mut attempt.not_before);
+        let grants = self.refused_grants.values_mut().map(|refused| &mut refused.not_before);
+        let doubted = self.doubted.values_mut().map(|doubted| &mut doubted.not_before);
+        let departed = self.departed.values_mut().map(|(_, until)| until);
+        for until in evictions
+            .chain(grants)
+            .chain(doubted)
+            .chain(departed)
+            .chain(&mut self.leases_absent_until)
+        {
+            *until = saturating_add(*until, -by);
+        }
     }
 
     /// Forgets what has passed.
