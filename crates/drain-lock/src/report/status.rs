@@ -155,14 +155,15 @@ fn conditions(verdict: &DrainVerdict, before: &NodeDrainStatus, now: Timestamp) 
 }
 
 /// What of a drain's status is worth a write by itself: every write is told to everybody who watches, and texts that count
-/// seconds or pods of others would make one of each pass. They are written with the next change of anything else.
+/// seconds or pods of others would make one of each pass. They are written with the next change of anything else. The deadline
+/// is no such text: past it health-check takes the node for abandoned, and drain-keeper its disruptions.
 fn essence(status: &NodeDrainStatus) -> Value {
     let mut value = serde_json::to_value(status).unwrap_or_default();
     strip(&mut value);
     value
 }
 
-const PASSING: [&str; 3] = ["message", "deadline", "lastTransitionTime"];
+const PASSING: [&str; 2] = ["message", "lastTransitionTime"];
 
 fn strip(value: &mut Value) {
     match value {

@@ -17,8 +17,9 @@ pub struct StatusPace {
 impl StatusPace {
     /// Notes a write that may be made now; or answers when it may.
     pub fn write(&mut self, name: &str, now: Timestamp) -> Result<(), Timestamp> {
+        // One of later than now is of before the wall clock stepped back.
         self.written
-            .retain(|_, written| !is_due(saturating_add(*written, INTERVAL), now));
+            .retain(|_, written| *written <= now && !is_due(saturating_add(*written, INTERVAL), now));
         if let Some(written) = self.written.get(name) {
             return Err(saturating_add(*written, INTERVAL));
         }
@@ -45,5 +46,13 @@ mod tests {
             Err(at(2000)),
             "it counts from the last write"
         );
+    }
+
+    #[test]
+    fn clock_that_steps_back_delays_no_status() {
+        let mut pace = StatusPace::default();
+        assert_eq!(pace.write("a", now()), Ok(()));
+        let back = saturating_add(now(), -SignedDuration::from_hours(1));
+        assert_eq!(pace.write("a", back), Ok(()));
     }
 }

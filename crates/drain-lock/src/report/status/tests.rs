@@ -103,7 +103,8 @@ fn only_what_was_drained_has_a_time_of_it(
 
 #[rstest]
 #[case::nothing(json!({}), false)]
-#[case::words_and_times(json!({ "message": "3 of 5", "deadline": "2026-01-01T13:00:00Z" }), false)]
+#[case::words(json!({ "message": "3 of 5" }), false)]
+#[case::deadline(json!({ "deadline": "2026-01-01T13:00:00Z" }), true)]
 #[case::words_of_a_reason(json!({ "blockedBy": [{ "reason": "Queued", "message": "3 s" }] }), false)]
 #[case::another_reason(json!({ "blockedBy": [{ "reason": "Reserved" }] }), true)]
 #[case::phase(json!({ "phase": "Granted" }), true)]
