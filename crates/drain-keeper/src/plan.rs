@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use nodeward_api::drain_clock::DrainClock;
+use nodeward_api::drain_clock::{ClockSource, DrainClock};
 use nodeward_api::reason::{BlockerReason, DrainReason, GateReason};
 use nodeward_api::{annotation, condition};
 use nodeward_core::budget::BudgetView;
@@ -186,7 +186,7 @@ impl<'a> Planner<'a> {
             self.plan.watch_pods.insert(node.name.clone());
         }
         let known = self.snapshot.memory.node_history.get(&node.uid);
-        let before = known.copied().unwrap_or(NodeHistory {
+        let mut before = known.copied().unwrap_or(NodeHistory {
             // It may have been parked until a moment ago: an open gate that is seen first opened just now.
             parked: self.snapshot.memory.is_first_look && gates.cordon.is_some(),
             ..NodeHistory::default()
@@ -194,7 +194,7 @@ impl<'a> Planner<'a> {
         let is_selected = gates.reason != GateReason::NotSelected;
         let is_ours = is_selected || before.was_selected;
         let recorded = if is_ours {
-            self.recorded_clock(node, &gates)
+            self.recorded_clock(node, &gates, &mut before)
         } else {
             None
         };
@@ -326,7 +326,7 @@ impl<'a> Planner<'a> {
         }));
     }
 
-    fn recorded_clock(&mut self, node: &NodeView, gates: &Gates) -> Option<DrainClock> {
+    fn recorded_clock(&mut self, node: &NodeView, gates: &Gates, before: &mut NodeHistory) -> Option<DrainClock> {
         match DrainClock::of(&node.annotations)? {
             Ok(clock) => {
                 // A cordon or an upgrade from a clock ahead of ours is waited for.
@@ -338,6 +338,8 @@ impl<'a> Planner<'a> {
                 if Some(clock.start) <= latest {
                     return Some(clock);
                 }
+                // The cordon's time would make all of its deadlines past at once: it was parked then, or in an earlier boot.
+                before.parked |= matches!(clock.from, ClockSource::Gate | ClockSource::Reboot);
                 let text = format!(
                     "annotation {} begins in the future ({}) and does not count: the drain begins anew",
                     annotation::DRAIN_CLOCK,

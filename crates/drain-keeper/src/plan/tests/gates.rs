@@ -420,6 +420,22 @@ fn clock_that_starts_in_the_future_is_repaired(
     assert_eq!(said, repaired.is_some());
 }
 
+/// A wall clock that steps back a little must not make a drain as old as a cordon that it did not begin with.
+#[rstest]
+#[case::parked_before("Gate", 50)]
+#[case::booted_anew("Reboot", 50)]
+#[case::begun_with_its_cordon("Taint", 0)]
+fn repaired_clock_counts_no_parked_time(#[case] from: &str, #[case] start: i64) {
+    let clock = json!({ "start": minute(51).to_string(), "from": from, "bootID": "boot-1", "cordonedAt": minute(0).to_string() });
+    let mut world = World::draining()
+        .node_with(annotations(json!({ "nodeward.dev/drain-clock": clock.to_string() })))
+        .pod(pod("p"));
+    let plan = world.at(50);
+    assert_eq!((plan.clock_set().start, plan.acted().len()), (minute(start), 0));
+    world.memory.node_history = plan.node_history;
+    assert_eq!(world.at(50).clock_set().start, minute(start), "until it stands there");
+}
+
 /// Whether it was parked until a moment ago nobody knows: what a standby saw goes on counting.
 #[test]
 fn gate_open_at_first_look_starts_clock_now() {
