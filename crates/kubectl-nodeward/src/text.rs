@@ -1,15 +1,17 @@
 //! Text for a terminal of any width: styles, wrapped lines, pages, tables and times. Pure.
 
+mod layout;
 pub mod page;
 pub mod table;
 pub mod time;
 
+use serde::Serialize;
 use textwrap::WordSeparator;
 use textwrap::core::{Word, break_words, display_width};
 use textwrap::wrap_algorithms::wrap_first_fit;
 
 /// The meaning of a piece of text; its colour follows from it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub enum Style {
     #[default]
     Plain,

@@ -59,7 +59,7 @@ impl Locks {
     pub fn print(&self, page: &mut Page, now: Timestamp) {
         // Where something could not be read, finding nothing says little.
         match (self.budgets.is_empty(), self.unread.is_empty()) {
-            (false, _) => page.table(0, &table(&self.budgets, now)),
+            (false, _) => page.table(0, table(&self.budgets, now)),
             (true, true) => page.text(Style::Plain, "No budget is held or waited for."),
             (true, false) => (),
         }
@@ -106,7 +106,7 @@ impl NodeGroups {
                 (&waiting.message).into(),
             ]);
         }
-        page.separate_table(&table);
+        page.separate_table(table);
     }
 }
 

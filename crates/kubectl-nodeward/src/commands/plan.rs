@@ -213,7 +213,7 @@ fn print_pods(page: &mut Page, title: &str, pods: &[PlannedPod]) {
         ]);
     }
     page.heading(title);
-    page.table(2, &table);
+    page.table(2, table);
 }
 
 /// The UID of the node; `None` if the caller may not read it.

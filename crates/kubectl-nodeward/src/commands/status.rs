@@ -349,7 +349,7 @@ fn print_drains(page: &mut Page, drains: &[Drain], now: Timestamp) {
             describe::obstacles_short(&drain.blocked_by).into(),
         ]);
     }
-    page.separate_table(&table);
+    page.separate_table(table);
 }
 
 fn print_timed(page: &mut Page, nodes: &[NodeSummary], now: Timestamp) {
@@ -378,7 +378,7 @@ fn print_timed(page: &mut Page, nodes: &[NodeSummary], now: Timestamp) {
             (names.join(", ") + &describe::more(hidden)).into(),
         ]);
     }
-    page.separate_table(&table);
+    page.separate_table(table);
     if is_blocked {
         page.text(Style::Faint, "What happens next: kubectl nodeward why NODE");
     }
@@ -409,7 +409,7 @@ fn print_health_checks(page: &mut Page, checks: &[HealthCheck]) {
             format!("{dry_run}{}", check.reason).into(),
         ]);
     }
-    page.separate_table(&table);
+    page.separate_table(table);
 }
 
 #[cfg(test)]

@@ -189,7 +189,7 @@ impl Why {
         }
         if !self.budgets.is_empty() {
             page.heading("Budgets that matter here");
-            page.table(2, &locks::table(&self.budgets, now));
+            page.table(2, locks::table(&self.budgets, now));
         }
         for counts in &self.counts {
             print_counts(page, counts);

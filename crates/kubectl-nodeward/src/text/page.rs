@@ -1,52 +1,97 @@
-//! A printed page: headings, paragraphs, fields and tables, laid out for a width.
+//! A page of text: headings, paragraphs, fields, commands and tables. A terminal prints it as lines; the page of `ui` shows the
+//! same blocks.
 
-use textwrap::core::display_width;
+use serde::Serialize;
 
-use super::table::Cell;
-use super::{Style, printable, wrap};
+use super::layout::Layout;
+use super::table::{Cell, Table};
+use super::{Style, printable};
 
-/// A printed page.
+/// A page of text, to be printed with this width.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Page {
-    pub(super) width: usize,
-    pub(super) lines: Vec<String>,
+    width: usize,
+    blocks: Vec<Block>,
 }
 
-/// A text that would get fewer columns than this beside its lead follows it instead.
-const NARROW: usize = 8;
-
-/// Width of the names of fields.
-const FIELD: usize = 12;
+/// A part of a page.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
+pub enum Block {
+    Heading {
+        heading: String,
+    },
+    /// A paragraph, whose further lines are indented by two.
+    Text {
+        /// Painted.
+        #[serde(skip)]
+        lead: String,
+        text: String,
+        style: Style,
+    },
+    Point {
+        point: String,
+        style: Style,
+    },
+    /// A named value; one without a name is a further value of the name before it.
+    Field {
+        field: String,
+        value: String,
+        style: Style,
+    },
+    /// To be copied, so it is never broken.
+    Command {
+        #[serde(skip)]
+        field: String,
+        command: String,
+    },
+    Table {
+        #[serde(skip)]
+        indent: usize,
+        table: Table,
+    },
+    /// An empty line, unless there is one or the page begins.
+    #[serde(skip)]
+    Gap,
+}
 
 impl Page {
     /// An empty page whose lines have at most `width` columns.
     pub fn new(width: usize) -> Self {
         Self {
             width,
-            lines: Vec::new(),
+            blocks: Vec::new(),
         }
     }
 
     /// A heading, with a gap before it unless it is the first.
     pub fn heading(&mut self, text: impl AsRef<str>) {
         self.gap();
-        self.text(Style::Strong, text);
+        let heading = printable(text.as_ref());
+        self.blocks.push(Block::Heading { heading });
     }
 
     /// A paragraph.
     pub fn text(&mut self, style: Style, text: impl AsRef<str>) {
-        self.paragraph("", 2, style, text);
+        self.paragraph("", style, text);
+    }
+
+    /// A paragraph that begins with this painted text.
+    pub fn paragraph(&mut self, lead: &str, style: Style, text: impl AsRef<str>) {
+        let (lead, text) = (lead.to_owned(), printable(text.as_ref()));
+        self.blocks.push(Block::Text { lead, text, style });
     }
 
     /// A point of a list.
     pub fn point(&mut self, style: Style, text: impl AsRef<str>) {
-        self.paragraph("  - ", 4, style, text);
+        let point = printable(text.as_ref());
+        self.blocks.push(Block::Point { point, style });
     }
 
     /// A named value.
     pub fn field(&mut self, name: &str, value: impl Into<Cell>) {
-        let (lead, Cell { text, style }) = (field_name(name), value.into());
-        self.paragraph(&lead, display_width(&lead), style, text);
+        let (field, Cell { text: value, style }) = (name.to_owned(), value.into());
+        self.blocks.push(Block::Field { field, value, style });
     }
 
     /// Several values of one name, which stands before the first.
@@ -58,46 +103,47 @@ impl Page {
 
     /// A command to be copied, after its effect; only the terminal breaks it.
     pub fn command(&mut self, name: &str, command: impl AsRef<str>) {
-        self.push(field_name(name) + &printable(command.as_ref()));
+        let (field, command) = (name.to_owned(), printable(command.as_ref()));
+        self.blocks.push(Block::Command { field, command });
+    }
+
+    pub fn table(&mut self, indent: usize, table: Table) {
+        self.blocks.push(Block::Table { indent, table });
+    }
+
+    /// Adds a table below what is there; none without rows.
+    pub fn separate_table(&mut self, table: Table) {
+        if !table.is_empty() {
+            self.gap();
+            self.table(0, table);
+        }
     }
 
     /// An empty line, unless there is one or the page begins.
     pub fn gap(&mut self) {
-        if self.lines.last().is_some_and(|line| !line.is_empty()) {
-            self.lines.push(String::new());
-        }
+        self.blocks.push(Block::Gap);
     }
 
-    /// A text after a painted lead; its other lines are indented by `hang` columns.
-    pub fn paragraph(&mut self, lead: &str, hang: usize, style: Style, text: impl AsRef<str>) {
-        let text = printable(text.as_ref());
-        let used = display_width(lead).max(hang);
-        if used + NARROW > self.width && !lead.trim().is_empty() {
-            let text = format!("{} {text}", console::strip_ansi_codes(lead).trim_end());
-            for part in wrap(&text, self.width) {
-                self.push(style.paint(&part));
-            }
-            return;
-        }
-        for (index, part) in wrap(&text, self.width.saturating_sub(used)).iter().enumerate() {
-            let lead = if index == 0 { lead.to_owned() } else { " ".repeat(hang) };
-            self.push(lead + &style.paint(part));
-        }
-    }
-
-    pub(super) fn push(&mut self, mut line: String) {
-        line.truncate(line.trim_end().len());
-        self.lines.push(line);
+    /// Its parts, gaps aside.
+    pub fn into_blocks(self) -> Vec<Block> {
+        let mut blocks = self.blocks;
+        blocks.retain(|block| *block != Block::Gap);
+        blocks
     }
 
     /// Its lines, painted.
-    pub fn lines(&self) -> &[String] {
-        &self.lines
+    pub fn lines(&self) -> Vec<String> {
+        let mut layout = Layout::new(self.width);
+        for block in &self.blocks {
+            layout.add(block);
+        }
+        layout.lines
     }
 
     /// The page as it is printed; ends with a line feed unless it is empty.
     pub fn print(&self, colored: bool) -> String {
-        let text: String = self.lines.iter().flat_map(|line| [line.as_str(), "\n"]).collect();
+        let lines = self.lines();
+        let text: String = lines.iter().flat_map(|line| [line.as_str(), "\n"]).collect();
         if colored {
             text
         } else {
@@ -106,20 +152,11 @@ impl Page {
     }
 }
 
-fn field_name(name: &str) -> String {
-    pad(Style::Faint.paint(name), FIELD.max(display_width(name) + 1))
-}
-
-/// The painted text with spaces up to this width.
-pub(super) fn pad(mut text: String, width: usize) -> String {
-    let missing = width.saturating_sub(display_width(&text));
-    text.extend(std::iter::repeat_n(' ', missing));
-    text
-}
-
 #[cfg(test)]
 mod tests {
-    use super::super::table::{Cell, Column, Table};
+    use textwrap::core::display_width;
+
+    use super::super::table::Column;
     use super::*;
 
     fn page(width: usize) -> Page {
@@ -143,7 +180,7 @@ mod tests {
             Cell::from("1"),
             "a text that is broken into lines when it does not fit into its place".into(),
         ]);
-        page.table(2, &table);
+        page.table(2, table);
         page
     }
 
@@ -151,7 +188,7 @@ mod tests {
     fn page_fits_its_width() {
         for width in [20, 40, 60] {
             for line in page(width).lines() {
-                assert!(display_width(line) <= width, "{line}");
+                assert!(display_width(&line) <= width, "{line}");
             }
         }
         insta::assert_snapshot!(page(40).print(false));

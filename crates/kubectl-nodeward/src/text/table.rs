@@ -1,12 +1,13 @@
 //! Tables that fit the terminal: columns give way, and a table that cannot fit becomes a list of records.
 
+use serde::ser::SerializeStruct as _;
+use serde::{Serialize, Serializer};
 use textwrap::core::display_width;
 
-use super::page::{Page, pad};
-use super::{Style, printable, wrap};
+use super::{Style, printable};
 
 /// Spaces between two columns.
-const GAP: usize = 2;
+pub(super) const GAP: usize = 2;
 
 /// A flexible column is not made narrower than this, but for a narrower content.
 const NARROWEST: usize = 12;
@@ -23,13 +24,13 @@ pub enum Column {
 }
 
 impl Column {
-    fn title(self) -> &'static str {
+    pub(super) fn title(self) -> &'static str {
         let (Self::Fixed(title) | Self::Number(title) | Self::Flexible(title)) = self;
         title
     }
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct Cell {
     pub(super) text: String,
     pub(super) style: Style,
@@ -51,12 +52,12 @@ impl<T: AsRef<str>> From<T> for Cell {
 /// A table. A column without any content is left out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Table {
-    columns: Vec<Column>,
-    rows: Vec<Row>,
+    pub(super) columns: Vec<Column>,
+    pub(super) rows: Vec<Row>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Row {
+pub(super) enum Row {
     Cells(Vec<Cell>),
     /// The subject of the rows after it, and more about it, over the whole width.
     Section(Cell, Cell),
@@ -78,9 +79,19 @@ impl Table {
         self.rows.push(Row::Cells(cells));
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
     /// Begins a section.
     pub fn section(&mut self, name: Cell, about: Cell) {
         self.rows.push(Row::Section(name, about));
+    }
+
+    /// The columns that have content.
+    pub(super) fn shown(&self) -> Vec<usize> {
+        let has_content = |&column: &usize| self.cells(column).any(|cell| !cell.text.is_empty());
+        (0..self.columns.len()).filter(has_content).collect()
     }
 
     fn cells(&self, column: usize) -> impl Iterator<Item = &Cell> {
@@ -91,13 +102,13 @@ impl Table {
     }
 
     /// Columns by which the rows of sections are indented.
-    fn inset(&self) -> usize {
+    pub(super) fn inset(&self) -> usize {
         let has_sections = self.rows.iter().any(|row| matches!(row, Row::Section(..)));
         if has_sections { GAP } else { 0 }
     }
 
     /// The width of each column; `None` if they cannot fit.
-    fn widths(&self, shown: &[usize], limit: usize) -> Option<Vec<usize>> {
+    pub(super) fn widths(&self, shown: &[usize], limit: usize) -> Option<Vec<usize>> {
         let natural = |&column: &usize| {
             let inset = if column == 0 { self.inset() } else { 0 };
             let cells = self.cells(column).map(|cell| display_width(&cell.text) + inset);
@@ -125,92 +136,26 @@ impl Table {
     }
 }
 
-impl Page {
-    /// Adds a table below what is there; none without rows.
-    pub fn separate_table(&mut self, table: &Table) {
-        if !table.rows.is_empty() {
-            self.gap();
-            self.table(0, table);
+impl Serialize for Table {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        #[serde(untagged)]
+        enum Shown<'a> {
+            Cells { cells: Vec<&'a Cell> },
+            Section { section: &'a Cell, about: &'a Cell },
         }
-    }
-
-    pub fn table(&mut self, indent: usize, table: &Table) {
-        let has_content = |&column: &usize| table.cells(column).any(|cell| !cell.text.is_empty());
-        let shown: Vec<usize> = (0..table.columns.len()).filter(has_content).collect();
-        let Some(widths) = table.widths(&shown, self.width.saturating_sub(indent)) else {
-            return self.records(indent, table, &shown);
-        };
-        let titles: Vec<Cell> = table
-            .columns
-            .iter()
-            .map(|column| Cell::new(Style::Faint, column.title()))
-            .collect();
-        let places = |cells: &[Cell]| -> Vec<(Column, usize, Cell)> {
-            let places = shown.iter().zip(&widths);
-            places
-                .map(|(&column, &width)| (table.columns[column], width, cells[column].clone()))
-                .collect()
-        };
-        self.row(indent, 0, &places(&titles));
-        for row in &table.rows {
-            match row {
-                Row::Section(name, about) => self.section(indent, name, about),
-                Row::Cells(cells) => self.row(indent, table.inset(), &places(cells)),
-            }
-        }
-    }
-
-    fn row(&mut self, indent: usize, inset: usize, places: &[(Column, usize, Cell)]) {
-        let mut edge = indent;
-        let mut wrapped = Vec::new();
-        for (index, (column, width, cell)) in places.iter().enumerate() {
-            let inset = if index == 0 { inset } else { 0 };
-            wrapped.push((
-                column,
-                edge + inset,
-                edge + width,
-                cell.style,
-                wrap(&cell.text, width - inset),
-            ));
-            edge += width + GAP;
-        }
-        let height = wrapped.iter().map(|(.., parts)| parts.len()).max().unwrap_or(0);
-        for part in 0..height {
-            let mut line = String::new();
-            for (column, left, right, style, parts) in &wrapped {
-                let text = parts.get(part).map_or("", String::as_str);
-                let left = match column {
-                    Column::Number(_) => right.saturating_sub(display_width(text)),
-                    Column::Fixed(_) | Column::Flexible(_) => *left,
-                };
-                line = pad(line, left) + &style.paint(text);
-            }
-            self.push(line);
-        }
-    }
-
-    fn section(&mut self, indent: usize, name: &Cell, about: &Cell) {
-        let lead = " ".repeat(indent) + &name.style.paint(&name.text) + "  ";
-        self.paragraph(&lead, indent + GAP, about.style, &about.text);
-    }
-
-    /// A record for each row: a line for each column that has content.
-    fn records(&mut self, indent: usize, table: &Table, shown: &[usize]) {
-        let titles = shown.iter().map(|&column| display_width(table.columns[column].title()));
-        let beside = indent + titles.max().unwrap_or(0) + GAP;
-        for row in &table.rows {
-            self.gap();
-            match row {
-                Row::Section(name, about) => self.section(indent, name, about),
-                Row::Cells(cells) => {
-                    for &column in shown.iter().filter(|&&column| !cells[column].text.is_empty()) {
-                        let title = Style::Faint.paint(table.columns[column].title());
-                        let lead = pad(" ".repeat(indent) + &title, beside);
-                        self.paragraph(&lead, beside, cells[column].style, &cells[column].text);
-                    }
-                }
-            }
-        }
+        let shown = self.shown();
+        let titles: Vec<&str> = shown.iter().map(|&column| self.columns[column].title()).collect();
+        let rows = self.rows.iter().map(|row| match row {
+            Row::Cells(cells) => Shown::Cells {
+                cells: shown.iter().map(|&column| &cells[column]).collect(),
+            },
+            Row::Section(section, about) => Shown::Section { section, about },
+        });
+        let mut table = serializer.serialize_struct("Table", 2)?;
+        table.serialize_field("columns", &titles)?;
+        table.serialize_field("rows", &rows.collect::<Vec<_>>())?;
+        table.end()
     }
 }
 
@@ -218,6 +163,7 @@ impl Page {
 mod tests {
     use rstest::rstest;
 
+    use super::super::page::Page;
     use super::*;
 
     fn fleet(width: usize) -> Page {
@@ -243,7 +189,7 @@ mod tests {
             "ip-10-0-1-2.eu-central-1.compute.internal, which holds shop/database-with-a-long-name".into(),
         ]);
         let mut page = Page::new(width);
-        page.table(0, &table);
+        page.table(0, table);
         page
     }
 
@@ -254,7 +200,7 @@ mod tests {
     #[case(40, "40")]
     fn table_fits_and_omits_empty_columns(#[case] width: usize, #[case] name: &str) {
         for line in fleet(width).lines() {
-            assert!(display_width(line) <= width, "{line}");
+            assert!(display_width(&line) <= width, "{line}");
         }
         let text = fleet(width).print(false);
         assert!(!text.contains("NOBODY"), "{text}");
@@ -267,7 +213,7 @@ mod tests {
         table.row(["1".into(), "2".into()]);
         table.row([Cell::from("3")]);
         let mut page = Page::new(80);
-        page.table(0, &table);
+        page.table(0, table);
         assert_eq!(page.print(false), "A  B\n1  2\n3\n");
     }
 }

@@ -73,7 +73,7 @@ impl ProgressEvent {
     /// As a line of its own: `15:02:11 node-1: …`.
     pub fn print(&self, page: &mut Page, now: Timestamp) {
         let (time, node) = (Style::Faint.paint(&clock(now)), Style::Strong.paint(&self.node));
-        page.paragraph(&format!("{time} {node}: "), 2, self.style, &self.text);
+        page.paragraph(&format!("{time} {node}: "), self.style, &self.text);
     }
 }
 
@@ -164,9 +164,9 @@ impl DrainProgress {
         loop {
             let mut page = Page::new(width);
             if !shown.is_empty() {
-                page.table(0, &table(&shown, now));
+                page.table(0, table(&shown, now));
             }
-            let mut lines = page.lines().to_vec();
+            let mut lines = page.lines();
             let hidden = all - shown.len();
             lines.extend((hidden > 0).then(|| faint(&format!("and {hidden} more"))));
             lines.push(faint(&foot));

@@ -32,7 +32,7 @@ pub fn print(page: &mut Page, clusters: &[CephCluster], now: Timestamp) {
             Published::Unreadable(_) => table.row([name, Cell::new(Style::Bad, "Unreadable")]),
         }
     }
-    page.separate_table(&table);
+    page.separate_table(table);
     for cluster in clusters {
         match &cluster.published {
             Published::State(state) => {

@@ -111,7 +111,7 @@ impl WhyBudget {
         let locks = &self.locks;
         if !(locks.held.is_empty() && locks.waiting.is_empty() && locks.owner_holds.is_empty()) {
             page.gap();
-            page.table(0, &locks::table(std::slice::from_ref(locks), now));
+            page.table(0, locks::table(std::slice::from_ref(locks), now));
         }
         describe::unread(page, &self.unread);
     }

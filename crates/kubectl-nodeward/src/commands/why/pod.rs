@@ -163,7 +163,7 @@ impl WhyPod {
         }
         if !self.budgets.is_empty() {
             page.gap();
-            page.table(0, &locks::table(&self.budgets, now));
+            page.table(0, locks::table(&self.budgets, now));
         }
         describe::unread(page, &self.unread);
     }
