@@ -53,6 +53,24 @@ pub struct DrainLedgerSpec {
     /// The claims, in the order of their tickets; one a node.
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub claims: Vec<StoredClaim>,
+    /// Times without a leader, the oldest first: no deadline of a claim ran meanwhile.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub leaderless: Vec<Leaderless>,
+}
+
+/// A time without a leader.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Leaderless {
+    /// When the last leader was heard of.
+    #[serde(serialize_with = "to_the_second")]
+    #[schemars(schema_with = "schema::timestamp")]
+    pub from: Timestamp,
+    /// When the next one began to lead.
+    #[serde(serialize_with = "to_the_second")]
+    #[schemars(schema_with = "schema::timestamp")]
+    pub to: Timestamp,
 }
 
 impl Default for DrainLedgerSpec {
@@ -62,6 +80,7 @@ impl Default for DrainLedgerSpec {
             next_ticket: 0,
             budgets: Vec::new(),
             claims: Vec::new(),
+            leaderless: Vec::new(),
         }
     }
 }

@@ -19,6 +19,7 @@ mod disruptions;
 mod facts;
 mod fence;
 mod grant;
+mod leaderless;
 mod needs;
 mod obstacle;
 mod queue;
@@ -30,12 +31,13 @@ mod tests;
 use jiff::Timestamp;
 use nodeward_api::drain_ledger::FORMAT_VERSION;
 
-pub use nodeward_api::drain_ledger::ClaimState;
+pub use nodeward_api::drain_ledger::{ClaimState, Leaderless};
 
 pub use claim::{Claim, Disruptions, HeldPod, Need, Unstored};
 pub use facts::{BudgetFacts, Facts, OwnerDisruptions, Unusable};
 pub use fence::Fence;
 pub use grant::Lost;
+pub use leaderless::until;
 pub use needs::NeedChange;
 pub use obstacle::Obstacle;
 pub use release::{Released, TimedOut};
@@ -51,6 +53,8 @@ pub struct Ledger {
     pub next_ticket: i64,
     /// The claims, in the order of their tickets; one a node.
     pub claims: Vec<Claim>,
+    /// Times without a leader, the oldest first.
+    pub leaderless: Vec<Leaderless>,
     unknown: UnknownFields,
 }
 
@@ -66,6 +70,7 @@ impl Ledger {
             format_version: FORMAT_VERSION,
             next_ticket,
             claims,
+            leaderless: Vec::new(),
             unknown: UnknownFields::new(),
         }
     }

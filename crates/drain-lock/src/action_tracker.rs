@@ -4,14 +4,16 @@
 use jiff::{SignedDuration, Timestamp};
 use nodeward_core::deadline::saturating_add;
 use nodeward_core::id::{BudgetKey, NodeUid, PodUid};
+use nodeward_core::ledger::Leaderless;
 use nodeward_runtime::control::EXPECTATION_TIMEOUT;
-use nodeward_runtime::{BackoffPolicy, Backoffs};
+use nodeward_runtime::{BackoffPolicy, Backoffs, LeaderState};
 
 use nodeward_runtime::ActionResult;
 
 use crate::execute::{Eviction, TaskOutcome};
 use crate::plan::Plan;
 use crate::snapshot::Memory;
+use crate::webhook::LEADERLESS;
 
 /// How long an eviction may be under way: one request with its own time limit.
 const UNDER_WAY: SignedDuration = SignedDuration::from_mins(2);
@@ -52,7 +54,7 @@ impl ActionTracker {
     /// Nothing remembered.
     pub fn nothing() -> Self {
         Self {
-            memory: Memory::default(),
+            memory: Memory::of_new_leader(),
             pods: Backoffs::new(BACKOFF),
             grants: Backoffs::new(GRANT_BACKOFF),
             claims: Backoffs::new(BACKOFF),
@@ -82,6 +84,18 @@ impl ActionTracker {
             .note_departing(departing, saturating_add(now, REPLACED_WITHIN));
         self.memory.reserved = std::mem::take(&mut plan.reserved);
         self.memory.stale_budgets = std::mem::take(&mut plan.stale_budgets);
+        self.memory.is_first_plan = false;
+    }
+
+    /// Notes for how long nobody led before this process did. A failover is over before anything else happens.
+    pub fn leads(&mut self, leader: LeaderState) {
+        let LeaderState::Leading { since, unrenewed_for } = leader else {
+            return;
+        };
+        self.memory.leaderless = (unrenewed_for >= LEADERLESS).then(|| Leaderless {
+            from: since.checked_sub(unrenewed_for).unwrap_or(Timestamp::MIN),
+            to: since,
+        });
     }
 
     /// Budgets in whose statuses pods are reserved: the next snapshot has to contain them.
@@ -142,8 +156,27 @@ impl ActionTracker {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use rstest::rstest;
+
     use super::*;
     use crate::tests::fixture::now;
+
+    #[rstest]
+    #[case::failover(30, None)]
+    #[case::outage(600, Some(600))]
+    fn long_time_without_a_leader_is_kept(#[case] seconds: u64, #[case] kept: Option<i64>) {
+        let mut tracker = ActionTracker::nothing();
+        tracker.leads(LeaderState::Following);
+        assert_eq!(tracker.at(now()).leaderless, None);
+        tracker.leads(LeaderState::Leading {
+            since: now(),
+            unrenewed_for: Duration::from_secs(seconds),
+        });
+        let time = tracker.at(now()).leaderless;
+        assert_eq!(time.map(|time| time.to.duration_since(time.from).as_secs()), kept);
+    }
 
     #[test]
     fn clock_that_steps_back_parks_no_claim() {

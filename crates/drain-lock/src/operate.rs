@@ -8,7 +8,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use nodeward_api::drain_ledger::FORMAT_VERSION;
 use nodeward_runtime::control::{Completed, ControlOptions, Observed, Report};
 use nodeward_runtime::{
-    Clients, Component, ConfigError, ConfigHandle, Operator, OperatorContext, WebhookArgs, control,
+    Clients, Component, ConfigError, ConfigHandle, Leadership, Operator, OperatorContext, WebhookArgs, control,
 };
 
 use crate::action_tracker::{ActionTracker, BACKOFF};
@@ -29,6 +29,7 @@ pub struct DrainLock {
     cache: Arc<ClusterCache>,
     tracker: ActionTracker,
     reporter: Reporter,
+    leadership: Leadership,
 }
 
 /// The ledger as a person has to see to it first. It stops the whole pass, for its report, too, would rest on an older reading
@@ -95,6 +96,7 @@ impl Operator for DrainLock {
             cache,
             tracker: ActionTracker::nothing(),
             reporter: Reporter::new(&context.metrics, context.events.clone()),
+            leadership: context.leadership.clone(),
         })
     }
 
@@ -127,6 +129,7 @@ impl Operator for DrainLock {
 
     /// The ledger comes first: everything else waits for it.
     fn plan(&mut self, snapshot: &Snapshot, policy: &Policy, now: Timestamp) -> control::Plan<Task, Plan> {
+        self.tracker.leads(self.leadership.state());
         let mut plan = plan(snapshot, self.tracker.at(now), policy, now);
         self.tracker.planned(&mut plan, now);
         let ledger = plan.ledger.take().map(Task::Ledger).into_iter();

@@ -109,6 +109,9 @@ pub fn plan(snapshot: &Snapshot, memory: &Memory, policy: &Policy, now: Timestam
         plan: Plan::default(),
         requeue_at: RequeueAt::after(now),
     };
+    if let Some(time) = memory.leaderless {
+        planner.write.next.note_leaderless(time);
+    }
     planner.requeue_at.note(memory.next_attempt(now));
     let contexts = planner.analyze_drains();
     planner.other_movable_pods = movable_pods(&contexts);
@@ -222,7 +225,7 @@ impl Planner<'_> {
                 drain,
                 node,
                 classes,
-                limits: TimeLimits::of(Some(drain), self.policy.deadlines),
+                limits: TimeLimits::of(Some(drain), self.policy.deadlines, &self.write.next),
                 forced: false,
                 has_places: has_places(context.claim.as_ref(), &names_of(self.policy, node)),
             }),

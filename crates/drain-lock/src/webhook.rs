@@ -50,7 +50,7 @@ pub const PATH: &str = "/evictions";
 const OPT_OUT_WARNING: &str = "the pod asked to stay on its node through drains (nodeward.dev/drain), which only drain-lock's own drainer honours";
 
 /// Without a leader for so long, nothing that waits for its turn is refused any more: nobody would ever give it one.
-const LEADERLESS: Duration = Duration::from_mins(2);
+pub const LEADERLESS: Duration = Duration::from_mins(2);
 
 /// What is told to a client that is admitted for that. `kubectl` prints it.
 const LEADERLESS_WARNING: &str = "drain-lock has no leader: this eviction was admitted by its budget alone, and nothing keeps drains from wedging each other";

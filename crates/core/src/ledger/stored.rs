@@ -50,6 +50,7 @@ impl From<&DrainLedgerSpec> for Ledger {
             format_version: stored.format_version,
             next_ticket: stored.next_ticket,
             claims: claims.map(|claim| Claim::restore(claim, budget)).collect(),
+            leaderless: stored.leaderless.clone(),
             unknown: with_unknown.map(|row| (budget_ref(row), row.unknown.clone())).collect(),
         }
     }
@@ -81,6 +82,7 @@ impl From<&Ledger> for DrainLedgerSpec {
             next_ticket: ledger.next_ticket,
             budgets: budgets.collect(),
             claims: ledger.claims.iter().map(|claim| stored_claim(claim, &places)).collect(),
+            leaderless: ledger.leaderless.clone(),
         }
     }
 }

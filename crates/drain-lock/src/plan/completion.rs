@@ -60,7 +60,7 @@ impl Planner<'_> {
             self.release_lease(&context.name);
         }
         if let Some(claim) = &verdict.claim {
-            let limits = TimeLimits::of(context.drain.as_deref(), self.policy.deadlines);
+            let limits = TimeLimits::of(context.drain.as_deref(), self.policy.deadlines, &self.write.next);
             verdict.deadline = Some(limits.recover_until(claim));
             verdict.message = match claim.held_disruptions() {
                 0 if !claim.node_groups.is_empty() => {

@@ -1,12 +1,12 @@
 //! How long each part of a drain may take, and what its fallback makes of it when that time is over.
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use nodeward_api::node_drain::{Fallback, NodeDrain};
 use nodeward_api::reason::LockReason;
 use nodeward_core::deadline::{is_due, saturating_add};
 use nodeward_core::duration::ConfigDuration;
 use nodeward_core::id::NodeUid;
-use nodeward_core::ledger::{Claim, ClaimState, TimedOut};
+use nodeward_core::ledger::{Claim, ClaimState, Leaderless, Ledger, TimedOut, until};
 
 use crate::policy::Deadlines;
 
@@ -14,16 +14,21 @@ use super::drain_context::claim_of;
 use super::intent::{is_wanted_by_another, last_sign_of_life};
 use super::{ActiveDrain, DrainContext, Force, Planner};
 
+/// When a new leader plans for the second time.
+const SETTLING: SignedDuration = SignedDuration::from_secs(1);
+
 /// The limits of one drain, and what of them could not be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TimeLimits {
     pub limits: Deadlines,
     /// Fields that could not be read, with what is wrong; the configuration counts in their place.
     pub unreadable: Vec<String>,
+    /// Times without a leader, in which they stand still.
+    leaderless: Vec<Leaderless>,
 }
 
 impl TimeLimits {
-    pub fn of(drain: Option<&NodeDrain>, defaults: Deadlines) -> Self {
+    pub fn of(drain: Option<&NodeDrain>, defaults: Deadlines, ledger: &Ledger) -> Self {
         let mut unreadable = Vec::new();
         let mut read =
             |field: &str, given: Option<String>, default| match given.map(|text| ConfigDuration::parse(&text)) {
@@ -40,17 +45,21 @@ impl TimeLimits {
             drain: read("drain", given.drain, defaults.drain),
             recover: read("recover", given.recover, defaults.recover),
         };
-        Self { limits, unreadable }
+        Self {
+            limits,
+            unreadable,
+            leaderless: ledger.leaderless.clone(),
+        }
     }
 
     /// Until when a claim may wait.
     pub fn queue_until(&self, claim: &Claim) -> Timestamp {
-        saturating_add(claim.queued_at, self.limits.queue)
+        until(claim.queued_at, self.limits.queue, &self.leaderless)
     }
 
     /// Until when a granted claim may take to drain its node.
     pub fn drain_until(&self, claim: &Claim) -> Timestamp {
-        saturating_add(claim.since, self.limits.drain)
+        until(claim.since, self.limits.drain, &self.leaderless)
     }
 
     /// Until when the node of a granted claim may take to be back with its pods. Both parts count from the grant, so that
@@ -61,7 +70,7 @@ impl TimeLimits {
         } else {
             self.limits.recover
         };
-        saturating_add(claim.since, parts)
+        until(claim.since, parts, &self.leaderless)
     }
 }
 
@@ -110,7 +119,7 @@ impl Planner<'_> {
         let Some(claim) = claim.filter(|claim| claim.state.is_recovering() && !claim.holds.is_empty()) else {
             return;
         };
-        let limits = TimeLimits::of(context.drain.as_deref(), self.policy.deadlines);
+        let limits = TimeLimits::of(context.drain.as_deref(), self.policy.deadlines, &self.write.next);
         if self.is_over(limits.recover_until(&claim)) && self.write.next.suspect_overdue(uid.as_str(), self.now) {
             let note =
                 "its pods are not back in time; what it holds returns as they do, or by an administrator".to_owned();
@@ -118,8 +127,14 @@ impl Planner<'_> {
         }
     }
 
-    /// Whether this time has passed; otherwise the next plan is made then.
+    /// Whether this time has passed; otherwise the next plan is made then. The first plan of a new leader gives nothing up: what
+    /// has happened while nobody looked is taken in before.
     fn is_over(&mut self, until: Timestamp) -> bool {
+        let until = if self.memory.is_first_plan {
+            until.max(saturating_add(self.now, SETTLING))
+        } else {
+            until
+        };
         self.requeue_at.note(until);
         is_due(until, self.now)
     }
@@ -190,7 +205,7 @@ impl Planner<'_> {
     /// says so.
     pub(super) fn force(&self, active: &ActiveDrain<'_>, claim: &Claim) -> Force {
         let is_over = claim.by_fallback || is_due(active.limits.drain_until(claim), self.now);
-        if is_over && active.drain.spec.fallback == Fallback::Delete {
+        if is_over && !self.memory.is_first_plan && active.drain.spec.fallback == Fallback::Delete {
             Force::Delete
         } else {
             Force::Never

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use nodeward_core::deadline::saturating_add;
 use nodeward_core::id::{BudgetKey, NodeUid, PodUid};
-use nodeward_core::ledger::Obstacle;
+use nodeward_core::ledger::{Leaderless, Obstacle};
 
 use super::PodFacts;
 
@@ -55,6 +55,10 @@ pub struct Memory {
     pub reserved: Reserved,
     /// Budgets whose status contradicts their pods.
     pub stale_budgets: StaleBudgets,
+    /// How long nobody led before this process did, if that was long.
+    pub leaderless: Option<Leaderless>,
+    /// Nothing was planned since this process leads.
+    pub is_first_plan: bool,
 }
 
 /// The last attempt at a pod.
@@ -85,6 +89,14 @@ pub struct Doubted {
 }
 
 impl Memory {
+    /// Of a leader that has planned nothing yet.
+    pub fn of_new_leader() -> Self {
+        Self {
+            is_first_plan: true,
+            ..Self::default()
+        }
+    }
+
     /// Pods whose eviction was asked for, and perhaps accepted.
     pub fn asked_to_go(&self, now: Timestamp) -> impl Iterator<Item = &PodUid> {
         self.evictions

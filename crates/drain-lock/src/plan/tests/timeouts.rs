@@ -1,5 +1,7 @@
 //! Time that has run out, what a fallback makes of it, and what it goes around.
 
+use nodeward_core::ledger::Leaderless;
+
 use super::*;
 
 fn waits_since_yesterday() -> Value {
@@ -48,6 +50,41 @@ fn timeout_follows_the_drains_fallback(#[case] fallback: &str, #[case] claim: Va
         .filter(|line| *line != "ledger: n1#1 Queued needs [] holds []")
         .collect();
     assert_eq!(lines, expected);
+}
+
+/// Nobody led from this time to a minute ago.
+fn without_leader_from(from: &str) -> Memory {
+    let mut memory = Memory::default();
+    memory.leaderless = Some(Leaderless {
+        from: at(from),
+        to: at("2026-01-01T11:59:00Z"),
+    });
+    memory
+}
+
+/// Nothing falls back on time in which nobody led, nor before a new leader has taken in what happened meanwhile.
+#[rstest]
+#[case::looked_after(Memory::default(), true)]
+#[case::first_plan_of_a_leader(Memory::of_new_leader(), false)]
+#[case::nobody_led(without_leader_from(YESTERDAY), false)]
+#[case::nobody_led_for_a_minute(without_leader_from("2026-01-01T11:58:00Z"), true)]
+fn only_time_under_a_leader_counts(
+    #[case] memory: Memory,
+    #[case] falls_back: bool,
+    #[values("EvictAnyway", "ReleaseAndRequeue", "Delete")] fallback: &str,
+) {
+    let claim = merged(granted_yesterday(&["a"]), json!({ "state": "Granted" }));
+    let cluster = cluster(
+        ours(json!({})),
+        Some(with_fallback(fallback)),
+        &[claim],
+        &[held("a", json!({}))],
+    );
+    let plan = plan(&cluster.snapshot(), &memory, &policy(), now());
+    let requeued = plan
+        .ledger
+        .is_some_and(|write| write.next.claim("uid-n1").is_some_and(|claim| claim.ticket == 9));
+    assert_eq!(requeued, falls_back);
 }
 
 /// Only the fallback itself makes a drain one that goes on without: no wait, however long it was.
