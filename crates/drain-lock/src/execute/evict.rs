@@ -166,7 +166,7 @@ async fn delete_around(
 ) -> Result<Left, ActionResult> {
     // The permit comes before the reads, so that they are not as old as the wait for it.
     let _permit = context.permits.next_write().await?;
-    if let Some(objection) = force::objection(context, &eviction.pod, refusing).await? {
+    if let Some(objection) = force::objection(context, eviction, refusing).await? {
         return Err(ActionResult::Outdated(objection));
     }
     context.permits.check()?;

@@ -8,7 +8,7 @@ use kube::api::{Api, Patch, PatchParams, PostParams};
 use nodeward_api::node_drain::Phase;
 use nodeward_api::{DisruptionHold, annotation, label};
 use nodeward_testkit::fleet;
-use nodeward_testkit::proxy::{Fault, Proxy, Rule, Verb};
+use nodeward_testkit::proxy::{Fault, Outcome, Proxy, Rule, Verb};
 use nodeward_testkit::wait::{self, secs};
 use serde_json::{Value, json};
 
@@ -165,6 +165,34 @@ async fn fresh_owner_refusal_stops_the_delete_fallback() -> Result<()> {
     })
     .await?;
     ensure!((deleted(&lock).await? - 1.0).abs() < 0.5, "more than one was deleted");
+    env.end([lock]).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn unseen_change_of_mind_stops_the_delete_fallback() -> Result<()> {
+    let (env, proxy, lock) = with_the_right_to_delete(&["a"]).await?;
+    env.drain("n1", json!({})).await?;
+    env.phase("n1", Phase::Drained, secs(60)).await?;
+    env.drain("n2", json!({ "fallback": "Delete", "deadlines": { "queue": "20s" } }))
+        .await?;
+    env.queued("n2").await?;
+    hang(&proxy, &["nodedrains"]);
+    env.patch_drain("n2", json!({ "spec": { "fallback": "Wait" } })).await?;
+    // The budget refuses its pod; before the pod would be deleted, the drain is read.
+    let refused =
+        || proxy.count(|record| record.request.resource == "pods/eviction" && record.outcome == Outcome::Answered(429));
+    wait::until("the fallback to begin", secs(90), || async {
+        ensure!(refused() > 0, "no eviction was refused");
+        Ok(())
+    })
+    .await?;
+    wait::throughout("its pod stays", secs(8), || async {
+        ensure!(apps_on(&env, "n2").await?.len() == 1, "it is gone");
+        Ok(())
+    })
+    .await?;
+    ensure!(deleted(&lock).await? < 0.5, "it was deleted");
+    proxy.heal();
     env.end([lock]).await
 }
 
