@@ -102,12 +102,43 @@ pub enum Command {
     Locks,
     /// Keep drains from disrupting the pods of a budget for some time
     Hold(HoldArgs),
+    /// Show the fleet live in a browser, with your own rights and nothing installed in the cluster
+    #[command(after_help = UI_EXAMPLES)]
+    Ui(UiArgs),
     /// Print the completion script of a shell
     Completion {
         /// The shell
         #[arg(value_enum)]
         shell: Shell,
     },
+}
+
+const UI_EXAMPLES: &str = "\
+Examples:
+  kubectl nodeward ui                                  Show the fleet of the current context, live
+  kubectl nodeward ui --no-open --port 8484            Print the address only, to open it through a tunnel of your own
+  kubectl nodeward ui --export incident.html           Write this moment as one file that every browser shows
+  kubectl nodeward ui --snapshot before.json           Keep this moment
+  kubectl nodeward ui --from before.json               Show it again, without a cluster";
+
+/// Options of `ui`.
+#[derive(Debug, Clone, Args)]
+pub struct UiArgs {
+    /// The port on loopback [default: a free one]
+    #[arg(long, value_name = "PORT")]
+    pub port: Option<u16>,
+    /// Print the address without opening a browser
+    #[arg(long)]
+    pub no_open: bool,
+    /// Write this moment as one self-contained page, and end
+    #[arg(long, value_name = "FILE.html")]
+    pub export: Option<PathBuf>,
+    /// Write this moment for --from, and end
+    #[arg(long, value_name = "FILE.json")]
+    pub snapshot: Option<PathBuf>,
+    /// Show a moment that --snapshot wrote, instead of a cluster
+    #[arg(long, value_name = "FILE.json", conflicts_with = "snapshot")]
+    pub from: Option<PathBuf>,
 }
 
 /// Options of `drain`.

@@ -138,6 +138,15 @@ impl Cluster {
         self.serves::<K>().then_some(()).ok_or_else(absent)
     }
 
+    /// What people call it: its context, or its address.
+    pub fn display_name(&self, global: &Global) -> String {
+        let context = global
+            .context
+            .clone()
+            .or_else(|| Kubeconfig::read().ok()?.current_context);
+        context.unwrap_or_else(|| self.address.to_string())
+    }
+
     /// The caller's user name.
     pub async fn user(&self) -> Result<String, Failure> {
         let reviews: Api<SelfSubjectReview> = Api::all(self.client.clone());

@@ -5,11 +5,12 @@ mod drain;
 mod hold;
 mod locks;
 mod plan;
-mod printed;
+pub mod printed;
 mod release;
 mod request;
-mod status;
-mod why;
+pub mod status;
+mod ui;
+pub mod why;
 
 use jiff::Timestamp;
 
@@ -45,6 +46,9 @@ pub async fn run(line: CommandLine) -> anyhow::Result<Exit> {
         completion::print_script(shell);
         return Ok(Exit::Done);
     }
+    if let Command::Ui(args) = &line.command {
+        return ui::run(args, &line.global, &screen).await;
+    }
     let mut cluster = Cluster::connect(&line.global).await?;
     let changes = !matches!(line.command, Command::Status | Command::Why { .. } | Command::Locks);
     cluster.discover(changes).await?;
@@ -75,7 +79,7 @@ pub async fn run(line: CommandLine) -> anyhow::Result<Exit> {
             let hold = hold::hold(&cluster, &args).await?;
             screen.show(&hold, |page| hold::print(&hold, page, now))?;
         }
-        Command::Completion { .. } => (),
+        Command::Completion { .. } | Command::Ui(_) => (),
     }
     Ok(Exit::Done)
 }

@@ -11,6 +11,7 @@ mod fixture;
 mod model;
 mod screen;
 mod text;
+mod ui;
 
 pub use args::CommandLine;
 pub use commands::completion::{complete, words_to_complete};

@@ -19,6 +19,7 @@ macro_rules! metadata_builders {
 
 pub mod audit;
 pub mod binaries;
+pub mod browser;
 pub mod bulk;
 pub mod ceph;
 pub mod cluster;

@@ -11,6 +11,7 @@ use crate::describe::{self, prefixed};
 use crate::failure::Failure;
 use crate::fetch::Reader;
 use crate::model::Unread;
+use crate::model::drain::Drain;
 use crate::model::locks::{BudgetLocks, Held, NodeGroups, OwnerHold, Sources, Waiting, of_budgets, unplanned};
 use crate::text::Style;
 use crate::text::page::Page;
@@ -41,11 +42,11 @@ impl Locks {
         let ledger = reader.ledger().await?;
         let budgets = reader.budgets(namespace).await?.unwrap_or_default();
         let holds = reader.holds(namespace).await?.unwrap_or_default();
-        let drains = reader.drains().await?.unwrap_or_default();
+        let drains: Vec<Drain> = reader.drains().await?.iter().flatten().map(Drain::of).collect();
         let sources = Sources {
             ledger: ledger.as_ref(),
-            budgets: &budgets,
-            holds: &holds,
+            budgets: budgets.iter().collect(),
+            holds: holds.iter().collect(),
             namespace,
         };
         Ok(Self {

@@ -1,6 +1,6 @@
 //! `status`: the fleet at a glance.
 
-mod ceph;
+pub mod ceph;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -105,13 +105,13 @@ pub struct LockCounts {
 }
 
 /// The components, each of which has a lease of its name.
-const COMPONENTS: [&str; 4] = ["drain-keeper", "drain-lock", "health-check", "ceph-pdb"];
+pub const COMPONENTS: [&str; 4] = ["drain-keeper", "drain-lock", "health-check", "ceph-pdb"];
 
 /// How many of the nodes that a NodeHealthCheck remediates are named.
 const NAMED: usize = 3;
 
 /// The chart's label on all its objects.
-const PART_OF: &str = "app.kubernetes.io/part-of=nodeward";
+pub const PART_OF: &str = "app.kubernetes.io/part-of=nodeward";
 
 /// The chart's labels with the component and its version.
 const COMPONENT: &str = "app.kubernetes.io/component";
@@ -220,7 +220,7 @@ async fn lock_counts(reader: &mut Reader<'_>) -> Result<Option<LockCounts>, Fail
     }
     let sources = Sources {
         ledger: ledger.as_ref(),
-        holds: holds.as_deref().unwrap_or_default(),
+        holds: holds.iter().flatten().collect(),
         ..Sources::default()
     };
     let budgets = of_budgets(&sources, &BTreeSet::new(), reader.now);
@@ -240,7 +240,7 @@ struct Traces<'a> {
 }
 
 /// Components by name and namespace.
-fn components(deployments: &[Deployment], leases: &[Lease], now: Timestamp) -> Vec<Component> {
+pub fn components(deployments: &[Deployment], leases: &[Lease], now: Timestamp) -> Vec<Component> {
     let mut found: BTreeMap<(String, String), Traces<'_>> = BTreeMap::new();
     for deployment in deployments {
         let name = deployment.labels().get(COMPONENT);
@@ -291,7 +291,7 @@ fn component(name: String, namespace: String, traces: &Traces<'_>, now: Timestam
 }
 
 impl Component {
-    fn line(&self, now: Timestamp) -> Cell {
+    pub fn line(&self, now: Timestamp) -> Cell {
         let (style, state) = match self.state {
             ComponentState::Leading => (Style::Good, "works".to_owned()),
             ComponentState::Ready => (Style::Good, "ready".to_owned()),

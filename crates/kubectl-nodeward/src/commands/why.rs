@@ -2,9 +2,9 @@
 
 pub mod budget;
 mod ceph;
-mod health;
+pub mod health;
 mod keeper;
-mod next;
+pub mod next;
 pub mod pod;
 pub mod pods;
 
@@ -113,8 +113,8 @@ impl Why {
         let all = budgets.unwrap_or_default();
         let sources = Sources {
             ledger: ledger.as_ref(),
-            budgets: &all,
-            holds: &holds,
+            budgets: all.iter().collect(),
+            holds: holds.iter().collect(),
             namespace,
         };
         let mut budgets = of_budgets(&sources, &concerned, reader.now);

@@ -5,6 +5,9 @@ use kube::ResourceExt;
 use nodeward_api::node_drain::{BlockedBy, Evictor, Fallback, HeldBudget, NodeDrain, Phase, PodCounts};
 use serde::Serialize;
 
+use crate::describe::counted;
+use crate::text::time::span;
+
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Drain {
@@ -57,9 +60,9 @@ pub struct Durations {
 }
 
 impl Durations {
-    pub fn of(drains: &[Drain]) -> Option<Self> {
+    pub fn of<'a>(drains: impl IntoIterator<Item = &'a Drain>) -> Option<Self> {
         let mut seconds: Vec<i64> = drains
-            .iter()
+            .into_iter()
             .filter_map(Drain::emptied_in)
             .map(|took| took.as_secs())
             .collect();
@@ -69,6 +72,21 @@ impl Durations {
             median_seconds,
             drains: seconds.len(),
         })
+    }
+}
+
+impl Durations {
+    /// How long a drain waits if those before it take what others took. When a node is back nobody can tell.
+    pub fn estimate(self, ahead: usize) -> Option<String> {
+        let ahead = i64::try_from(ahead).ok().filter(|ahead| *ahead > 0)?;
+        let one = SignedDuration::from_secs(self.median_seconds);
+        let all = SignedDuration::from_secs(self.median_seconds.saturating_mul(ahead));
+        let drains = counted(self.drains, "drain");
+        Some(format!(
+            "that takes about {} and their reboots, if each is drained {} after its grant (median of {drains} here)",
+            span(all),
+            span(one)
+        ))
     }
 }
 

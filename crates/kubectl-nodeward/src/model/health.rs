@@ -2,6 +2,8 @@
 //! remediation. What only the operator knows (an upgrade, a backoff, etcd's quorum) comes from its word in the status, or from
 //! its last Event on the node.
 
+use std::collections::HashMap;
+
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Event, Node, ObjectReference};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -148,33 +150,68 @@ impl HealthCheck {
 
 /// The node in the eyes of each NodeHealthCheck that selects it, or has a remediation of it.
 pub fn of_node(name: &str, sources: &HealthSources<'_>, now: Timestamp) -> Vec<NodeHealth> {
-    let checks = sources.checks.iter();
-    checks
-        .filter_map(|check| NodeHealth::of(name, check, sources, now))
-        .collect()
+    let checks = sources.checks.iter().map(Judge::of);
+    checks.filter_map(|check| check.judge(name, sources, now)).collect()
 }
 
-impl NodeHealth {
-    fn of(name: &str, check: &NodeHealthCheck, sources: &HealthSources<'_>, now: Timestamp) -> Option<Self> {
-        let (spec, status) = (
-            CheckSpec::compile(&check.spec),
-            check.status.clone().unwrap_or_default(),
-        );
-        let entry = status.unhealthy_nodes.iter().find(|node| node.name == name);
-        if entry.is_none() && !sources.node.is_some_and(|node| selects(&spec, node)) {
+/// A NodeHealthCheck that judges many nodes.
+pub struct Judge<'a> {
+    check: &'a NodeHealthCheck,
+    spec: CheckSpec,
+    status: NodeHealthCheckStatus,
+    /// Places in the status.
+    entries: HashMap<&'a str, usize>,
+}
+
+impl<'a> Judge<'a> {
+    pub fn of(check: &'a NodeHealthCheck) -> Self {
+        let entries = check.status.iter().flat_map(|status| &status.unhealthy_nodes);
+        Self {
+            check,
+            spec: CheckSpec::compile(&check.spec),
+            status: check.status.clone().unwrap_or_default(),
+            entries: entries
+                .enumerate()
+                .map(|(index, node)| (node.name.as_str(), index))
+                .collect(),
+        }
+    }
+
+    fn entry(&self, name: &str) -> Option<&UnhealthyNode> {
+        self.status.unhealthy_nodes.get(*self.entries.get(name)?)
+    }
+
+    /// The nodes that its status names.
+    pub fn names(&self) -> impl Iterator<Item = &'a str> {
+        self.entries.keys().copied()
+    }
+
+    /// Whether there is more to tell of a node than that it is healthy.
+    pub fn concerns(&self, name: &str, node: &Node) -> bool {
+        self.entries.contains_key(name)
+            || (MatchedCondition::of(&self.spec, node).is_some() && selects(&self.spec, node))
+    }
+
+    /// The node in its eyes; `None` for one that it neither selects nor remediates.
+    pub fn judge(&self, name: &str, sources: &HealthSources<'_>, now: Timestamp) -> Option<NodeHealth> {
+        let Self {
+            check, spec, status, ..
+        } = self;
+        let entry = self.entry(name);
+        if entry.is_none() && !sources.node.is_some_and(|node| selects(spec, node)) {
             return None;
         }
         let entry = entry.filter(|entry| is_remediated(entry));
-        let condition = sources.node.and_then(|node| MatchedCondition::of(&spec, node));
+        let condition = sources.node.and_then(|node| MatchedCondition::of(spec, node));
         let has_expired = condition.as_ref().is_some_and(|condition| condition.expires <= now);
-        let step = entry.and_then(|entry| Step::of(entry, &spec));
+        let step = entry.and_then(|entry| Step::of(entry, spec));
         // A first step is stopped by more than a further one.
         let mut stopped_by = Vec::new();
         if condition.is_some() {
-            stopped_by = stops_of_every_step(name, check, &status, sources, now);
+            stopped_by = stops_of_every_step(name, check, status, sources, now);
             if entry.is_none() {
                 let expired = condition.as_ref().filter(|_| has_expired);
-                stopped_by.extend(stops_of_first_step(name, check, &spec, &status, sources, expired, now));
+                stopped_by.extend(stops_of_first_step(name, check, spec, status, sources, expired, now));
                 stopped_by.dedup_by_key(|stop| stop.reason);
             } else if let Some(due) = step.as_ref().and_then(|step| step.escalates_at(now))
                 && stopped_by.is_empty()
@@ -203,11 +240,11 @@ impl NodeHealth {
         };
         let until = match reason {
             HealthReason::NotExpired => condition.as_ref().map(|condition| condition.expires),
-            HealthReason::HealthyDelayed => entry.and_then(|entry| end_of_delay(&spec, entry)),
+            HealthReason::HealthyDelayed => entry.and_then(|entry| end_of_delay(spec, entry)),
             _ => None,
         };
-        let next = next_step(&spec, step.as_ref(), condition.as_ref());
-        Some(Self {
+        let next = next_step(spec, step.as_ref(), condition.as_ref());
+        Some(NodeHealth {
             check: check.name_any(),
             reason,
             until,

@@ -7,7 +7,6 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::ResourceExt;
 use nodeward_api::annotation;
 use nodeward_api::disruption_hold::{DisruptionHold, HoldPhase};
-use nodeward_api::node_drain::NodeDrain;
 use nodeward_api::reason::LockReason;
 use nodeward_core::ledger::{Claim, ClaimState, Disruptions, HeldPod, Ledger};
 use serde::Serialize;
@@ -122,7 +121,7 @@ pub struct WaitsForGroup {
 }
 
 impl NodeGroups {
-    pub fn of(ledger: Option<&Ledger>, drains: &[NodeDrain]) -> Self {
+    pub fn of<'a>(ledger: Option<&Ledger>, drains: impl IntoIterator<Item = &'a Drain>) -> Self {
         let claims = ledger.iter().flat_map(|ledger| ledger.claims());
         let away = claims.flat_map(|claim| {
             claim.node_groups.iter().map(|group| NodeAway {
@@ -135,7 +134,7 @@ impl NodeGroups {
         let mut away: Vec<NodeAway> = away.collect();
         away.sort();
         let mut waiting: Vec<WaitsForGroup> = Vec::new();
-        for drain in drains.iter().map(Drain::of) {
+        for drain in drains {
             let mut blocked = drain.blocked_by.iter();
             let group =
                 blocked.find(|one| matches!(one.reason, LockReason::WaitsForNodeGroup | LockReason::GroupUnhealthy));
@@ -156,11 +155,11 @@ impl NodeGroups {
 }
 
 /// What [`of_budgets`] is made of; each part is absent where it could not be read.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Sources<'a> {
     pub ledger: Option<&'a Ledger>,
-    pub budgets: &'a [PodDisruptionBudget],
-    pub holds: &'a [DisruptionHold],
+    pub budgets: Vec<&'a PodDisruptionBudget>,
+    pub holds: Vec<&'a DisruptionHold>,
     /// Only what is in this namespace.
     pub namespace: Option<&'a str>,
 }
@@ -196,7 +195,7 @@ pub fn of_budgets(sources: &Sources<'_>, also: &BTreeSet<String>, now: Timestamp
     for hold in owner_holds(sources, now) {
         entry(&mut budgets, &hold.pdb.clone()).owner_holds.push(hold);
     }
-    for budget in sources.budgets {
+    for budget in &sources.budgets {
         if let Some(locks) = budgets.get_mut(&key(budget)) {
             locks.status = Some(BudgetNumbers::of(budget));
         }
@@ -228,7 +227,11 @@ fn owner_holds(sources: &Sources<'_>, now: Timestamp) -> Vec<OwnerHold> {
         matches!(hold.phase, Some(HoldPhase::Expired | HoldPhase::Overridden))
             || hold.until.is_some_and(|until| until <= now)
     };
-    let objects = sources.holds.iter().map(OwnerHold::of).filter(|hold| !is_over(hold));
+    let objects = sources
+        .holds
+        .iter()
+        .map(|hold| OwnerHold::of(hold))
+        .filter(|hold| !is_over(hold));
     let annotations = sources.budgets.iter().filter_map(|budget| {
         Some(OwnerHold {
             pdb: key(budget),

@@ -43,6 +43,12 @@ impl Cell {
     }
 }
 
+impl Cell {
+    pub fn into_parts(self) -> (String, Style) {
+        (self.text, self.style)
+    }
+}
+
 impl<T: AsRef<str>> From<T> for Cell {
     fn from(text: T) -> Self {
         Self::new(Style::Plain, text)

@@ -8,3 +8,4 @@ mod pages;
 mod person;
 mod plugin;
 mod rights;
+mod ui;

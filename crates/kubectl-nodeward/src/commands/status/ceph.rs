@@ -71,7 +71,7 @@ fn row(name: Cell, state: &CephClusterState, now: Timestamp) -> [Cell; 8] {
 }
 
 /// Whether they are clean, and whether that is known of now.
-fn placement_groups(state: &CephClusterState, now: Timestamp) -> String {
+pub fn placement_groups(state: &CephClusterState, now: Timestamp) -> String {
     if state.disruptions == PublishedDisruptions::Unmanaged {
         return String::new();
     }

@@ -57,8 +57,8 @@ impl WhyBudget {
         let budgets = [budget];
         let sources = Sources {
             ledger: ledger.as_ref(),
-            budgets: &budgets,
-            holds: &holds,
+            budgets: budgets.iter().collect(),
+            holds: holds.iter().collect(),
             namespace: Some(namespace),
         };
         let also = BTreeSet::from([pdb.clone()]);

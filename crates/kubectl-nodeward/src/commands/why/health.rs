@@ -73,6 +73,11 @@ pub fn print_summary(page: &mut Page, health: Option<&[NodeHealth]>) {
     page.fields("health", told);
 }
 
+/// The state of the node: completes "the node …".
+pub fn sentence(health: &NodeHealth) -> String {
+    format!("{} [{}]", health.reason.explanation(), health.reason)
+}
+
 pub fn print(page: &mut Page, health: &NodeHealth, now: Timestamp) {
     if is_well(health) {
         return;

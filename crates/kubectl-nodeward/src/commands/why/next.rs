@@ -1,6 +1,6 @@
 //! What a drain waits for, what comes next, and what a person does about it.
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use nodeward_api::annotation::HOLD;
 use nodeward_api::node_drain::{BlockedBy, Phase};
 use nodeward_api::reason::LockReason;
@@ -12,10 +12,10 @@ use crate::describe::{self, prefixed};
 use crate::model::drain::Drain;
 use crate::model::locks::BudgetLocks;
 use crate::text::page::Page;
-use crate::text::time::{moment, span};
+use crate::text::time::moment;
 
 /// Older claims that need or hold budgets which this node's claim waits for.
-pub(super) fn claims_in_the_way(ledger: &Ledger, node: &str) -> Option<usize> {
+pub fn claims_in_the_way(ledger: &Ledger, node: &str) -> Option<usize> {
     let own = ledger.claims().iter().find(|claim| claim.node == node)?;
     let shares = |budget| own.needs_of(&budget);
     let older = ledger.claims().iter().filter(|claim| claim.ticket < own.ticket);
@@ -24,9 +24,9 @@ pub(super) fn claims_in_the_way(ledger: &Ledger, node: &str) -> Option<usize> {
 
 /// Something that is waited for, or that a person does, with the commands for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Step {
-    text: String,
-    commands: Vec<String>,
+pub struct Step {
+    pub text: String,
+    pub commands: Vec<String>,
 }
 
 impl Step {
@@ -55,6 +55,36 @@ pub(super) fn print(page: &mut Page, steps: &[Step]) {
     }
 }
 
+/// What a person does about a drain of this phase, whatever else is in its way.
+pub fn command_of_phase(drain: &Drain, commands: &PrintedCommands) -> Option<Step> {
+    let node = &drain.node;
+    match drain.phase {
+        _ if drain.ending => None,
+        Some(Phase::Drained) => Some(Step::with(
+            "do the work, then end the drain, which uncordons the node if drain-lock cordoned it",
+            commands.end_of(drain),
+        )),
+        Some(Phase::Suspect) => Some(Step::with(
+            "if its pods will not come back",
+            commands.nodeward("release", &format!("{node} --force --reason TEXT")),
+        )),
+        Some(Phase::Failed) => Some(Step {
+            commands: vec![commands.end_of(drain), commands.nodeward("drain", node)],
+            ..Step::new("end it, and request it again:")
+        }),
+        _ => None,
+    }
+}
+
+/// How many drains come first.
+pub fn ahead_of(ahead: usize) -> String {
+    match ahead {
+        0 => "no older drain needs or holds a budget that it waits for".to_owned(),
+        1 => "1 older drain needs or holds a budget that it waits for, and comes first".to_owned(),
+        ahead => format!("{ahead} older drains need or hold budgets that it waits for, and come first"),
+    }
+}
+
 impl Why {
     /// The events that the drain waits for, and the commands that help.
     pub(super) fn next(&self, drain: &Drain, commands: &PrintedCommands, now: Timestamp) -> Vec<Step> {
@@ -73,38 +103,13 @@ impl Why {
             }
         }
         next.extend(describe::deadline(drain, now).map(Step::new));
-        let node = &drain.node;
-        match drain.phase {
-            _ if drain.ending => (),
-            Some(Phase::Drained) => next.push(Step::with(
-                "do the work, then end the drain, which uncordons the node if drain-lock cordoned it",
-                commands.end_of(drain),
-            )),
-            Some(Phase::Suspect) => next.push(Step::with(
-                "if its pods will not come back",
-                commands.nodeward("release", &format!("{node} --force --reason TEXT")),
-            )),
-            Some(Phase::Failed) => next.push(Step {
-                commands: vec![commands.end_of(drain), commands.nodeward("drain", node)],
-                ..Step::new("end it, and request it again:")
-            }),
-            _ => (),
-        }
+        next.extend(command_of_phase(drain, commands));
         next
     }
 
     /// How many drains come first, and its place among those that wait for the same budget.
     fn place_in_queue(&self, drain: &Drain) -> Vec<Step> {
-        let mut places: Vec<Step> = match self.ahead {
-            Some(0) => vec![Step::new("no older drain needs or holds a budget that it waits for")],
-            Some(1) => vec![Step::new(
-                "1 older drain needs or holds a budget that it waits for, and comes first",
-            )],
-            Some(ahead) => vec![Step::new(format!(
-                "{ahead} older drains need or hold budgets that it waits for, and come first"
-            ))],
-            None => Vec::new(),
-        };
+        let mut places: Vec<Step> = self.ahead.map(|ahead| Step::new(ahead_of(ahead))).into_iter().collect();
         let place = |budget: &BudgetLocks| {
             let place = budget.waiting.iter().position(|waiting| waiting.node == drain.node)?;
             let (place, all) = (place + 1, budget.waiting.len());
@@ -114,23 +119,13 @@ impl Why {
         if !of_budgets.is_empty() {
             places.push(Step::new(format!("it is number {}", describe::list(&of_budgets))));
         }
-        places.extend(self.estimate());
+        let estimate = self.ahead.zip(self.durations);
+        places.extend(
+            estimate
+                .and_then(|(ahead, durations)| durations.estimate(ahead))
+                .map(Step::new),
+        );
         places
-    }
-
-    /// How long it waits if the drains before it take what others took. When a node is back nobody can tell.
-    fn estimate(&self) -> Option<Step> {
-        let (ahead, durations) = (i64::try_from(self.ahead?).ok()?, self.durations?);
-        let one = SignedDuration::from_secs(durations.median_seconds);
-        let all = SignedDuration::from_secs(durations.median_seconds.saturating_mul(ahead));
-        (ahead > 0).then(|| {
-            let drains = describe::counted(durations.drains, "drain");
-            Step::new(format!(
-                "that takes about {} and their reboots, if each is drained {} after its grant (median of {drains} here)",
-                span(all),
-                span(one)
-            ))
-        })
     }
 
     /// What ends one obstacle.

@@ -88,8 +88,8 @@ impl WhyPod {
         let holds = reader.holds(Some(namespace)).await?.unwrap_or_default();
         let sources = Sources {
             ledger: ledger.as_ref(),
-            budgets: &all,
-            holds: &holds,
+            budgets: all.iter().collect(),
+            holds: holds.iter().collect(),
             namespace: Some(namespace),
         };
         let mut budgets = of_budgets(&sources, &selecting, reader.now);

@@ -71,8 +71,8 @@ fn budget_lists_holders_waiters_and_owner_holds() {
     )];
     let sources = Sources {
         ledger: Some(&ledger),
-        budgets: &budgets,
-        holds: &holds,
+        budgets: budgets.iter().collect(),
+        holds: holds.iter().collect(),
         namespace: None,
     };
     let locks = of_budgets(&sources, &BTreeSet::new(), now());
@@ -147,7 +147,7 @@ fn namespace_excludes_all_others() {
 fn owner_hold_counts_until_it_ends(#[case] status: serde_json::Value, #[case] counts: bool) {
     let holds = [hold("mine", &status)];
     let sources = Sources {
-        holds: &holds,
+        holds: holds.iter().collect(),
         ..Sources::default()
     };
     assert_eq!(!of_budgets(&sources, &BTreeSet::new(), now()).is_empty(), counts);
@@ -170,7 +170,7 @@ fn node_groups_list_who_is_away_and_who_waits() {
             "apiVersion": "nodeward.dev/v1alpha1", "kind": "NodeDrain", "metadata": { "name": node },
             "spec": { "nodeName": node }, "status": status,
         });
-        serde_json::from_value::<NodeDrain>(drain).unwrap()
+        Drain::of(&serde_json::from_value(drain).unwrap())
     };
     let drains = [drain("node-2", "WaitsForNodeGroup"), drain("node-3", "Queued")];
     let groups = NodeGroups::of(Some(&Ledger::from(&stored)), &drains);

@@ -1,0 +1,328 @@
+//! The fleet at one moment, as the page shows it: the models of `status`, `locks` and `why`, and for each node the one state
+//! that counts. Pure.
+
+mod ceph;
+mod node;
+#[cfg(test)]
+pub mod tests;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::ResourceExt;
+use nodeward_api::NodeHealthCheck;
+use nodeward_api::disruption_hold::DisruptionHold;
+use nodeward_api::node_drain::Phase;
+use nodeward_core::ledger::Ledger;
+use nodeward_runtime::cache::Content;
+use serde::Serialize;
+
+pub use self::ceph::FleetCeph;
+use self::node::GROUPINGS;
+pub use self::node::{FleetNode, Severity};
+use super::log::LogLine;
+use crate::commands::printed::PrintedCommands;
+use crate::commands::status::{Component, components};
+use crate::commands::why::health::sentence;
+use crate::commands::why::next::{ahead_of, claims_in_the_way, command_of_phase};
+use crate::describe;
+use crate::model::ceph::CephCluster;
+use crate::model::drain::{Drain, Durations};
+use crate::model::health::{HealthCheck, HealthSources, Judge, NodeHealth};
+use crate::model::locks::{BudgetLocks, NodeGroups, Sources, of_budgets};
+use crate::text::Style;
+
+/// What the page is made of, as it was read.
+#[derive(Debug, Clone, Default)]
+pub struct Inputs {
+    pub deployments: Vec<Deployment>,
+    pub leases: Vec<Lease>,
+    pub nodes: Content<Node>,
+    pub drains: Content<Drain>,
+    pub ledger: Option<Arc<Ledger>>,
+    pub budgets: Content<PodDisruptionBudget>,
+    pub holds: Content<DisruptionHold>,
+    pub checks: Vec<NodeHealthCheck>,
+    pub ceph: Vec<CephCluster>,
+    pub log: BTreeMap<String, Arc<LogLine>>,
+    pub unread: Vec<String>,
+}
+
+/// The fleet at one moment.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Fleet {
+    pub at: Timestamp,
+    pub source: Source,
+    pub components: Vec<FleetComponent>,
+    /// By which nodes can be grouped: those that at least one node has.
+    pub groupings: Vec<Grouping>,
+    pub nodes: BTreeMap<String, Arc<FleetNode>>,
+    pub drains: BTreeMap<String, Arc<FleetDrain>>,
+    /// Those that somebody holds or waits for.
+    pub budgets: BTreeMap<String, Arc<BudgetLocks>>,
+    pub node_groups: NodeGroups,
+    pub durations: Option<Durations>,
+    pub health_checks: BTreeMap<String, Arc<FleetCheck>>,
+    /// By namespace.
+    pub ceph_clusters: BTreeMap<String, Arc<FleetCeph>>,
+    /// By UID of the Event.
+    pub log: BTreeMap<String, Arc<LogLine>>,
+    pub unread: Vec<FleetUnread>,
+}
+
+/// Where it was read.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Source {
+    /// The context, or the address of the API server.
+    pub cluster: String,
+    pub user: Option<String>,
+    /// The API server does not answer.
+    pub stale: Option<Stale>,
+    /// Of the plugin.
+    pub version: &'static str,
+}
+
+/// Since when nothing is newer, and why.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Stale {
+    pub since: Timestamp,
+    pub message: String,
+}
+
+/// A label by which nodes can be grouped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Grouping {
+    pub name: &'static str,
+    pub label: &'static str,
+}
+
+/// A component, and its line in `status`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct FleetComponent {
+    #[serde(flatten)]
+    component: Component,
+    text: String,
+    style: Style,
+}
+
+/// A drain, and what can be told of its turn.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct FleetDrain {
+    #[serde(flatten)]
+    drain: Drain,
+    /// Its phase in one word.
+    word: &'static str,
+    /// How long until its turn.
+    turn: Option<String>,
+    commands: Vec<Command>,
+}
+
+/// A NodeHealthCheck, and its nodes that are not healthy.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct FleetCheck {
+    #[serde(flatten)]
+    check: HealthCheck,
+    min_healthy: Option<String>,
+    max_unhealthy: Option<String>,
+    nodes: Vec<CheckedNode>,
+}
+
+/// A node in the eyes of a NodeHealthCheck.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+struct CheckedNode {
+    node: String,
+    sentence: String,
+    #[serde(flatten)]
+    health: NodeHealth,
+}
+
+/// Something to type, and what it does.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Command {
+    pub label: String,
+    pub command: String,
+}
+
+/// What may not be read, or is not installed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct FleetUnread {
+    pub text: String,
+}
+
+impl Fleet {
+    pub fn of(inputs: &Inputs, source: Source, commands: &PrintedCommands, now: Timestamp) -> Self {
+        let drains: BTreeMap<&str, &Drain> = inputs
+            .drains
+            .values()
+            .map(|drain| (drain.node.as_str(), &**drain))
+            .collect();
+        let locks = Sources {
+            ledger: inputs.ledger.as_deref(),
+            budgets: inputs.budgets.values().map(|budget| &**budget).collect(),
+            holds: inputs.holds.values().map(|hold| &**hold).collect(),
+            namespace: None,
+        };
+        let budgets = of_budgets(&locks, &BTreeSet::new(), now);
+        let durations = Durations::of(drains.values().copied());
+        let judges: Vec<Judge<'_>> = inputs.checks.iter().map(Judge::of).collect();
+        let mut checked: HashMap<String, Vec<CheckedNode>> = HashMap::new();
+        let mut nodes = BTreeMap::new();
+        for (key, node) in &*inputs.nodes {
+            let name = &*key.name;
+            let drain = drains.get(name).copied();
+            let sources = HealthSources {
+                checks: &inputs.checks,
+                node: Some(node),
+                drain,
+                ..HealthSources::default()
+            };
+            let concerned = judges.iter().filter(|judge| judge.concerns(name, node));
+            let health: Vec<NodeHealth> = concerned.filter_map(|judge| judge.judge(name, &sources, now)).collect();
+            nodes.insert(
+                name.to_owned(),
+                Arc::new(FleetNode::of(node, drain, &health, commands, now)),
+            );
+            note(&mut checked, name, health);
+        }
+        for judge in &judges {
+            for name in judge.names().filter(|name| !nodes.contains_key(*name)) {
+                let sources = HealthSources {
+                    checks: &inputs.checks,
+                    drain: drains.get(name).copied(),
+                    ..HealthSources::default()
+                };
+                note(&mut checked, name, judge.judge(name, &sources, now));
+            }
+        }
+        let has = |grouping: &&Grouping| nodes.values().any(|node: &Arc<FleetNode>| node.is_grouped_by(grouping));
+        let components = components(&inputs.deployments, &inputs.leases, now);
+        Self {
+            at: now,
+            source,
+            components: components
+                .into_iter()
+                .map(|component| FleetComponent::of(component, now))
+                .collect(),
+            groupings: GROUPINGS.iter().filter(has).copied().collect(),
+            nodes,
+            drains: drains
+                .values()
+                .map(|drain| {
+                    let turn = turn(drain, locks.ledger, durations);
+                    (drain.node.clone(), Arc::new(FleetDrain::of(drain, turn, commands)))
+                })
+                .collect(),
+            budgets: budgets
+                .into_iter()
+                .map(|budget| (budget.pdb.clone(), Arc::new(budget)))
+                .collect(),
+            node_groups: NodeGroups::of(locks.ledger, drains.values().copied()),
+            durations,
+            health_checks: inputs
+                .checks
+                .iter()
+                .map(|check| {
+                    let nodes = checked.remove(&check.name_any()).unwrap_or_default();
+                    (check.name_any(), Arc::new(FleetCheck::of(check, nodes)))
+                })
+                .collect(),
+            ceph_clusters: inputs
+                .ceph
+                .iter()
+                .map(|cluster| (cluster.namespace.clone(), Arc::new(FleetCeph::of(cluster, now))))
+                .collect(),
+            log: inputs.log.clone(),
+            unread: inputs
+                .unread
+                .iter()
+                .map(|text| FleetUnread { text: text.clone() })
+                .collect(),
+        }
+    }
+}
+
+fn note(checked: &mut HashMap<String, Vec<CheckedNode>>, name: &str, health: impl IntoIterator<Item = NodeHealth>) {
+    for health in health {
+        checked.entry(health.check.clone()).or_default().push(CheckedNode {
+            node: name.to_owned(),
+            sentence: sentence(&health),
+            health,
+        });
+    }
+}
+
+/// How long until a queued drain's turn, as far as that can be told.
+fn turn(drain: &Drain, ledger: Option<&Ledger>, durations: Option<Durations>) -> Option<String> {
+    if drain.phase != Some(Phase::Queued) || drain.ending {
+        return None;
+    }
+    let ahead = claims_in_the_way(ledger?, &drain.node)?;
+    let estimate = durations.and_then(|durations| durations.estimate(ahead));
+    Some(
+        [Some(ahead_of(ahead)), estimate]
+            .into_iter()
+            .flatten()
+            .collect::<Vec<_>>()
+            .join("; "),
+    )
+}
+
+impl FleetComponent {
+    fn of(component: Component, now: Timestamp) -> Self {
+        let (text, style) = component.line(now).into_parts();
+        Self { component, text, style }
+    }
+}
+
+impl FleetDrain {
+    fn of(drain: &Drain, turn: Option<String>, commands: &PrintedCommands) -> Self {
+        Self {
+            word: describe::phase(drain),
+            turn,
+            commands: commands_for(drain, commands),
+            drain: drain.clone(),
+        }
+    }
+}
+
+/// What ends the drain, where its phase calls for it; the obstacles in its way otherwise.
+fn commands_for(drain: &Drain, commands: &PrintedCommands) -> Vec<Command> {
+    let step = command_of_phase(drain, commands);
+    let acts = step.into_iter().flat_map(|step| {
+        let label = step.text.trim_end_matches(':').to_owned();
+        step.commands.into_iter().map(move |command| Command {
+            label: label.clone(),
+            command,
+        })
+    });
+    let why = Command {
+        label: "show what it waits for".to_owned(),
+        command: commands.nodeward("why", &drain.node),
+    };
+    acts.chain([why]).collect()
+}
+
+impl FleetCheck {
+    fn of(check: &NodeHealthCheck, nodes: Vec<CheckedNode>) -> Self {
+        let text = |limit: &Option<k8s_openapi::apimachinery::pkg::util::intstr::IntOrString>| {
+            limit.as_ref().map(|limit| match limit {
+                k8s_openapi::apimachinery::pkg::util::intstr::IntOrString::Int(number) => number.to_string(),
+                k8s_openapi::apimachinery::pkg::util::intstr::IntOrString::String(text) => text.clone(),
+            })
+        };
+        Self {
+            min_healthy: text(&check.spec.min_healthy),
+            max_unhealthy: text(&check.spec.max_unhealthy),
+            check: HealthCheck::of(check),
+            nodes,
+        }
+    }
+}

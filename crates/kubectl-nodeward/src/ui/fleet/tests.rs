@@ -1,0 +1,276 @@
+#![allow(
+    clippy::needless_pass_by_value,
+    reason = "a row of a table writes its values in place"
+)]
+
+use std::collections::BTreeMap;
+
+use clap::Parser;
+use nodeward_api::node_drain::NodeDrain;
+use nodeward_runtime::cache::NamespacedName;
+use rstest::rstest;
+use serde_json::{Value, json};
+
+use super::node::NodeState;
+use super::*;
+use crate::args::CommandLine;
+use crate::fixture::merge;
+
+fn now() -> Timestamp {
+    "2026-01-01T10:30:00Z".parse().unwrap()
+}
+
+pub fn commands() -> PrintedCommands {
+    let line = CommandLine::parse_from(["kubectl-nodeward", "ui"]);
+    PrintedCommands::new(&line.global, Some("kubectl-nodeward:alice".to_owned()))
+}
+
+/// A worker that is Ready.
+fn node(name: &str, change: Value) -> Node {
+    let mut node = json!({
+        "metadata": { "name": name, "labels": { "node-role.kubernetes.io/worker": "" }, "creationTimestamp": "2026-01-01T09:00:00Z" },
+        "status": { "conditions": [{ "type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T09:00:00Z" }] },
+    });
+    merge(&mut node, change);
+    serde_json::from_value(node).unwrap()
+}
+
+fn cordoned() -> Value {
+    json!({ "spec": { "unschedulable": true, "taints": [
+        { "key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule", "timeAdded": "2026-01-01T10:00:00Z" },
+    ] } })
+}
+
+fn not_ready(since: &str) -> Value {
+    json!({ "status": { "conditions": [{ "type": "Ready", "status": "Unknown", "lastTransitionTime": since }] } })
+}
+
+/// drain-keeper's word of pods that keep the drain from ending.
+fn blocked(message: &str) -> Value {
+    json!({ "status": { "conditions": [
+        { "type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T09:00:00Z" },
+        {
+            "type": "nodeward.dev/DrainBlocked", "status": "True", "reason": "BudgetExhausted", "message": message,
+            "lastTransitionTime": "2026-01-01T10:10:00Z",
+        },
+    ] } })
+}
+
+fn drain(name: &str, status: Value) -> Drain {
+    let drain: NodeDrain = serde_json::from_value(json!({
+        "apiVersion": "nodeward.dev/v1alpha1", "kind": "NodeDrain",
+        "metadata": { "name": name, "creationTimestamp": "2026-01-01T10:16:00Z" },
+        "spec": { "nodeName": name, "requesters": [{ "name": "kubectl-nodeward:alice" }] }, "status": status,
+    }))
+    .unwrap();
+    Drain::of(&drain)
+}
+
+/// Workers that are not Ready for five minutes are remediated.
+fn check(status: Value) -> NodeHealthCheck {
+    let template = json!({ "apiVersion": "a/v1", "kind": "RebootTemplate", "namespace": "n", "name": "t" });
+    serde_json::from_value(json!({
+        "metadata": { "name": "workers" },
+        "spec": {
+            "selector": { "matchExpressions": [{ "key": "node-role.kubernetes.io/worker", "operator": "Exists" }] },
+            "minHealthy": "51%", "remediationTemplate": template,
+            "unhealthyConditions": [{ "type": "Ready", "status": "Unknown", "duration": "5m" }],
+        },
+        "status": status,
+    }))
+    .unwrap()
+}
+
+fn key(name: &str) -> NamespacedName {
+    NamespacedName::cluster(name)
+}
+
+fn one<V>(name: &str, value: Option<V>) -> Content<V> {
+    Arc::new(value.into_iter().map(|value| (key(name), Arc::new(value))).collect())
+}
+
+fn fleet(node: Node, drain: Option<Drain>, check: Option<NodeHealthCheck>) -> Fleet {
+    let inputs = Inputs {
+        nodes: one("n1", Some(node)),
+        drains: one("n1", drain),
+        checks: check.into_iter().collect(),
+        ..Inputs::default()
+    };
+    Fleet::of(&inputs, Source::default(), &commands(), now())
+}
+
+/// A fleet of so many workers, each with a drain.
+pub fn fleet_of(count: usize) -> Fleet {
+    let names: Vec<String> = (0..count).map(|index| format!("n{index}")).collect();
+    let nodes = names.iter().map(|name| (key(name), Arc::new(node(name, json!({})))));
+    let inputs = Inputs {
+        nodes: Arc::new(nodes.collect()),
+        ..Inputs::default()
+    };
+    Fleet::of(&inputs, Source::default(), &commands(), now())
+}
+
+pub fn renamed(fleet: Fleet) -> Fleet {
+    let mut fleet = fleet;
+    "lab".clone_into(&mut fleet.source.cluster);
+    fleet
+}
+
+const QUEUED_BEHIND: &str = "WaitsForDisruptions";
+
+fn queued(reason: &str) -> Value {
+    json!({
+        "phase": "Queued", "ticket": 4, "startedAt": "2026-01-01T10:16:02Z", "deadline": "2026-01-01T10:46:00Z",
+        "blockedBy": [{ "reason": reason, "pdb": "shop/db", "node": "n2", "message": "shop/db waits" }],
+    })
+}
+
+fn remediated() -> Value {
+    json!({ "healthyNodes": 2, "observedNodes": 3, "unhealthyNodes": [{ "name": "n1", "remediations": [{
+        "resource": { "apiVersion": "a/v1", "kind": "Reboot", "namespace": "n", "name": "n1", "uid": "u" },
+        "started": "2026-01-01T10:25:00Z",
+    }] }] })
+}
+
+#[rstest]
+#[case::well(json!({}), None, None, NodeState::Ready, Severity::None)]
+#[case::cordoned_by_somebody(cordoned(), None, None, NodeState::Cordoned, Severity::None)]
+#[case::not_ready_and_watched_by_nobody(
+    not_ready("2026-01-01T10:28:00Z"),
+    None,
+    None,
+    NodeState::NotReady,
+    Severity::Stuck
+)]
+#[case::counts_down(not_ready("2026-01-01T10:28:00Z"), None, Some(json!({})), NodeState::Unhealthy, Severity::Stuck)]
+#[case::has_expired_and_is_stopped(
+    not_ready("2026-01-01T10:00:00Z"), None, Some(json!({ "healthyNodes": 1, "observedNodes": 9 })), NodeState::Unhealthy, Severity::NeedsPerson
+)]
+#[case::is_remediated(
+    not_ready("2026-01-01T10:00:00Z"),
+    None,
+    Some(remediated()),
+    NodeState::Remediating,
+    Severity::Stuck
+)]
+#[case::reboots_in_its_drain(
+    not_ready("2026-01-01T10:28:00Z"), Some(json!({ "phase": "Drained", "drainedAt": "2026-01-01T10:27:00Z", "deadline": "2026-01-01T11:00:00Z" })),
+    Some(json!({})), NodeState::Drained, Severity::InWork
+)]
+#[case::waits_for_its_turn(json!({}), Some(queued(QUEUED_BEHIND)), None, NodeState::Waiting, Severity::InWork)]
+#[case::waits_for_an_owner(json!({}), Some(queued("OwnerHold")), None, NodeState::Blocked, Severity::Stuck)]
+#[case::waits_beyond_its_deadline(
+    json!({}), Some(json!({ "phase": "Queued", "deadline": "2026-01-01T10:29:00Z" })), None, NodeState::Blocked, Severity::Stuck
+)]
+#[case::nobody_has_answered(json!({}), Some(json!(null)), None, NodeState::Waiting, Severity::InWork)]
+#[case::evicts(cordoned(), Some(json!({ "phase": "Draining" })), None, NodeState::Draining, Severity::InWork)]
+#[case::is_back(json!({}), Some(json!({ "phase": "Recovering" })), None, NodeState::Recovering, Severity::InWork)]
+#[case::drain_is_over(json!({}), Some(json!({ "phase": "Released" })), None, NodeState::Ready, Severity::None)]
+#[case::its_drainer_is_gone(json!({}), Some(json!({ "phase": "Suspect" })), None, NodeState::Blocked, Severity::NeedsPerson)]
+#[case::given_up(json!({}), Some(json!({ "phase": "Failed" })), None, NodeState::Blocked, Severity::NeedsPerson)]
+#[case::pods_keep_it(blocked("anything"), None, None, NodeState::Blocked, Severity::Stuck)]
+#[case::pods_keep_it_in_its_turn(blocked("anything"), Some(json!({ "phase": "Draining" })), None, NodeState::Blocked, Severity::Stuck)]
+fn node_has_the_state_that_counts_most(
+    #[case] change: Value,
+    #[case] status: Option<Value>,
+    #[case] health: Option<Value>,
+    #[case] state: NodeState,
+    #[case] severity: Severity,
+) {
+    let fleet = fleet(
+        node("n1", change),
+        status.map(|status| drain("n1", status)),
+        health.map(check),
+    );
+    let found = &fleet.nodes["n1"];
+    assert_eq!((found.state, found.severity), (state, severity), "{found:?}");
+    // Whoever is told that a node is stuck is told why, and what to type.
+    if severity >= Severity::Stuck {
+        assert!(found.why.as_ref().is_some_and(|why| !why.is_empty()), "{found:?}");
+        assert!(
+            found
+                .commands
+                .iter()
+                .any(|one| one.command == "kubectl nodeward why n1"),
+            "{found:?}"
+        );
+    }
+    for command in &found.commands {
+        let words = command
+            .command
+            .split(" && ")
+            .next()
+            .unwrap_or_default()
+            .split_whitespace()
+            .skip(1);
+        let parsed = CommandLine::try_parse_from(words);
+        assert!(parsed.is_ok(), "{command:?}: {parsed:?}");
+    }
+}
+
+#[test]
+fn unhealthy_nodes_are_told_with_their_check() {
+    let fleet = fleet(
+        node("n1", not_ready("2026-01-01T10:28:00Z")),
+        None,
+        Some(check(json!({}))),
+    );
+    let shown = serde_json::to_value(&*fleet.health_checks["workers"]).unwrap();
+    assert_eq!(shown["minHealthy"], "51%");
+    assert_eq!(shown["nodes"][0]["node"], "n1");
+    assert_eq!(shown["nodes"][0]["condition"]["expires"], "2026-01-01T10:33:00Z");
+    assert_eq!(fleet.nodes["n1"].until, Some("2026-01-01T10:33:00Z".parse().unwrap()));
+    let healthy = self::fleet(node("n1", json!({})), None, Some(check(json!({}))));
+    let shown = serde_json::to_value(&*healthy.health_checks["workers"]).unwrap();
+    assert_eq!(shown["nodes"], json!([]));
+}
+
+#[test]
+fn remediation_of_a_deleted_node_is_told() {
+    let inputs = Inputs {
+        checks: vec![check(remediated())],
+        ..Inputs::default()
+    };
+    let fleet = Fleet::of(&inputs, Source::default(), &commands(), now());
+    let shown = serde_json::to_value(&*fleet.health_checks["workers"]).unwrap();
+    assert_eq!(shown["nodes"][0]["reason"], "RemediatedNodeGone");
+}
+
+#[rstest]
+#[case(json!({ "node-role.kubernetes.io/master": "", "topology.kubernetes.io/zone": "a" }), &[("role", "control-plane"), ("zone", "a")])]
+#[case(json!({ "karpenter.sh/nodepool": "spot", "node-role.kubernetes.io/worker": null }), &[("pool", "spot")])]
+#[case(json!({ "topology.kubernetes.io/zone": "" }), &[("role", "worker")])]
+fn nodes_are_grouped_by_what_their_labels_tell(#[case] labels: Value, #[case] groups: &[(&str, &str)]) {
+    let mut all = json!({ "node-role.kubernetes.io/worker": "" });
+    merge(&mut all, labels);
+    all.as_object_mut().unwrap().retain(|_, value| !value.is_null());
+    let mut node = node("n1", json!({}));
+    node.metadata.labels = serde_json::from_value(all).unwrap();
+    let fleet = fleet(node, None, None);
+    let expected: BTreeMap<&str, String> = groups
+        .iter()
+        .map(|(name, value)| (*name, (*value).to_owned()))
+        .collect();
+    assert_eq!(fleet.nodes["n1"].groups, expected);
+    let names: Vec<&str> = fleet.groupings.iter().map(|grouping| grouping.name).collect();
+    assert_eq!(names.len(), groups.len(), "{names:?}");
+}
+
+#[test]
+fn ceph_is_shown_by_its_domains() {
+    let state = json!({
+        "cluster": "rook", "disruptions": "Closed", "exemptDomain": "b", "since": "2026-01-01T10:20:00Z", "reason": "DomainDown",
+        "failureDomainType": "rack", "isClean": false, "downOsds": { "b": [2, 3], "": [9] },
+        "nodes": { "node-1": ["a"], "node-2": ["b"] }, "noout": { "node-2": "2026-01-01T10:20:01Z" },
+    });
+    let map = json!({ "metadata": { "namespace": "rook-ceph", "name": "nodeward-ceph-pdb" }, "data": { "state": state.to_string() } });
+    let broken = json!({ "metadata": { "namespace": "other", "name": "nodeward-ceph-pdb" } });
+    let inputs = Inputs {
+        ceph: [map, broken]
+            .map(|map| CephCluster::of(&serde_json::from_value(map).unwrap()))
+            .to_vec(),
+        ..Inputs::default()
+    };
+    let fleet = Fleet::of(&inputs, Source::default(), &commands(), now());
+    insta::assert_snapshot!(serde_json::to_string_pretty(&fleet.ceph_clusters).unwrap());
+}

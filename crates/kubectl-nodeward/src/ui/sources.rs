@@ -1,0 +1,290 @@
+//! The watches that feed the page, with the user's own rights.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{ConfigMap, Event, Node, NodeCondition, NodeSpec, NodeStatus};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::core::NamespaceResourceScope;
+use kube::{Api, Resource};
+use nodeward_api::condition::DRAIN_BLOCKED;
+use nodeward_api::disruption_hold::DisruptionHold;
+use nodeward_api::drain_ledger::{self, DrainLedger};
+use nodeward_api::node_drain::NodeDrain;
+use nodeward_api::{NodeHealthCheck, annotation, ceph_state};
+use nodeward_core::ledger::Ledger;
+use nodeward_core::signal::KindState;
+use nodeward_runtime::cache::{Cache, NamespacedName, Selection, WatchHandle, Watches};
+use parking_lot::RwLock;
+
+use super::fleet::Inputs;
+use super::log::{Log, LogIndex, LogLine};
+use crate::cluster::Cluster;
+use crate::commands::status::{COMPONENTS, PART_OF};
+use crate::failure::MissingRight;
+use crate::model::ceph::CephCluster;
+use crate::model::drain::Drain;
+
+/// Watches of everything that the page shows, pods aside.
+pub struct FleetWatches {
+    watches: Watches,
+    deployments: Cache<Deployment>,
+    leases: Vec<Cache<Lease>>,
+    nodes: Cache<Node>,
+    budgets: Cache<PodDisruptionBudget>,
+    logs: Vec<(Arc<RwLock<Log>>, WatchHandle)>,
+    lock: Option<LockWatches>,
+    checks: Option<Cache<NodeHealthCheck>>,
+    ceph: Option<Cache<CephCluster>>,
+}
+
+/// Watches of drain-lock's kinds.
+struct LockWatches {
+    drains: Cache<Drain>,
+    ledger: Cache<Ledger>,
+    holds: Cache<DisruptionHold>,
+}
+
+impl FleetWatches {
+    pub fn open(cluster: &Cluster) -> Self {
+        let watches = Watches::detached();
+        let client = || cluster.client.clone();
+        let deployments = Selection::all().labels(PART_OF);
+        let leases = COMPONENTS.iter().map(|name| {
+            let selection = Selection::all().fields(format!("metadata.name={name}"));
+            watches.cache("leaders", Api::all(client()), selection, |lease: Lease| {
+                Some(renewals_apart(lease))
+            })
+        });
+        let logs = COMPONENTS.iter().map(|name| {
+            let log = Arc::new(RwLock::new(Log::default()));
+            let selection = Selection::all().fields(format!("reportingComponent=nodeward.dev/{name}"));
+            let index = LogIndex(Arc::clone(&log));
+            let handle = watches.follow::<Event>("events", scoped(cluster), selection, index);
+            (log, handle)
+        });
+        let mut opened = Self {
+            deployments: watches.cache("components", Api::all(client()), deployments, |mut one: Deployment| {
+                one.metadata.managed_fields = None;
+                Some(one)
+            }),
+            leases: leases.collect(),
+            nodes: watches.cache("nodes", Api::all(client()), Selection::all(), |node| Some(slim(node))),
+            budgets: watches.cache("budgets", scoped(cluster), Selection::all(), |budget| {
+                Some(numbers_of(budget))
+            }),
+            logs: logs.collect(),
+            lock: None,
+            checks: None,
+            ceph: None,
+            watches: watches.clone(),
+        };
+        opened.follow_served(cluster);
+        opened
+    }
+
+    /// Opens the watches of kinds that the API server serves by now.
+    pub fn follow_served(&mut self, cluster: &Cluster) {
+        let (watches, client) = (&self.watches, || cluster.client.clone());
+        if self.lock.is_none() && cluster.serves::<NodeDrain>() {
+            self.lock = Some(LockWatches {
+                drains: watches.cache("drains", Api::all(client()), Selection::all(), |drain: NodeDrain| {
+                    Some(Drain::of(&drain))
+                }),
+                ledger: watches.cache(
+                    "claims",
+                    Api::all(client()),
+                    Selection::all().named(drain_ledger::NAME),
+                    |ledger: DrainLedger| Some(Ledger::from(&ledger.spec)),
+                ),
+                holds: watches.cache(
+                    "holds",
+                    scoped(cluster),
+                    Selection::all(),
+                    |mut hold: DisruptionHold| {
+                        hold.metadata.managed_fields = None;
+                        Some(hold)
+                    },
+                ),
+            });
+        }
+        if self.checks.is_none() && cluster.serves::<NodeHealthCheck>() {
+            let api = Api::all(client());
+            self.checks = Some(
+                watches.cache("health checks", api, Selection::all(), |mut check: NodeHealthCheck| {
+                    check.metadata.managed_fields = None;
+                    Some(check)
+                }),
+            );
+        }
+        if self.ceph.is_none() && cluster.serves_ceph_clusters() {
+            let selection = Selection::all().fields(format!("metadata.name={}", ceph_state::CONFIG_MAP));
+            self.ceph = Some(
+                watches.cache("Ceph clusters", scoped(cluster), selection, |map: ConfigMap| {
+                    Some(CephCluster::of(&map))
+                }),
+            );
+        }
+    }
+
+    fn handles(&self) -> Vec<&WatchHandle> {
+        let mut handles: Vec<&WatchHandle> = vec![&self.deployments, &self.nodes, &self.budgets];
+        handles.extend(self.leases.iter().map(|lease| &**lease));
+        handles.extend(self.logs.iter().map(|(_, handle)| handle));
+        if let Some(LockWatches { drains, ledger, holds }) = &self.lock {
+            handles.extend([&**drains, &**ledger, &**holds]);
+        }
+        handles.extend(self.checks.iter().map(|checks| &**checks));
+        handles.extend(self.ceph.iter().map(|ceph| &**ceph));
+        handles
+    }
+
+    /// Whether everything has been read once that may be read.
+    pub fn is_complete(&self) -> bool {
+        let mut handles = self.handles().into_iter();
+        handles.all(|handle| handle.is_synced() || matches!(handle.state(), KindState::Forbidden(_)))
+    }
+
+    /// Returns when something that a watch sees has changed.
+    pub async fn changed(&self) {
+        self.watches.trigger().notified().await;
+    }
+
+    /// What they hold now.
+    pub fn read(&self) -> Inputs {
+        let lock = self.lock.as_ref();
+        let mut log: BTreeMap<String, Arc<LogLine>> = BTreeMap::new();
+        for (lines, _) in &self.logs {
+            log.extend(
+                lines
+                    .read()
+                    .lines()
+                    .iter()
+                    .map(|(uid, line)| (uid.clone(), Arc::clone(line))),
+            );
+        }
+        Inputs {
+            deployments: values(&self.deployments),
+            leases: self.leases.iter().flat_map(values).collect(),
+            nodes: self.nodes.snapshot(),
+            drains: lock.map(|lock| lock.drains.snapshot()).unwrap_or_default(),
+            ledger: lock.map(|lock| {
+                let ledger = lock.ledger.get(&NamespacedName::cluster(drain_ledger::NAME));
+                ledger.unwrap_or_default()
+            }),
+            budgets: self.budgets.snapshot(),
+            holds: lock.map(|lock| lock.holds.snapshot()).unwrap_or_default(),
+            checks: self.checks.iter().flat_map(values).collect(),
+            ceph: self.ceph.iter().flat_map(values).collect(),
+            log,
+            unread: self.unread(),
+        }
+    }
+
+    /// What may not be read, each once, and what is not installed.
+    fn unread(&self) -> Vec<String> {
+        let mut unread: Vec<String> = Vec::new();
+        for handle in self.handles() {
+            if let KindState::Forbidden(message) = handle.state() {
+                let missing = MissingRight::parse(&message);
+                let missing = missing.map_or_else(|| message.to_string(), |missing| missing.to_string());
+                unread.push(format!("{}: {missing}", handle.name()));
+            }
+        }
+        if self.lock.is_none() {
+            unread.push("drains, claims and holds: drain-lock is not installed".to_owned());
+        }
+        unread.sort();
+        unread.dedup();
+        unread
+    }
+}
+
+fn values<V: Clone>(cache: &Cache<V>) -> Vec<V> {
+    cache.snapshot().values().map(|value| V::clone(value)).collect()
+}
+
+/// In the namespace of `-n`, or in all.
+fn scoped<K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>>(cluster: &Cluster) -> Api<K> {
+    match &cluster.namespace {
+        Some(namespace) => Api::namespaced(cluster.client.clone(), namespace),
+        None => Api::all(cluster.client.clone()),
+    }
+}
+
+/// A lease without what each renewal changes but the time of it.
+fn renewals_apart(mut lease: Lease) -> Lease {
+    lease.metadata.managed_fields = None;
+    lease.metadata.resource_version = None;
+    lease
+}
+
+/// A node without what the page does not need: fifteen thousands of them are to fit into few megabytes.
+fn slim(node: Node) -> Node {
+    let ObjectMeta {
+        name,
+        uid,
+        labels,
+        annotations,
+        creation_timestamp,
+        ..
+    } = node.metadata;
+    let annotations = annotations.map(|mut annotations| {
+        annotations.retain(|key, _| key == annotation::DRAIN_CLOCK);
+        annotations
+    });
+    let told = |condition: NodeCondition| {
+        let is_ours = condition.type_ == DRAIN_BLOCKED;
+        NodeCondition {
+            last_heartbeat_time: None,
+            message: condition.message.filter(|_| is_ours),
+            reason: condition.reason.filter(|_| is_ours),
+            ..condition
+        }
+    };
+    Node {
+        metadata: ObjectMeta {
+            name,
+            uid,
+            labels,
+            annotations: annotations.filter(|annotations| !annotations.is_empty()),
+            creation_timestamp,
+            ..ObjectMeta::default()
+        },
+        spec: node.spec.map(|spec| NodeSpec {
+            unschedulable: spec.unschedulable,
+            taints: spec.taints,
+            ..NodeSpec::default()
+        }),
+        status: node.status.map(|status| NodeStatus {
+            conditions: status
+                .conditions
+                .map(|conditions| conditions.into_iter().map(told).collect()),
+            ..NodeStatus::default()
+        }),
+    }
+}
+
+/// A budget's numbers and its owner's hold.
+fn numbers_of(mut budget: PodDisruptionBudget) -> PodDisruptionBudget {
+    budget.spec = None;
+    if let Some(status) = &mut budget.status {
+        status.conditions = None;
+        status.disrupted_pods = None;
+        status.observed_generation = None;
+    }
+    let annotations = budget.metadata.annotations.take().map(|mut annotations| {
+        annotations.retain(|key, _| key == annotation::HOLD);
+        annotations
+    });
+    budget.metadata = ObjectMeta {
+        name: budget.metadata.name,
+        namespace: budget.metadata.namespace,
+        annotations,
+        ..ObjectMeta::default()
+    };
+    budget
+}

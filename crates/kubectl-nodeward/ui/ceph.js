@@ -1,0 +1,28 @@
+// The Ceph clusters: which failure domain may go down, and what keeps the others from it.
+
+import { Age, Lasts, NodeLink, html } from "./view.js";
+
+/** @param {{ state: import("./types").State, route: import("./route.js").Route }} props */
+export function Ceph({ state }) {
+  const clusters = Object.values(state.cephClusters);
+  if (clusters.length === 0) return html`<h2>No Ceph cluster</h2><p>ceph-pdb tells of none, or it may not be read; see below.</p>`;
+  return clusters.map((cluster) => html`<${Cluster} cluster=${cluster} key=${cluster.namespace} />`);
+}
+
+/** @param {{ cluster: import("./types").CephCluster }} props */
+function Cluster({ cluster }) {
+  const kind = cluster.failureDomainType ?? "failure domain";
+  return html`<section>
+    <h2>${cluster.name} ${cluster.disruptions && html`<span class=${`phase text-${cluster.style}`}>${cluster.disruptions}</span>`}</h2>
+    <p class=${`text-${cluster.style}`}>${cluster.sentence}</p>
+    ${cluster.since && html`<p class="faint">For <${Lasts} since=${cluster.since} />; statistics ${cluster.statisticsFreshSince ? html`fresh for <${Lasts} since=${cluster.statisticsFreshSince} />` : "not fresh"}</p>`}
+    ${cluster.conditions.length > 0 && html`<ul class="warn">${cluster.conditions.map((one) => html`<li>The cluster ${one.sentence} (<${Age} at=${one.since} />)</li>`)}</ul>`}
+    ${cluster.domains.length > 0 && html`<ul class="domains" aria-label=${`By ${kind}`}>${cluster.domains.map((domain) => html`<li key=${domain.name} class=${domain.down.length ? "down" : domain.exempt ? "exempt" : ""}>
+      <h3>${domain.name || "of an unknown domain"}</h3>
+      <p>${domain.down.length ? `down: ${domain.down.map((osd) => `osd.${osd}`).join(", ")}` : "all OSDs up"}</p>
+      ${domain.exempt && html`<p><strong>may be evicted</strong></p>`}
+      ${domain.noout && html`<p>noout for <${Lasts} since=${domain.noout} /></p>`}
+      <p class="faint">${domain.nodes.map((node, index) => html`${index ? ", " : ""}<${NodeLink} name=${node} />`)}</p>
+    </li>`)}</ul>`}
+  </section>`;
+}

@@ -1,0 +1,108 @@
+// The drains in the order of their turns, who waits for whom, and the budgets and node groups between them.
+
+import { useMemo, useState } from "./hooks.js";
+import { Age, CopyCommand, Lasts, NodeLink, clock, html, useSeconds } from "./view.js";
+
+/** @param {{ state: import("./types").State, route: import("./route.js").Route }} props */
+export function Queue({ state }) {
+  const drains = useMemo(
+    () => Object.values(state.drains).sort((a, b) => (a.ticket ?? Infinity) - (b.ticket ?? Infinity)),
+    [state.drains],
+  );
+  const [chosen, choose] = useState("");
+  if (drains.length === 0) {
+    return html`<h2>No drain is requested</h2><p>Request one: </p><${CopyCommand} command="kubectl nodeward drain NODE" />`;
+  }
+  const drain = state.drains[chosen];
+  const holders = new Set((drain?.blockedBy ?? []).map((one) => one.node).filter(Boolean));
+  return html`
+    <h2>${drains.length === 1 ? "1 drain" : `${drains.length} drains`}</h2>
+    ${state.durations && html`<p class="faint">A drain takes ${state.durations.medianSeconds} s from its grant here (median of ${state.durations.drains}).</p>`}
+    <div class="queue">
+      <${Timeline} drains=${drains} chosen=${chosen} choose=${choose} holders=${holders} />
+      <div class="detail" aria-live="polite">${drain ? html`<${DrainDetail} drain=${drain} />` : html`<p class="faint">Choose a drain to see whom it waits for.</p>`}</div>
+    </div>
+    <${Budgets} budgets=${state.budgets} waits=${drain} />
+    <${NodeGroups} groups=${state.nodeGroups} />`;
+}
+
+/** When each of a drain's stretches began: waiting, evicting, down. */
+function stretches(drain) {
+  const began = drain.startedAt ?? drain.askedAt;
+  const marks = [["waits", began], ["evicts", drain.grantedAt], ["down", drain.drainedAt]];
+  const told = marks.filter(([, at]) => at).map(([kind, at]) => [kind, Date.parse(at)]);
+  return told.filter(([, at], index) => index === 0 || at >= told[index - 1][1]);
+}
+
+function Timeline({ drains, chosen, choose, holders }) {
+  useSeconds();
+  const now = clock.now();
+  const first = Math.min(now - 60_000, ...drains.map((drain) => stretches(drain)[0]?.[1] ?? now));
+  const place = (at) => Math.min(100, Math.max(0, (100 * (at - first)) / (now - first)));
+  return html`<ol class="timeline">
+    ${drains.map((drain) => {
+      const parts = stretches(drain);
+      const kind = drain.node === chosen ? "chosen" : holders.has(drain.node) ? "holder" : "";
+      return html`<li key=${drain.node} class=${kind}>
+        <button type="button" aria-pressed=${drain.node === chosen} onClick=${() => choose(drain.node === chosen ? "" : drain.node)}>
+          <span class="ticket">${drain.ticket ?? "–"}</span>
+          <span class="name">${drain.node}</span>
+          <span class=${`phase phase-${drain.phase ?? "Queued"}`}>${drain.word}${kind === "holder" ? ", waited for" : ""}</span>
+          <span class="bar" aria-hidden="true">${parts.map(([name, at], index) => {
+            const end = parts[index + 1]?.[1] ?? now;
+            return html`<span class=${`stretch ${name}`} ref=${(element) => {
+              if (!element) return;
+              element.style.left = `${place(at)}%`;
+              element.style.width = `${Math.max(0.5, place(end) - place(at))}%`;
+            }}></span>`;
+          })}</span>
+          <span class="gone">${drain.pods ? `${drain.pods.gone} of ${drain.pods.total} gone` : ""}</span>
+        </button></li>`;
+    })}
+  </ol>`;
+}
+
+/** @param {{ drain: import("./types").Drain }} props */
+function DrainDetail({ drain }) {
+  const obstacles = (drain.blockedBy ?? []).filter((one) => one.message || one.reason);
+  return html`
+    <h3><${NodeLink} name=${drain.node} /> ${drain.word}</h3>
+    ${drain.purpose && html`<p>For: ${drain.purpose}</p>`}
+    <p class="faint">Requested by ${drain.requesters?.join(", ") || "nobody any more"}</p>
+    ${drain.turn && html`<p>${drain.turn}</p>`}
+    ${drain.message && html`<p>${drain.message}</p>`}
+    ${obstacles.length > 0 && html`<ul>${obstacles.map((one) => html`<li>${one.message || one.reason}${one.node && html` (<${NodeLink} name=${one.node} />)`}</li>`)}</ul>`}
+    ${drain.holds && drain.holds.length > 0 && html`<p>Holds ${drain.holds.map((held) => `${held.disruptions} of ${held.pdb.namespace}/${held.pdb.name}`).join(", ")}</p>`}
+    ${drain.deadline && html`<p>Deadline <${Age} at=${drain.deadline} /> (${drain.fallback})</p>`}
+    ${drain.commands?.map((one) => html`<${CopyCommand} ...${one} key=${one.command} />`)}`;
+}
+
+/** @param {{ budgets: Record<string, import("./types").BudgetLocks>, waits?: import("./types").Drain }} props */
+function Budgets({ budgets, waits }) {
+  const wanted = new Set((waits?.blockedBy ?? []).map((one) => one.pdb));
+  const rows = Object.values(budgets).sort((a, b) => Number(wanted.has(b.pdb)) - Number(wanted.has(a.pdb)) || (b.waiting?.length ?? 0) - (a.waiting?.length ?? 0));
+  const [isWhole, setWhole] = useState(false);
+  if (rows.length === 0) return html`<section><h2>Budgets</h2><p>No budget is held or waited for.</p></section>`;
+  const shown = isWhole ? rows : rows.slice(0, 100);
+  return html`<section><h2>Budgets that are held or waited for</h2><div class="scroll"><table>
+    <thead><tr><th scope="col">Budget</th><th scope="col">Allows</th><th scope="col">Held by</th><th scope="col">Waited for by</th><th scope="col">Its owner</th></tr></thead>
+    <tbody>${shown.map((budget) => html`<tr key=${budget.pdb} class=${wanted.has(budget.pdb) ? "holder" : ""}>
+      <th scope="row">${budget.pdb}</th>
+      <td>${budget.status ? `${budget.status.disruptionsAllowed}: ${budget.status.currentHealthy} of ${budget.status.expectedPods} healthy, at least ${budget.status.desiredHealthy}` : "not readable"}</td>
+      <td>${(budget.held ?? []).map((held) => html`<div>${held.disruptions} by <${NodeLink} name=${held.node} /> for <${Lasts} since=${held.since} />${held.state === "Suspect" ? ", suspect" : ""}</div>`)}</td>
+      <td>${(budget.waiting ?? []).slice(0, 5).map((one) => html`<div><${NodeLink} name=${one.node} /> (ticket ${one.ticket})</div>`)}${budget.waiting && budget.waiting.length > 5 ? `and ${budget.waiting.length - 5} more` : ""}</td>
+      <td>${(budget.ownerHolds ?? []).map((hold) => html`<div>holds ${hold.disruptions ?? "all"}: ${hold.reason}${hold.until ? html`, ends <${Age} at=${hold.until} />` : ""}</div>`)}</td>
+    </tr>`)}</tbody></table></div>
+    ${rows.length > 100 && html`<button type="button" onClick=${() => setWhole(!isWhole)}>${isWhole ? "Show fewer" : `Show all ${rows.length}`}</button>`}</section>`;
+}
+
+/** @param {{ groups: import("./types").State["nodeGroups"] }} props */
+function NodeGroups({ groups }) {
+  const away = groups?.away ?? [];
+  const waiting = groups?.waiting ?? [];
+  if (away.length === 0 && waiting.length === 0) return null;
+  return html`<section><h2>Node groups</h2><ul>
+    ${away.map((one) => html`<li>${one.group}: <${NodeLink} name=${one.node} /> is away for <${Lasts} since=${one.since} /> (ticket ${one.ticket})</li>`)}
+    ${waiting.map((one) => html`<li><${NodeLink} name=${one.node} /> waits: ${one.message}</li>`)}
+  </ul></section>`;
+}
