@@ -7,6 +7,7 @@ mod outcome;
 mod page;
 mod parallel_drains;
 mod removal;
+mod ui;
 mod upgrade;
 
 use std::collections::BTreeMap;
@@ -25,6 +26,7 @@ use crate::cluster::{self, Ended};
 use crate::install;
 
 #[derive(clap::Args)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 pub struct Args {
     /// Play this act only [default: upgrade, then parallel-drains]
     #[arg(long, value_enum)]
@@ -35,6 +37,9 @@ pub struct Args {
     /// Leave everything running at the end, until Ctrl-C, and print how to use it
     #[arg(long)]
     keep: bool,
+    /// Open `kubectl nodeward ui` beside it, for as long as the demo plays; with --keep until Ctrl-C
+    #[arg(long, conflicts_with = "remove")]
+    ui: bool,
     /// Play on the cluster of this kubeconfig's current context, with simulated nodes of the demo's own; all that the demo
     /// made is removed at the end, on failure and on Ctrl-C. Only the act `upgrade` can be played there
     #[arg(long, value_name = "FILE")]
@@ -105,6 +110,8 @@ async fn demo(args: &Args, acts: &[Act]) -> Result<ExitCode> {
         opened = open(args, acts) => opened?,
         () = ended.wait() => return Ok(interrupted()),
     };
+    // It is killed when dropped.
+    let _page = if args.ui { Some(ui::open(&env).await?) } else { None };
     // A panic is an error like any other: what was made is removed.
     let play = AssertUnwindSafe(play(&env, acts, &binaries)).catch_unwind();
     let played = tokio::select! {
