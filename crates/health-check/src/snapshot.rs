@@ -202,6 +202,9 @@ pub struct RemediationFacts {
     pub deleting: bool,
     /// Its node: annotation `remediation.medik8s.io/node-name`, or else its own name.
     pub node: NodeName,
+    /// It is known to be of that node: the annotation tells, or a controller of NodeHealthChecks has named it. Others may name
+    /// theirs after machines.
+    pub tells_node: bool,
     /// UID of its node (annotation `nodeward.dev/node-uid`); the peer writes none.
     pub node_uid: Option<NodeUid>,
     /// Name of its template (annotation `remediation.medik8s.io/template-name`).

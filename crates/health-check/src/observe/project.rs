@@ -118,11 +118,13 @@ pub(crate) fn remediation(kind: RemediationKind, remediation: &DynamicObject) ->
     let key = NamespacedName::of(remediation.meta())?;
     let annotation = |name: &str| remediation.annotations().get(name).map(String::as_str);
     let time = |name: &str| annotation(name)?.parse::<Timestamp>().ok();
+    let named_by = remediation.labels().get(label::PART_OF).map(String::as_str);
+    let told_node = annotation(annotation::REMEDIATION_NODE_NAME);
     let succeeded = status_of(&remediation.data, condition::SUCCEEDED);
     let deletion_expected = status_of(&remediation.data, condition::PERMANENT_NODE_DELETION_EXPECTED);
     Some(RemediationFacts {
-        node: annotation(annotation::REMEDIATION_NODE_NAME)
-            .map_or_else(|| Arc::clone(&key.name).into(), NodeName::from),
+        node: told_node.map_or_else(|| Arc::clone(&key.name).into(), NodeName::from),
+        tells_node: told_node.is_some() || named_by == Some(label::PART_OF_NODE_HEALTH_CHECK),
         uid: remediation.uid().unwrap_or_default().into(),
         resource_version: remediation.resource_version().unwrap_or_default().into(),
         created: remediation

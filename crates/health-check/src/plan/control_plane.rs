@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use nodeward_api::reason::HealthReason;
 use nodeward_core::id::NodeName;
+use nodeward_core::lease::remediation_lease;
 
 use super::Planner;
 use super::case::Standing;
@@ -39,6 +40,7 @@ impl Planner<'_> {
         if let Some(other) = others.find(|other| self.index.is_drained_away(other, self.now)) {
             return away(format!("node {} is being drained", other.view.name));
         }
+        self.check_unseen_remediations(node)?;
         let quorum = match &self.snapshot.etcd {
             Reading::Known(guards) => {
                 let nodes = self.index.control_plane.iter();
@@ -48,6 +50,30 @@ impl Planner<'_> {
             Reading::Unknown(why) => Err(format!("it cannot be told: {why}")),
         };
         quorum.map_err(|text| Standing::new(HealthReason::EtcdQuorumAtRisk, text))
+    }
+
+    /// Whether somebody may be remediating another control-plane node though no remediation of it is seen: what cannot be told
+    /// counts as one that is under way.
+    fn check_unseen_remediations(&self, node: &NodeFacts) -> Result<(), Standing> {
+        let away = |text: String| Standing::new(HealthReason::ControlPlaneNodeAway, text);
+        let others = self.index.control_plane.iter().map(|other| &other.view.name);
+        for other in others.filter(|other| **other != node.view.name) {
+            // Of which kind it is, and whether it is in any status, does not matter.
+            if let Some((check, until)) = remediation_lease(&self.snapshot.leases, other, self.now) {
+                let text = format!("NodeHealthCheck {check} has the lease of node {other}");
+                return Err(away(text).until(until));
+            }
+        }
+        if let Some((kind, why)) = self.index.unlisted_kind() {
+            return Err(away(format!("whether one has a {} cannot be told: {why}", kind.kind)));
+        }
+        match self.index.unattributed() {
+            Some(live) => {
+                let text = format!("{} {} does not say of which node it is", live.kind.kind, live.key);
+                Err(away(text))
+            }
+            None => Ok(()),
+        }
     }
 }
 

@@ -207,9 +207,33 @@ impl<'a> Index<'a> {
         self.maintained.get(node)
     }
 
-    /// Whether a control-plane node is away for its NodeDrain.
+    /// Whether a control-plane node is away for its NodeDrain, or may be: one that cannot be read counts.
     pub fn is_drained_away(&self, node: &NodeFacts, now: Timestamp) -> bool {
-        let drain = self.snapshot.drains.of(&node.view.name);
-        matches!(drain, Ok(Some(drain)) if drain.is_maintenance(now) && drain.is_of(&node.view.uid))
+        match self.snapshot.drains.of(&node.view.name) {
+            Ok(drain) => drain.is_some_and(|drain| drain.is_maintenance(now) && drain.is_of(&node.view.uid)),
+            Err(_) => true,
+        }
+    }
+
+    /// A kind of which somebody may have remediations that no list shows, and why; one that is listed in another version is
+    /// known.
+    pub fn unlisted_kind(&self) -> Option<(&'a RemediationKind, &'a str)> {
+        let kinds = &self.snapshot.kinds;
+        let is_complete = |kind: &RemediationKind| {
+            let mut same = kinds.iter().filter(|(other, _)| other.is_same(kind));
+            same.any(|(_, facts)| facts.listed == Listed::Complete)
+        };
+        let mut unlisted = kinds.iter().filter_map(|(kind, facts)| match &facts.listed {
+            Listed::Complete | Listed::NotServed => None,
+            Listed::NotYet => Some((kind, "their list is not complete yet")),
+            Listed::Forbidden(why) => Some((kind, why.as_str())),
+        });
+        unlisted.find(|(kind, _)| !is_complete(kind))
+    }
+
+    /// A remediation of a node that nobody knows: somebody's who did not say of which one it is.
+    pub fn unattributed(&self) -> Option<Live<'a>> {
+        let mut remediations = self.snapshot.remediations.iter();
+        remediations.find(|live| !live.tells_node && !self.snapshot.nodes.contains_key(&live.node))
     }
 }

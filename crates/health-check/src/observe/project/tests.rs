@@ -129,6 +129,7 @@ fn remediation_of_health_check_is_read() {
         created: now(),
         deleting: true,
         node: "n1".into(),
+        tells_node: true,
         node_uid: Some("u1".into()),
         template: Some("t1".into()),
         owners: ["c1".into()].into(),
@@ -148,6 +149,10 @@ fn remediation_of_others_is_named_after_its_node() {
     let facts = remediation(kind(), &bare).unwrap();
     assert_eq!((facts.node.as_str(), facts.owners.len()), ("n2", 0));
     assert_eq!(facts.succeeded, None);
+    assert!(!facts.tells_node, "it may be named after a machine");
+    let labels = json!({ "app.kubernetes.io/part-of": "node-healthcheck-controller" });
+    let of_the_peer = object(json!({ "metadata": { "namespace": "ns", "name": "n2", "uid": "r2", "labels": labels } }));
+    assert!(remediation(kind(), &of_the_peer).unwrap().tells_node);
 }
 
 #[rstest]

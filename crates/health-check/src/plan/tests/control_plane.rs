@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::world::{World, chain, kind, name};
 use crate::plan::{LeaseName, keeps_quorum};
-use crate::snapshot::{EtcdGuards, Listed, Reading};
+use crate::snapshot::{EtcdGuards, KindFacts, Listed, Reading};
 
 fn selects_control_plane() -> Value {
     json!({
@@ -129,6 +129,92 @@ fn remediation_that_may_be_there_counts() {
     assert_eq!(world.plan(400).reason("m2"), HealthReason::ControlPlaneNodeAway);
 }
 
+/// Somebody may have one that nothing else tells of.
+#[rstest]
+#[case::of_a_kind_that_may_not_be_listed(Listed::Forbidden("403".to_owned()), false)]
+#[case::of_a_kind_that_is_not_listed_yet(Listed::NotYet, false)]
+#[case::of_a_kind_that_is_listed(Listed::Complete, true)]
+#[case::of_a_kind_that_nobody_serves(Listed::NotServed, true)]
+fn remediation_of_an_unlisted_kind_counts(#[case] listed: Listed, #[case] starts: bool) {
+    let mut world = masters(3).check("workers", json!({})).failed("m1", 0).failed("w1", 0);
+    world.snapshot.kinds.get_mut(&kind("Fence")).unwrap().listed = listed;
+    let plan = world.settle(300);
+    let expected: &[_] = if starts {
+        &["Reboot of m1", "Reboot of w1"]
+    } else {
+        &["Reboot of w1"]
+    };
+    assert_eq!(world.remediations(), expected);
+    if !starts {
+        assert_eq!(plan.reason("m1"), HealthReason::ControlPlaneNodeAway);
+        assert!(plan.node("m1").detail.contains("FenceRemediation"));
+    }
+}
+
+/// One group, in two versions.
+#[test]
+fn kind_that_is_listed_in_another_version_is_known() {
+    let mut world = masters(3).failed("m1", 0);
+    let mut later = kind("Fence");
+    later.api_version = "remediation.example.org/v1beta1".into();
+    let unlisted = KindFacts {
+        listed: Listed::NotYet,
+        may_annotate: true,
+    };
+    world.snapshot.kinds.insert(later, unlisted);
+    world.settle(300);
+    assert_eq!(world.remediations(), ["Reboot of m1"]);
+}
+
+/// Whoever remediates `m2` does so by a kind that nobody names here.
+#[rstest]
+#[case::of_another_node("node-m2", "NodeHealthCheck-gone", 10, false)]
+#[case::that_has_run_out("node-m2", "NodeHealthCheck-gone", 4, true)]
+#[case::of_a_worker("node-w1", "NodeHealthCheck-gone", 10, true)]
+#[case::for_a_drain("node-m2", "somebody", 10, true)]
+fn remediation_that_only_a_lease_tells_of_counts(
+    #[case] lease: &str,
+    #[case] holder: &str,
+    #[case] minutes: i64,
+    #[case] starts: bool,
+) {
+    let mut world = masters(3).failed("m1", 0);
+    world.lease(lease, holder, 0, minutes);
+    let plan = world.settle(300);
+    assert_eq!(!world.remediations().is_empty(), starts);
+    if !starts {
+        assert_eq!(plan.reason("m1"), HealthReason::ControlPlaneNodeAway);
+        assert!(plan.node("m1").detail.contains("node m2"));
+        world.live(301, 600);
+        assert_eq!(world.remediations(), ["Reboot of m1"], "the lease has run out");
+    }
+}
+
+/// As a MachineHealthCheck of Cluster API names its own after a Machine.
+#[test]
+fn remediation_that_tells_no_node_counts() {
+    let mut world = masters(3).failed("m1", 0);
+    world.add_remediation("Fence", "machine-m2", &["somebody"], 0);
+    world.settle(300);
+    assert!(
+        world.remediations().contains(&"Reboot of m1".to_owned()),
+        "of a node that is gone"
+    );
+    let mut world = masters(3).failed("m1", 0);
+    world.add_remediation("Fence", "machine-m2", &["somebody"], 0);
+    world.change_remediations(|live| live.tells_node = false);
+    let plan = world.settle(300);
+    assert_eq!(plan.reason("m1"), HealthReason::ControlPlaneNodeAway);
+    assert_eq!(world.remediations(), ["Fence of machine-m2"]);
+    world.add_node("machine-m2", "worker", 0);
+    world.settle(301);
+    assert_eq!(
+        world.remediations(),
+        ["Fence of machine-m2", "Reboot of m1"],
+        "it is a worker's"
+    );
+}
+
 #[test]
 fn lost_control_plane_lease_is_taken_again() {
     let mut world = masters(3).failed("m1", 0);
@@ -152,6 +238,18 @@ fn drain_of_an_earlier_control_plane_node_does_not_count() {
     Arc::make_mut(drain).node_uid = Some("earlier".into());
     world.settle(300);
     assert_eq!(world.remediations(), ["Reboot of m1"]);
+}
+
+#[test]
+fn unreadable_drain_of_a_control_plane_node_counts() {
+    for (node, starts) in [("m2", false), ("w1", true)] {
+        let mut world = masters(3).failed("m1", 0);
+        let unreadable = Err("its phase is of a later version".to_owned());
+        world.snapshot.drains = NodeDrains::Known([(node.into(), unreadable)].into());
+        let plan = world.settle(300);
+        assert_eq!(!world.remediations().is_empty(), starts, "{node}");
+        assert!(starts || plan.reason("m1") == HealthReason::ControlPlaneNodeAway);
+    }
 }
 
 #[test]

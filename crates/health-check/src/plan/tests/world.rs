@@ -323,6 +323,7 @@ impl World {
             created: at(created),
             deleting: false,
             node: node.into(),
+            tells_node: true,
             node_uid: None,
             template: None,
             owners: owners.iter().map(|owner| Arc::from(*owner)).collect(),
@@ -516,6 +517,7 @@ impl World {
             created: at(second),
             deleting: false,
             node: start.node,
+            tells_node: true,
             node_uid: annotation("nodeward.dev/node-uid").map(Into::into),
             template: annotation("remediation.medik8s.io/template-name"),
             owners: metadata["ownerReferences"]
