@@ -11,7 +11,7 @@ use nodeward_core::deadline::saturating_add;
 use nodeward_core::id::NamespacedName;
 use nodeward_core::lease::LeaseView;
 use nodeward_runtime::leader::Observation;
-use nodeward_runtime::supervise::TaskGuard;
+use nodeward_runtime::supervise::{Supervisor, TaskGuard};
 use nodeward_runtime::{ApiError, LeaderState, Leadership, OperatorContext, ReconcileTrigger};
 use tokio::sync::watch;
 
@@ -23,6 +23,12 @@ const INTERVAL: Duration = Duration::from_mins(1);
 /// After a look that failed; twice as long after each further one.
 const RETRY: Duration = Duration::from_secs(5);
 
+/// A first answer is waited for so long. After that only what rests on it is undecided, and the look goes on.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// A look that takes longer has failed.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
 /// An answer that is older than this is not relied on.
 const RELIED_ON_FOR: Duration = Duration::from_mins(5);
 
@@ -30,12 +36,14 @@ const RELIED_ON_FOR: Duration = Duration::from_mins(5);
 /// live for its duration from when we last saw it change, as leader election has it.
 const LEFTOVER_AFTER: SignedDuration = SignedDuration::from_hours(1);
 
-/// Looks at leases, for as long as it lives.
+/// Looks at leases, for as long as it lives: each by a task of its own, so that none waits for another.
 pub(super) struct LeaderLeases {
-    wanted: watch::Sender<BTreeSet<NamespacedName>>,
+    client: Client,
     answers: Answers,
     leadership: Leadership,
-    _task: TaskGuard,
+    trigger: ReconcileTrigger,
+    supervisor: Supervisor,
+    tasks: BTreeMap<NamespacedName, TaskGuard>,
 }
 
 /// A lease that somebody holds, and may be renewing.
@@ -61,21 +69,17 @@ struct Answer {
     failure: Option<String>,
 }
 
+/// Looks at one lease.
 struct Looker {
     client: Client,
-    wanted: watch::Receiver<BTreeSet<NamespacedName>>,
+    lease: NamespacedName,
     answers: Answers,
-    leadership: watch::Receiver<LeaderState>,
     trigger: ReconcileTrigger,
     interval: Duration,
 }
 
-/// What one look at a lease has told.
-struct LeaseAnswer {
-    lease: NamespacedName,
-    asked: (Instant, LeaderState),
-    told: Result<Option<Live>, String>,
-}
+/// Who holds a lease, and how long it lasts.
+type Look = Option<(Live, Option<Duration>)>;
 
 /// A lease, as it was seen to change.
 #[derive(Default)]
@@ -84,42 +88,43 @@ struct Followed {
     renewed: Option<Timestamp>,
     is_live: bool,
     failures_in_a_row: u32,
-    /// When to look again; `None`: not while another process leads.
-    due: Option<Instant>,
 }
 
 impl LeaderLeases {
     /// Begins to look, once.
     pub(super) fn open<T>(context: &OperatorContext<T>, leases: BTreeSet<NamespacedName>) -> Self {
-        let answers = Answers::default();
-        answers.keep(&leases);
-        let wanted = watch::Sender::new(leases);
-        let looker = Looker {
+        let mut this = Self {
             client: context.clients.requests.clone(),
-            wanted: wanted.subscribe(),
-            answers: answers.clone(),
-            leadership: context.leadership.subscribe(),
-            trigger: context.trigger.clone(),
-            interval: INTERVAL,
-        };
-        Self {
-            _task: context.supervisor.spawn_guarded("leader leases", looker.run()),
+            answers: Answers::default(),
             leadership: context.leadership.clone(),
-            wanted,
-            answers,
-        }
+            trigger: context.trigger.clone(),
+            supervisor: context.supervisor.clone(),
+            tasks: BTreeMap::new(),
+        };
+        this.follow(leases);
+        this
     }
 
     /// Looks at these leases from now on.
-    pub(super) fn follow(&self, leases: BTreeSet<NamespacedName>) {
-        self.wanted.send_if_modified(|current| {
-            let has_changed = *current != leases;
-            if has_changed {
-                self.answers.keep(&leases);
-                *current = leases;
-            }
-            has_changed
-        });
+    pub(super) fn follow(&mut self, leases: BTreeSet<NamespacedName>) {
+        if self.tasks.keys().eq(&leases) {
+            return;
+        }
+        self.tasks.retain(|lease, _| leases.contains(lease));
+        self.answers.keep(&leases);
+        for lease in leases {
+            self.tasks.entry(lease).or_insert_with_key(|lease| {
+                let looker = Looker {
+                    client: self.client.clone(),
+                    lease: lease.clone(),
+                    answers: self.answers.clone(),
+                    trigger: self.trigger.clone(),
+                    interval: INTERVAL,
+                };
+                let looking = looker.run(self.leadership.subscribe());
+                self.supervisor.spawn_guarded("leader lease", looking)
+            });
+        }
     }
 
     /// The last answer of each lease.
@@ -135,10 +140,15 @@ impl LeaderLeases {
     /// Who holds a lease.
     ///
     /// # Errors
-    /// Since this process leads it has not looked yet.
+    /// Since this process leads it has not been answered, and a moment ago it asked.
     pub(super) fn holder(&self, lease: &NamespacedName) -> Result<Reading<Option<Live>>, String> {
-        let answer = self.answers.lock().get(lease).cloned().unwrap_or_default();
-        let state = self.leadership.state();
+        self.answers.holder(lease, self.leadership.state())
+    }
+}
+
+impl Answers {
+    fn holder(&self, lease: &NamespacedName, state: LeaderState) -> Result<Reading<Option<Live>>, String> {
+        let answer = self.lock().get(lease).cloned().unwrap_or_default();
         let relied_on = answer
             .asked
             .filter(|(at, asked_in)| *asked_in == state && at.elapsed() < RELIED_ON_FOR);
@@ -148,9 +158,7 @@ impl LeaderLeases {
             (None, None, _) => Err(format!("lease {lease} is being read")),
         }
     }
-}
 
-impl Answers {
     /// Whether a lease was read once.
     ///
     /// # Errors
@@ -180,54 +188,48 @@ impl Answers {
 }
 
 impl Looker {
-    async fn run(mut self) {
-        let mut followed: BTreeMap<NamespacedName, Followed> = BTreeMap::new();
-        let mut asked_in = None;
+    async fn run(self, mut leadership: watch::Receiver<LeaderState>) {
+        let mut known = Followed::default();
         loop {
-            let state = *self.leadership.borrow_and_update();
-            let leads = matches!(state, LeaderState::Leading { .. });
-            let wanted = self.wanted.borrow_and_update().clone();
-            followed.retain(|lease, _| wanted.contains(lease));
-            let begins_to_lead = asked_in.replace(state) != Some(state) && leads;
-            for lease in wanted {
-                let is_new = !followed.contains_key(&lease);
-                let known = followed.entry(lease).or_default();
-                if is_new || begins_to_lead {
-                    known.due = Some(Instant::now());
-                }
-            }
-            let mut round = Vec::new();
-            for (lease, known) in &mut followed {
-                let asked_at = Instant::now();
-                if known.due.is_none_or(|due| asked_at < due) {
-                    continue;
-                }
-                let answer = self.look(lease, known).await;
-                let wait = known.wait(answer.as_ref(), self.interval);
-                known.due = (leads || answer.is_err()).then(|| Instant::now() + wait);
-                round.push(LeaseAnswer {
-                    lease: lease.clone(),
-                    asked: (asked_at, state),
-                    told: answer.map(|live| live.map(|(live, _)| live)),
-                });
-            }
-            self.tell(round);
-            let due = followed.values().filter_map(|known| known.due).min();
-            let pause = due.map(|due| due.saturating_duration_since(Instant::now()));
+            let state = *leadership.borrow_and_update();
+            let asked = (Instant::now(), state);
+            let told = tokio::select! {
+                told = self.look_telling_delay(&mut known, asked) => told,
+                // What was asked for before does not count.
+                Ok(()) = leadership.changed() => continue,
+            };
+            let pause = known.wait(told.as_ref(), self.interval);
+            let looks_again = leads(state) || told.is_err();
+            self.tell(asked, told.map(|live| live.map(|(live, _)| live)));
+            let leads_anew = leadership.wait_for(|now| *now != state && leads(*now));
             tokio::select! {
-                Ok(()) = self.leadership.changed() => {}
-                Ok(()) = self.wanted.changed() => {}
-                () = tokio::time::sleep(pause.unwrap_or_default()), if pause.is_some() => {}
+                true = async { leads_anew.await.is_ok() } => {}
+                () = tokio::time::sleep(pause), if looks_again => {}
+                else => std::future::pending().await,
             }
         }
     }
 
-    /// Who holds the lease, and how long it lasts.
-    async fn look(
-        &self,
-        lease: &NamespacedName,
-        known: &mut Followed,
-    ) -> Result<Option<(Live, Option<Duration>)>, String> {
+    /// Looks at the lease; says so when it takes long.
+    async fn look_telling_delay(&self, known: &mut Followed, asked: (Instant, LeaderState)) -> Result<Look, String> {
+        let lease = &self.lease;
+        let deadline = tokio::time::Instant::now() + TIMEOUT;
+        let mut look = std::pin::pin!(self.look(known));
+        if let Ok(told) = tokio::time::timeout(PATIENCE, &mut look).await {
+            return told;
+        }
+        self.tell(asked, Err(format!("lease {lease} is still being read")));
+        let told = tokio::time::timeout_at(deadline, look).await;
+        told.unwrap_or_else(|_| {
+            Err(format!(
+                "lease {lease} cannot be read: no answer within {} s",
+                TIMEOUT.as_secs()
+            ))
+        })
+    }
+
+    async fn look(&self, known: &mut Followed) -> Result<Look, String> {
+        let lease = &self.lease;
         let leases: Api<Lease> = Api::namespaced(self.client.clone(), &lease.namespace);
         let found = match leases.get(&lease.name).await.map_err(ApiError::from) {
             Ok(found) => found,
@@ -252,33 +254,30 @@ impl Looker {
     }
 
     /// A failure leaves the last answer as it is: it is relied on for some minutes.
-    fn tell(&self, round: Vec<LeaseAnswer>) {
+    fn tell(&self, asked: (Instant, LeaderState), told: Result<Option<Live>, String>) {
         let mut answers = self.answers.lock();
-        let mut is_news = false;
-        for LeaseAnswer { lease, asked, told } in round {
-            let Some(last) = answers.get_mut(&lease) else {
-                continue;
-            };
-            let was_relied_on = last.asked.is_some_and(|(_, asked_in)| asked_in == asked.1);
-            let before = last.live.clone();
-            match told {
-                Ok(live) => {
-                    *last = Answer {
-                        asked: Some(asked),
-                        live,
-                        failure: None,
-                    };
-                }
-                Err(failure) => {
-                    if last.failure.is_none() {
-                        tracing::warn!("{failure}");
-                    }
-                    last.failure = Some(failure);
-                }
+        let Some(last) = answers.get_mut(&self.lease) else {
+            return;
+        };
+        let was_relied_on = last.asked.is_some_and(|(_, asked_in)| asked_in == asked.1);
+        let before = last.live.clone();
+        match told {
+            Ok(live) => {
+                *last = Answer {
+                    asked: Some(asked),
+                    live,
+                    failure: None,
+                };
             }
-            // The answer of each minute is no news; that there is one, or another one, is.
-            is_news |= !was_relied_on || before != last.live;
+            Err(failure) => {
+                if last.failure.is_none() {
+                    tracing::warn!("{failure}");
+                }
+                last.failure = Some(failure);
+            }
         }
+        // The answer of each minute is no news; that there is one, or another one, is.
+        let is_news = !was_relied_on || before != last.live;
         drop(answers);
         if is_news {
             self.trigger.notify();
@@ -288,7 +287,7 @@ impl Looker {
 
 impl Followed {
     /// How long to wait before the next look.
-    fn wait(&mut self, answer: Result<&Option<(Live, Option<Duration>)>, &String>, interval: Duration) -> Duration {
+    fn wait(&mut self, answer: Result<&Look, &String>, interval: Duration) -> Duration {
         let Ok(live) = answer else {
             let wait = RETRY * 2_u32.pow(self.failures_in_a_row.min(4));
             self.failures_in_a_row += 1;
@@ -302,6 +301,10 @@ impl Followed {
             _ => interval,
         }
     }
+}
+
+fn leads(state: LeaderState) -> bool {
+    matches!(state, LeaderState::Leading { .. })
 }
 
 /// Whether a lease ran out longer ago than clocks differ.

@@ -44,34 +44,47 @@ fn client(stored: &Stored) -> Client {
     Client::new(service, "default")
 }
 
+/// An API server that never answers.
+fn silent() -> Client {
+    let service = tower::service_fn(|_: Request<Body>| std::future::pending::<Result<Response<Body>, Infallible>>());
+    Client::new(service, "default")
+}
+
 struct Setup {
     stored: Stored,
-    wanted: watch::Sender<BTreeSet<NamespacedName>>,
     answers: Answers,
     trigger: ReconcileTrigger,
+    leadership: Leadership,
 }
 
 impl Setup {
     /// Looks each millisecond, for as long as the test runs.
-    fn start(lease: Option<Value>, leads: bool) -> Self {
-        let leases = BTreeSet::from([key()]);
+    fn start(lease: Option<Value>) -> Self {
+        let stored = Arc::new(Mutex::new(lease));
+        Self::looking(client(&stored), stored)
+    }
+
+    fn looking(client: Client, stored: Stored) -> Self {
         let this = Self {
-            stored: Arc::new(Mutex::new(lease)),
-            wanted: watch::Sender::new(leases.clone()),
+            stored,
             answers: Answers::default(),
             trigger: ReconcileTrigger::new(),
+            leadership: Leadership::fixed(true),
         };
-        this.answers.keep(&leases);
+        this.answers.keep(&BTreeSet::from([key()]));
         let looker = Looker {
-            client: client(&this.stored),
-            wanted: this.wanted.subscribe(),
+            client,
+            lease: key(),
             answers: this.answers.clone(),
-            leadership: Leadership::fixed(leads).subscribe(),
             trigger: this.trigger.clone(),
             interval: Duration::from_millis(1),
         };
-        tokio::spawn(looker.run());
+        tokio::spawn(looker.run(this.leadership.subscribe()));
         this
+    }
+
+    fn holder(&self) -> Result<Reading<Option<Live>>, String> {
+        self.answers.holder(&key(), self.leadership.state())
     }
 
     fn answer(&self) -> Answer {
@@ -82,7 +95,7 @@ impl Setup {
 /// The lease appears while this process leads, and nothing else changes.
 #[tokio::test]
 async fn lease_that_is_taken_is_seen_with_the_next_look() {
-    let setup = Setup::start(None, true);
+    let setup = Setup::start(None);
     assert!(setup.answers.has(&key()).is_err(), "nobody has looked");
     setup.trigger.notified().await;
     assert_eq!(setup.answer().live, None);
@@ -95,17 +108,79 @@ async fn lease_that_is_taken_is_seen_with_the_next_look() {
 
 #[tokio::test]
 async fn lease_that_nobody_wants_is_forgotten() {
-    let setup = Setup::start(Some(held(Timestamp::now(), 15)), true);
+    let setup = Setup::start(Some(held(Timestamp::now(), 15)));
     setup.trigger.notified().await;
-    setup.wanted.send_replace(BTreeSet::new());
     setup.answers.keep(&BTreeSet::new());
     assert_eq!(setup.answers.has(&key()), Ok(()));
     assert!(setup.answers.lock().is_empty());
 }
 
+/// Of two leases one does not answer: the other one's answer is there at once, and decisions wait for a second at most.
+#[tokio::test(start_paused = true)]
+async fn lease_that_does_not_answer_delays_nothing_else() {
+    let slow = Setup::looking(silent(), Stored::default());
+    let quick = Setup::start(Some(held(Timestamp::now(), 15)));
+    quick.trigger.notified().await;
+    assert!(matches!(quick.holder(), Ok(Reading::Known(Some(_)))));
+    let began = tokio::time::Instant::now();
+    let waits = slow.holder();
+    assert_eq!(waits, Err("lease ns/leader is being read".to_owned()));
+    slow.trigger.notified().await;
+    assert_eq!(began.elapsed().as_secs(), 1);
+    let unknown = |why: &str| Ok(Reading::Unknown(format!("lease ns/leader {why}")));
+    assert_eq!(slow.holder(), unknown("is still being read"));
+    slow.trigger.notified().await;
+    assert_eq!(began.elapsed().as_secs(), TIMEOUT.as_secs());
+    assert_eq!(slow.holder(), unknown("cannot be read: no answer within 10 s"));
+}
+
+/// A standby looks once. What it saw then tells the leader that it becomes nothing.
+#[tokio::test(start_paused = true)]
+async fn lease_is_looked_at_again_on_take_over() {
+    let (stored, answers, trigger) = (Stored::default(), Answers::default(), ReconcileTrigger::new());
+    answers.keep(&BTreeSet::from([key()]));
+    let looker = Looker {
+        client: client(&stored),
+        lease: key(),
+        answers: answers.clone(),
+        trigger: trigger.clone(),
+        interval: INTERVAL,
+    };
+    let leadership = watch::Sender::new(LeaderState::Following);
+    tokio::spawn(looker.run(leadership.subscribe()));
+    trigger.notified().await;
+    *stored.lock().unwrap() = Some(held(Timestamp::now(), 15));
+    tokio::time::sleep(Duration::from_hours(1)).await;
+    assert_eq!(answers.holder(&key(), LeaderState::Following), Ok(Reading::Known(None)));
+    let leading = LeaderState::Leading {
+        since: Timestamp::now(),
+        unrenewed_for: Duration::ZERO,
+    };
+    leadership.send_replace(leading);
+    assert!(answers.holder(&key(), leading).is_err());
+    trigger.notified().await;
+    let holder = answers.holder(&key(), leading);
+    assert!(matches!(holder, Ok(Reading::Known(Some(_)))), "{holder:?}");
+}
+
+/// Late, but in time.
+#[tokio::test(start_paused = true)]
+async fn late_answer_of_a_lease_counts() {
+    let answers_late = tower::service_fn(|_: Request<Body>| async {
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        let body = Body::from(held(Timestamp::now(), 15).to_string().into_bytes());
+        Ok::<_, Infallible>(Response::new(body))
+    });
+    let setup = Setup::looking(Client::new(answers_late, "default"), Stored::default());
+    setup.trigger.notified().await;
+    assert!(setup.answer().failure.is_some());
+    setup.trigger.notified().await;
+    assert!(matches!(setup.holder(), Ok(Reading::Known(Some(_)))));
+}
+
 #[tokio::test]
 async fn lease_that_may_not_be_read_says_so() {
-    let setup = Setup::start(Some(Value::Null), true);
+    let setup = Setup::start(Some(Value::Null));
     setup.trigger.notified().await;
     let failure = setup.answer().failure.unwrap();
     assert!(failure.starts_with("lease ns/leader cannot be read: "), "{failure}");
@@ -128,9 +203,8 @@ async fn lease_is_renewed_by_its_stamp_or_before_our_eyes(
     let (now, stored) = (Timestamp::now(), Stored::default());
     let looker = Looker {
         client: client(&stored),
-        wanted: watch::Sender::new(BTreeSet::new()).subscribe(),
+        lease: key(),
         answers: Answers::default(),
-        leadership: Leadership::fixed(true).subscribe(),
         trigger: ReconcileTrigger::new(),
         interval: INTERVAL,
     };
@@ -139,7 +213,7 @@ async fn lease_is_renewed_by_its_stamp_or_before_our_eyes(
     for lease in leases {
         let lease = lease.map(|(ago, duration)| held(now - SignedDuration::from_secs(ago), duration));
         *stored.lock().unwrap() = lease;
-        let live = looker.look(&key(), &mut known).await.unwrap();
+        let live = looker.look(&mut known).await.unwrap();
         renewed.push(live.map(|(live, _)| live.is_renewed));
     }
     assert_eq!(renewed, expected);
@@ -148,7 +222,7 @@ async fn lease_is_renewed_by_its_stamp_or_before_our_eyes(
 #[test]
 fn failures_are_looked_at_ever_more_rarely() {
     let mut known = Followed::default();
-    let mut waits = |answer: Result<&Option<(Live, Option<Duration>)>, &String>| known.wait(answer, INTERVAL).as_secs();
+    let mut waits = |answer: Result<&Look, &String>| known.wait(answer, INTERVAL).as_secs();
     let failure = "403".to_owned();
     let failures: Vec<u64> = (0..6).map(|_| waits(Err(&failure))).collect();
     assert_eq!(failures, [5, 10, 20, 40, 60, 60]);
