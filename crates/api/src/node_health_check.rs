@@ -16,7 +16,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
-use crate::lenient::Fields;
+use crate::lenient::{Fields, or_default, readable};
 use crate::schema;
 
 /// Which nodes are watched, when one counts as unhealthy, and what remediates it.
@@ -198,129 +198,84 @@ pub const DEFAULT_BACKOFF_INITIAL: &str = "1m";
 pub const DEFAULT_BACKOFF_LIMIT: &str = "10m";
 
 /// How the selected nodes fare, and which of them are being remediated.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeHealthCheckStatus {
     /// How many nodes are selected.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "or_default", skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::count")]
     pub observed_nodes: Option<i32>,
     /// How many of them are healthy.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "or_default", skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::count")]
     pub healthy_nodes: Option<i32>,
     /// Deprecated and always empty, see unhealthyNodes.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(default, deserialize_with = "or_default", skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(schema_with = "schema::timestamps_by_name")]
     pub in_flight_remediations: BTreeMap<String, Timestamp>,
     /// The nodes that are unhealthy for long enough, or have a remediation.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, deserialize_with = "readable", skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub unhealthy_nodes: Vec<UnhealthyNode>,
     /// Disabled; with stormCooldownDuration also StormActive and StormCooldownActive.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, deserialize_with = "readable", skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Vec<Condition>,
     /// Disabled, Paused, Remediating or Enabled.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "or_default", skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::text")]
     pub phase: Option<Phase>,
     /// Why the phase is as it is, for a person.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[serde(default, deserialize_with = "or_default", skip_serializing_if = "String::is_empty")]
     pub reason: String,
     /// When the status last changed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "or_default", skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::timestamp")]
     pub last_update_time: Option<Timestamp>,
     /// The `metadata.generation` that this status was written for.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "or_default", skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::generation")]
     pub observed_generation: Option<i64>,
 }
 
-impl<'de> Deserialize<'de> for NodeHealthCheckStatus {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let mut fields = Fields::of(Option::<Value>::deserialize(deserializer)?);
-        Ok(Self {
-            observed_nodes: fields.take("observedNodes"),
-            healthy_nodes: fields.take("healthyNodes"),
-            in_flight_remediations: fields.take("inFlightRemediations").unwrap_or_default(),
-            unhealthy_nodes: fields.take_readable("unhealthyNodes"),
-            conditions: fields.take_readable("conditions"),
-            phase: fields.take("phase"),
-            reason: fields.take("reason").unwrap_or_default(),
-            last_update_time: fields.take("lastUpdateTime"),
-            observed_generation: fields.take("observedGeneration"),
-        })
-    }
-}
-
 /// A node that is unhealthy for long enough, or has a remediation.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct UnhealthyNode {
     /// Name of the node.
     pub name: String,
     /// The remediations that were created for it, the first step first.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, deserialize_with = "readable", skip_serializing_if = "Vec::is_empty")]
     pub remediations: Vec<Remediation>,
     /// From when on no unhealthy condition held any more. The node counts as unhealthy until its remediations are gone.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "or_default", skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::timestamp")]
     pub conditions_healthy_timestamp: Option<Timestamp>,
     /// Whether its remediations are kept for healthyDelay.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "or_default", skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::boolean")]
     pub healthy_delayed: Option<bool>,
 }
 
-impl<'de> Deserialize<'de> for UnhealthyNode {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let mut fields = Fields::of(Option::<Value>::deserialize(deserializer)?);
-        Ok(Self {
-            name: fields
-                .take("name")
-                .ok_or_else(|| serde::de::Error::missing_field("name"))?,
-            remediations: fields.take_readable("remediations"),
-            conditions_healthy_timestamp: fields.take("conditionsHealthyTimestamp"),
-            healthy_delayed: fields.take("healthyDelayed"),
-        })
-    }
-}
-
 /// A remediation that was created for a node, or is about to be: then its resource has no uid yet.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Remediation {
     /// The remediation.
     #[schemars(schema_with = "schema::object_reference")]
     pub resource: ObjectReference,
     /// When it was created. Absent only where the stored value cannot be read.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "or_default", skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::timestamp")]
     pub started: Option<Timestamp>,
     /// When it timed out, as a step of escalatingRemediations.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "or_default", skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::timestamp")]
     pub timed_out: Option<Timestamp>,
     /// Name of the template, where the remediator supports several templates of its kind.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "or_default", skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::text")]
     pub template_name: Option<String>,
-}
-
-impl<'de> Deserialize<'de> for Remediation {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let mut fields = Fields::of(Option::<Value>::deserialize(deserializer)?);
-        Ok(Self {
-            resource: fields
-                .take("resource")
-                .ok_or_else(|| serde::de::Error::missing_field("resource"))?,
-            started: fields.take("started"),
-            timed_out: fields.take("timedOut"),
-            template_name: fields.take("templateName"),
-        })
-    }
 }
 
 /// Where a NodeHealthCheck stands.
@@ -445,6 +400,29 @@ mod tests {
         assert_eq!(fields, ["unhealthyConditions", "minHealthy", "dryRun"]);
         let whole = read(json!({ "metadata": {}, "spec": "all" })).spec;
         assert_eq!(whole.unreadable.len(), 1, "{:?}", whole.unreadable);
+    }
+
+    #[test]
+    fn list_that_is_none_is_empty() {
+        for lists in [
+            json!(null),
+            json!("a"),
+            json!(1),
+            json!(-1),
+            json!(0.5),
+            json!(true),
+            json!({ "a": [1] }),
+        ] {
+            let status = json!({ "unhealthyNodes": lists, "conditions": lists, "healthyNodes": 2 });
+            let status = read(json!({ "metadata": {}, "spec": {}, "status": status }))
+                .status
+                .unwrap();
+            let expected = NodeHealthCheckStatus {
+                healthy_nodes: Some(2),
+                ..NodeHealthCheckStatus::default()
+            };
+            assert_eq!(status, expected);
+        }
     }
 
     #[test]

@@ -1,14 +1,17 @@
 //! Writes a NodeHealthCheck: its status, and once its selector. Each replaces the version that it was planned with.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
+use kube::core::Request;
+use kube::{Api, Resource};
 use nodeward_api::NodeHealthCheck;
 use nodeward_api::node_health_check::{NodeHealthCheckSpec, NodeHealthCheckStatus};
 use nodeward_core::id::ResourceVersion;
 use nodeward_runtime::{ActionResult, ApiError, Permits};
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::{Effect, PassContext, Written};
@@ -20,34 +23,74 @@ pub(super) async fn write_status(pass: &PassContext, permits: &Permits, write: &
         Ok(permit) => permit,
         Err(stop) => return stop.into(),
     };
-    let object = NodeHealthCheck {
+    match replace_status(pass, write).await {
+        Ok(stored) => {
+            let version: ResourceVersion = stored.metadata.resource_version.into();
+            let name = &write.check.name;
+            pass.own_versions
+                .with(|own| own.insert(Arc::clone(name), version.clone()));
+            let is_as_written = stored.status == *write.status;
+            Effect::acted(Written::Status {
+                check: Arc::clone(name),
+                base: write.base.clone(),
+                version,
+                status: if is_as_written {
+                    Arc::clone(&write.status)
+                } else {
+                    Arc::new(stored.status)
+                },
+            })
+        }
+        Err(error) => not_written(error).into(),
+    }
+}
+
+/// The whole object, but for a copy of its status.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct NodeHealthCheckToWrite<'a> {
+    api_version: Cow<'a, str>,
+    kind: Cow<'a, str>,
+    metadata: ObjectMeta,
+    spec: NodeHealthCheckSpec,
+    status: &'a NodeHealthCheckStatus,
+}
+
+/// What of a written NodeHealthCheck matters: its `managedFields`, which name each unhealthy node, too, are not kept.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Stored {
+    metadata: StoredMetadata,
+    status: NodeHealthCheckStatus,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct StoredMetadata {
+    resource_version: String,
+}
+
+async fn replace_status(pass: &PassContext, write: &StatusWrite) -> Result<Stored, kube::Error> {
+    let name = &*write.check.name;
+    let object = NodeHealthCheckToWrite {
+        api_version: NodeHealthCheck::api_version(&()),
+        kind: NodeHealthCheck::kind(&()),
         metadata: ObjectMeta {
-            name: Some(write.check.name.to_string()),
+            name: Some(name.to_owned()),
             uid: Some(write.check.uid.to_string()),
             resource_version: Some(write.base.as_str().to_owned()),
             ..ObjectMeta::default()
         },
         spec: NodeHealthCheckSpec::default(),
-        status: Some(NodeHealthCheckStatus::clone(&write.status)),
+        status: &write.status,
     };
-    let replaced = checks(pass)
-        .replace_status(&write.check.name, &PostParams::default(), &object)
-        .await;
-    match replaced {
-        Ok(replaced) => {
-            let version: ResourceVersion = replaced.metadata.resource_version.unwrap_or_default().into();
-            let name = &write.check.name;
-            pass.own_versions
-                .with(|own| own.insert(Arc::clone(name), version.clone()));
-            Effect::acted(Written::Status {
-                check: Arc::clone(name),
-                base: write.base.clone(),
-                version,
-                status: Arc::new(replaced.status.unwrap_or_default()),
-            })
-        }
-        Err(error) => not_written(error).into(),
-    }
+    let object = serde_json::to_vec(&object).map_err(kube::Error::SerdeError)?;
+    let url = NodeHealthCheck::url_path(&(), None);
+    let request = Request::new(url).replace_subresource("status", name, &PostParams::default(), object);
+    pass.clients
+        .requests
+        .request(request.map_err(kube::Error::BuildRequest)?)
+        .await
 }
 
 /// Writes the selector that an absent one stands for.
