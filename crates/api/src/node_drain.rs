@@ -258,7 +258,7 @@ impl Phase {
 pub struct HeldBudget {
     /// The budget.
     pub pdb: BudgetRef,
-    /// How many of its disruptions: one a pod.
+    /// How many of its disruptions: one a pod, but one for all OSDs of Ceph that leave the node together.
     #[serde(default)]
     #[schemars(range(min = 0))]
     pub disruptions: i32,

@@ -43,11 +43,12 @@ impl Reporter {
         plan: &Plan,
         now: Timestamp,
     ) -> (Vec<StatusUpdate>, Option<Timestamp>) {
-        self.metrics.show(plan, now);
+        self.metrics.show(plan, &snapshot.facts, now);
         self.announcer.problems(&plan.drains);
         let mut later = RequeueAt::after(now);
         let mut updates: Vec<StatusUpdate> = Vec::new();
-        for update in plan.drains.iter().filter_map(|verdict| status::of_drain(verdict, now)) {
+        let of_drain = |verdict| status::of_drain(verdict, &snapshot.facts, now);
+        for update in plan.drains.iter().filter_map(of_drain) {
             match self.pace.write(&update.about().1, now) {
                 Ok(()) => updates.push(update),
                 Err(until) => later.note(until),

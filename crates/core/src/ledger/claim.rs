@@ -8,7 +8,7 @@ use nodeward_api::drain_ledger::{ClaimState, StoredClaim};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::disruptions;
+use super::{Facts, disruptions};
 use crate::id::{BudgetKey, PodKey, PodUid};
 
 /// A drain's place in the queue, what it needs and what it holds.
@@ -91,7 +91,7 @@ impl<T> Hash for Unstored<T> {
     fn hash<H: Hasher>(&self, _: &mut H) {}
 }
 
-/// Disruptions of one budget: one for each pod.
+/// Disruptions of one budget, and the pods that they are for.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Disruptions {
@@ -133,15 +133,28 @@ impl HeldPod {
     }
 }
 
+impl Disruptions {
+    /// How many disruptions of their budget these are, by what is known of it; one a pod where nothing is.
+    pub fn number(&self, facts: &Facts) -> i32 {
+        let facts = facts.get(&BudgetKey::from(&self.pdb));
+        facts.map_or_else(|| disruptions::count(self.pods.len()), |facts| facts.cost(&self.pods))
+    }
+}
+
 impl Claim {
     /// Whether it holds a disruption for this pod.
     pub fn has_disruption(&self, pod_uid: &str) -> bool {
         disruptions::holds_pod(&self.holds, pod_uid)
     }
 
-    /// How many disruptions it holds.
+    /// How many pods it holds disruptions for.
     pub fn held_disruptions(&self) -> usize {
         disruptions::len(&self.holds)
+    }
+
+    /// How many disruptions of budgets these are.
+    pub fn disruptions(&self, facts: &Facts) -> i32 {
+        self.holds.iter().map(|held| held.number(facts)).sum()
     }
 
     /// The pods that it holds disruptions for.

@@ -97,7 +97,7 @@ impl Planner<'_> {
         if let Some(uid) = &context.node_uid
             && let Some(claim) = self.write.next.release_by_override(uid.as_str())
         {
-            let (disruptions, said) = (claim.held_disruptions(), said.unwrap_or_default());
+            let (disruptions, said) = (claim.disruptions(&self.snapshot.facts), said.unwrap_or_default());
             let note = format!("{disruptions} disruptions were freed by hand: {said}");
             self.announce(&context.name, uid.as_str(), LockReason::AdminRelease, note);
         }

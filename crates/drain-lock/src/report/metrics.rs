@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use nodeward_api::node_drain::Phase;
 use nodeward_api::reason::LockReason;
 use nodeward_core::id::NodeName;
+use nodeward_core::ledger::Facts;
 use nodeward_runtime::metrics::{Moment, Series};
 use nodeward_runtime::{ActionResult, Metrics};
 use prometheus_client::metrics::counter::Counter;
@@ -86,7 +87,7 @@ impl LockMetrics {
     }
 
     /// Shows what the plan says.
-    pub fn show(&mut self, plan: &Plan, now: Timestamp) {
+    pub fn show(&mut self, plan: &Plan, facts: &Facts, now: Timestamp) {
         let mut by_phase: BTreeMap<Phase, i64> = BTreeMap::new();
         let mut by_reason: BTreeMap<LockReason, i64> = BTreeMap::new();
         let mut disruptions = 0;
@@ -98,7 +99,7 @@ impl LockMetrics {
                 *by_reason.entry(reason).or_default() += 1;
             }
             if let Some(claim) = &verdict.claim {
-                disruptions += claim.held_disruptions();
+                disruptions += i64::from(claim.disruptions(facts));
                 if verdict.phase == Phase::Queued {
                     oldest = oldest.into_iter().chain([claim.queued_at]).min();
                 }
@@ -121,7 +122,7 @@ impl LockMetrics {
         let overdue = plan.drains.iter().filter(is_overdue);
         self.overdue
             .show(overdue.map(|verdict| ([("node", verdict.node.to_string())], 1)));
-        self.disruptions.set(i64::try_from(disruptions).unwrap_or(i64::MAX));
+        self.disruptions.set(disruptions);
         self.oldest.set(oldest);
         let number = |nodes: usize| i64::try_from(nodes).unwrap_or(i64::MAX);
         let groups = plan.node_groups.iter();

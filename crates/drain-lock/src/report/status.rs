@@ -7,7 +7,7 @@ use nodeward_api::disruption_hold::DisruptionHoldStatus;
 use nodeward_api::node_drain::{BlockedBy, HeldBudget, LISTED_AT_MOST, NodeDrain, NodeDrainStatus, Phase};
 use nodeward_api::reason::LockReason;
 use nodeward_core::deadline::whole_second;
-use nodeward_core::ledger::{Claim, Disruptions};
+use nodeward_core::ledger::{Claim, Disruptions, Facts};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -16,10 +16,10 @@ use crate::plan::holds::HoldVerdict;
 use crate::plan::verdict::DrainVerdict;
 
 /// What of a drain's status changes.
-pub fn of_drain(verdict: &DrainVerdict, now: Timestamp) -> Option<StatusUpdate> {
+pub fn of_drain(verdict: &DrainVerdict, facts: &Facts, now: Timestamp) -> Option<StatusUpdate> {
     let drain = verdict.drain.as_deref()?;
     let before = drain.status.clone().unwrap_or_default();
-    let after = status(verdict, &before, now);
+    let after = status(verdict, &before, facts, now);
     if essence(&before) == essence(&after) {
         return None;
     }
@@ -48,11 +48,14 @@ pub fn of_hold(verdict: &HoldVerdict) -> Option<StatusUpdate> {
     })
 }
 
-fn status(verdict: &DrainVerdict, before: &NodeDrainStatus, now: Timestamp) -> NodeDrainStatus {
+fn status(verdict: &DrainVerdict, before: &NodeDrainStatus, facts: &Facts, now: Timestamp) -> NodeDrainStatus {
     let claim = verdict.claim.as_ref();
     let granted = claim.filter(|claim| claim.state.has_grant());
     let holds = claim.iter().flat_map(|claim| &claim.holds);
-    let holds: Vec<HeldBudget> = holds.map(held).take(LISTED_AT_MOST).collect();
+    let holds: Vec<HeldBudget> = holds
+        .map(|disruptions| held(disruptions, facts))
+        .take(LISTED_AT_MOST)
+        .collect();
     let known_grant = |claim: &Claim| before.granted_at.filter(|_| was_granted(before, claim));
     let mut blocked_by = verdict.blocked_by.clone();
     blocked_by.dedup();
@@ -95,12 +98,12 @@ fn was_granted(before: &NodeDrainStatus, claim: &Claim) -> bool {
     before.granted_at.is_some() && before.ticket == Some(claim.ticket)
 }
 
-fn held(disruptions: &Disruptions) -> HeldBudget {
+fn held(disruptions: &Disruptions, facts: &Facts) -> HeldBudget {
     let namespace = &disruptions.pdb.namespace;
     let listed = disruptions.pods.iter().take(LISTED_AT_MOST);
     HeldBudget {
         pdb: disruptions.pdb.clone(),
-        disruptions: i32::try_from(disruptions.pods.len()).unwrap_or(i32::MAX),
+        disruptions: disruptions.number(facts),
         pods: listed.map(|pod| format!("{namespace}/{}", pod.name)).collect(),
     }
 }

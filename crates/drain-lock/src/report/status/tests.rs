@@ -1,6 +1,9 @@
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use nodeward_api::node_drain::PodCounts;
+use nodeward_core::id::BudgetKey;
+use nodeward_core::ledger::{BudgetFacts, HeldPod};
 use rstest::rstest;
 use serde_json::json;
 
@@ -86,7 +89,7 @@ fn only_what_was_drained_has_a_time_of_it(
         drained_at: before.map(at),
         ..NodeDrainStatus::default()
     };
-    let after = status(&verdict(phase, claim(left), is_ending), &before, now());
+    let after = status(&verdict(phase, claim(left), is_ending), &before, &Facts::new(), now());
     assert_eq!(after.drained_at, expected.map(at));
     let drained = after
         .conditions
@@ -99,6 +102,46 @@ fn only_what_was_drained_has_a_time_of_it(
         "{phase}: {}",
         drained.reason
     );
+}
+
+/// The budget `web` lets so many go together as `is_by_node` says.
+fn facts(is_by_node: bool) -> Facts {
+    let key = BudgetKey::new("shop", "web");
+    let budget = BudgetFacts {
+        key: key.clone(),
+        uid: "uid-web".into(),
+        current: true,
+        disruptions_allowed: 0,
+        desired_healthy: 5,
+        expected_pods: 6,
+        unusable: None,
+        is_by_node,
+        healthy: BTreeSet::new(),
+        several: BTreeSet::new(),
+        owner_disruptions: None,
+    };
+    [(key, budget)].into()
+}
+
+#[rstest]
+#[case::osds_that_leave(facts(true), false, 1)]
+#[case::osds_of_which_one_stays(facts(true), true, 2)]
+#[case::other_pods(facts(false), false, 2)]
+#[case::of_a_budget_that_is_gone(Facts::new(), false, 2)]
+fn host_of_two_osds_holds_one_disruption(#[case] facts: Facts, #[case] one_stays: bool, #[case] expected: i32) {
+    let mut claim = claim(Left::Drained).unwrap();
+    let second = HeldPod {
+        name: "d".to_owned(),
+        uid: "uid-d".to_owned(),
+        retained: one_stays,
+        ..HeldPod::default()
+    };
+    claim.holds[0].pods.push(second);
+    assert_eq!(claim.disruptions(&facts), expected);
+    let verdict = verdict(Phase::Draining, Some(claim), false);
+    let after = status(&verdict, &NodeDrainStatus::default(), &facts, now());
+    assert_eq!(after.held_disruptions, Some(expected));
+    assert_eq!((after.holds[0].disruptions, after.holds[0].pods.len()), (expected, 2));
 }
 
 #[rstest]
