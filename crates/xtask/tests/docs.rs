@@ -313,6 +313,32 @@ fn emergency_stop_opens_the_operators_page(
     assert!(page.contains("What stays:"));
 }
 
+/// What is said to be tested is tested, by a test of that name.
+#[test]
+fn tests_on_the_page_of_ceph_exist() {
+    let page = Operator::CephPdb.page("index.md");
+    let (_, tested) = page.split_once("## What is tested, and how").unwrap();
+    let crates = ["ceph-pdb", "rados"].map(|name| root().join("crates").join(name));
+    let sources: String = crates
+        .iter()
+        .flat_map(|path| files(path, "rs"))
+        .map(|file| read(&file))
+        .collect();
+    let name = Regex::new("`([a-z0-9]+(?:_[a-z0-9]+){2,})`").unwrap();
+    let rows = tested.lines().filter(|line| line.starts_with("| "));
+    let rows: Vec<&str> = rows
+        .filter(|row| !row.contains("---") && !row.contains("| tested |"))
+        .collect();
+    assert!(rows.len() > 25, "{}", rows.len());
+    for row in rows {
+        let says_how = ["real", "fake", "recorded"].iter().any(|how| row.contains(how));
+        assert!(says_how, "{row}");
+        for found in name.captures_iter(row) {
+            assert!(sources.contains(&format!("fn {}(", &found[1])), "{}", &found[1]);
+        }
+    }
+}
+
 #[test]
 fn the_table_of_contents_names_every_page() {
     let docs = root().join("docs");
