@@ -11,7 +11,7 @@ use rstest::rstest;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep, timeout};
 
-use self::fake::FakeCeph;
+use self::fake::{FakeCeph, FakeState};
 use super::{CephClient, CephConnections, NooutAnswer, OpenClient};
 use crate::ceph::OsdId;
 use crate::plan::tests::world::World;
@@ -126,6 +126,15 @@ impl Fixture {
     }
 }
 
+/// A Ceph that is like this, and is asked this.
+fn asking(is_like: impl FnOnce(&mut FakeState), is_watchful: bool, may_stop: &[&[OsdId]]) -> (Arc<FakeCeph>, Fixture) {
+    let ceph = FakeCeph::new();
+    ceph.change(is_like);
+    let fixture = Fixture::with(&ceph);
+    fixture.ask(is_watchful, may_stop);
+    (ceph, fixture)
+}
+
 /// A Ceph at rest.
 async fn connected() -> (Arc<FakeCeph>, Fixture) {
     let ceph = FakeCeph::new();
@@ -136,9 +145,7 @@ async fn connected() -> (Arc<FakeCeph>, Fixture) {
 
 /// A Ceph that is asked each second, and has answered whether these OSDs may stop.
 async fn watched(osds: &[OsdId]) -> (Arc<FakeCeph>, Fixture) {
-    let ceph = FakeCeph::new();
-    let fixture = Fixture::with(&ceph);
-    fixture.ask(true, &[osds]);
+    let (ceph, fixture) = asking(|_| (), true, &[osds]);
     fixture
         .view(|view| view.fresh_since.is_some() && (osds.is_empty() || is_answered(view, osds)))
         .await;
@@ -154,10 +161,7 @@ fn is_answered(view: &CephView, osds: &[OsdId]) -> bool {
 #[case::no_manager(false, 40)]
 #[tokio::test(start_paused = true)]
 async fn freshness_is_known_once_osds_had_the_time(#[case] mgr_reports: bool, #[case] within: u64) {
-    let ceph = FakeCeph::new();
-    ceph.change(|state| state.mgr_reports = mgr_reports);
-    let fixture = Fixture::with(&ceph);
-    fixture.ask(true, &[]);
+    let (_ceph, fixture) = asking(|state| state.mgr_reports = mgr_reports, true, &[]);
     let began = Instant::now();
     assert!(!fixture.view(|_| true).await.is_freshness_known);
     let view = fixture.view(|view| view.is_freshness_known).await;
@@ -167,9 +171,7 @@ async fn freshness_is_known_once_osds_had_the_time(#[case] mgr_reports: bool, #[
 
 #[tokio::test(start_paused = true)]
 async fn rest_costs_one_command_a_minute() {
-    let ceph = FakeCeph::new();
-    let fixture = Fixture::with(&ceph);
-    fixture.ask(false, &[&[0], &[1]]);
+    let (ceph, fixture) = asking(|_| (), false, &[&[0], &[1]]);
     fixture
         .view(|view| is_answered(view, &[0]) && is_answered(view, &[1]))
         .await;
@@ -250,10 +252,7 @@ async fn only_osds_that_owe_reports_are_asked() {
 
 #[tokio::test(start_paused = true)]
 async fn stale_statistics_leave_the_manager_unasked() {
-    let ceph = FakeCeph::new();
-    ceph.change(|state| state.mgr_reports = false);
-    let fixture = Fixture::with(&ceph);
-    fixture.ask(true, &[&[0]]);
+    let (ceph, fixture) = asking(|state| state.mgr_reports = false, true, &[&[0]]);
     let since = Instant::now();
     sleep(LONG).await;
     assert!(ceph.asked("osd ok-to-stop", since).is_empty());
@@ -276,10 +275,7 @@ async fn a_change_of_osds_voids_the_answers() {
 
 #[tokio::test(start_paused = true)]
 async fn an_answer_counts_only_for_its_map() {
-    let ceph = FakeCeph::new();
-    ceph.change(|state| state.mgr_delay = Duration::from_secs(3));
-    let fixture = Fixture::with(&ceph);
-    fixture.ask(true, &[&[0]]);
+    let (ceph, fixture) = asking(|state| state.mgr_delay = Duration::from_secs(3), true, &[&[0]]);
     fixture.fresh().await;
     let asked_at = Instant::now();
     // The answer is under way when the map changes in a way that leaves the statistics fresh.
@@ -318,9 +314,7 @@ async fn a_late_answer_withholds_no_view_for_long() {
 
 #[tokio::test(start_paused = true)]
 async fn unknown_osds_are_never_asked_about() {
-    let ceph = FakeCeph::new();
-    let fixture = Fixture::with(&ceph);
-    fixture.ask(true, &[&[0, 9], &[1]]);
+    let (ceph, fixture) = asking(|_| (), true, &[&[0, 9], &[1]]);
     let view = fixture.view(|view| is_answered(view, &[1])).await;
     assert!(!is_answered(&view, &[0, 9]));
     let why = view.stop_problem.as_ref().unwrap().message.as_ref();
@@ -338,10 +332,7 @@ async fn unknown_osds_are_never_asked_about() {
 #[case::no_reasons(-1, Value::Null, false)]
 #[tokio::test(start_paused = true)]
 async fn refusals_with_reasons_are_answers(#[case] code: i32, #[case] output: Value, #[case] counts: bool) {
-    let ceph = FakeCeph::new();
-    ceph.change(|state| state.verdict = (code, output));
-    let fixture = Fixture::with(&ceph);
-    fixture.ask(true, &[&[0]]);
+    let (ceph, fixture) = asking(|state| state.verdict = (code, output), true, &[&[0]]);
     let view = fixture
         .view(|view| is_answered(view, &[0]) || view.stop_problem.is_some())
         .await;
@@ -359,9 +350,7 @@ async fn refusals_with_reasons_are_answers(#[case] code: i32, #[case] output: Va
 #[case::watchful(true, 2)]
 #[tokio::test(start_paused = true)]
 async fn newer_statistics_are_asked_about_again(#[case] is_watchful: bool, #[case] times: usize) {
-    let ceph = FakeCeph::new();
-    let fixture = Fixture::with(&ceph);
-    fixture.ask(is_watchful, &[&[0]]);
+    let (ceph, fixture) = asking(|_| (), is_watchful, &[&[0]]);
     fixture.view(|view| is_answered(view, &[0])).await;
     let since = Instant::now();
     sleep(Duration::from_secs(11)).await;
@@ -379,10 +368,7 @@ async fn other_states_are_asked_about_at_once() {
 
 #[tokio::test(start_paused = true)]
 async fn a_hung_manager_delays_no_monitor() {
-    let ceph = FakeCeph::new();
-    ceph.change(|state| state.mgr_hangs = true);
-    let fixture = Fixture::with(&ceph);
-    fixture.ask(true, &[&[0]]);
+    let (ceph, fixture) = asking(|state| state.mgr_hangs = true, true, &[&[0]]);
     fixture.fresh().await;
     let since = Instant::now();
     sleep(Duration::from_secs(10)).await;
@@ -442,9 +428,7 @@ async fn a_cluster_that_hangs_at_rest_is_told(#[case] after: u64) {
 #[case::watchful(true, 0)]
 #[tokio::test(start_paused = true)]
 async fn monitors_are_only_asked_to_answer_at_rest(#[case] is_watchful: bool, #[case] a_minute: usize) {
-    let ceph = FakeCeph::new();
-    let fixture = Fixture::with(&ceph);
-    fixture.ask(is_watchful, &[]);
+    let (ceph, fixture) = asking(|_| (), is_watchful, &[]);
     fixture.fresh().await;
     sleep(Duration::from_mins(1)).await;
     let since = Instant::now();
@@ -568,10 +552,7 @@ async fn a_cluster_that_goes_is_asked_no_more() {
 #[case::seldom(600, 60)]
 #[tokio::test(start_paused = true)]
 async fn reports_are_asked_for_once_a_period(#[case] period: u64, #[case] pause: u64) {
-    let ceph = FakeCeph::new();
-    ceph.change(|state| (state.period, state.mgr_reports) = (period, false));
-    let fixture = Fixture::with(&ceph);
-    fixture.ask(true, &[]);
+    let (ceph, fixture) = asking(|state| (state.period, state.mgr_reports) = (period, false), true, &[]);
     fixture.view(|_| true).await;
     let since = Instant::now();
     sleep(Duration::from_secs(3 * pause) + Duration::from_millis(900)).await;
