@@ -16,6 +16,8 @@ pub struct NodeHistory {
     pub interrupted_at: Option<Timestamp>,
     /// It saw the present cordon while the gates were closed: the node was parked.
     pub parked: bool,
+    /// When the last drain began that it saw timed under the present cordon: one that begins anew began no earlier.
+    pub began: Option<Timestamp>,
     /// It saw the running drain without blockers: the drain has done its work.
     pub drained: bool,
     /// Since when the running drain has been suspended: the signal or the drain's mark says no, or cannot be told.
@@ -80,6 +82,7 @@ impl NodeHistory {
             cordoned_since,
             interrupted_at,
             parked,
+            began: self.began.filter(|_| input.cordon.is_some()),
             suspended_since: None,
             ..self
         }
@@ -120,7 +123,8 @@ pub fn evaluate(
     }
 }
 
-/// A new drain: its start is the latest of the cordon, the upgrade, and the moment the gates opened on a parked node.
+/// A new drain: its start is the latest of the cordon, the upgrade, what was seen to time it before, and the moment the gates
+/// opened on a parked node.
 fn begin(input: &ClockInput<'_>, cordon: Cordon, history: NodeHistory, now: Timestamp) -> ClockState {
     let (mut start, mut from) = match cordon.time_added {
         Some(added) => (added, ClockSource::Taint),
@@ -130,6 +134,12 @@ fn begin(input: &ClockInput<'_>, cordon: Cordon, history: NodeHistory, now: Time
         && start < upgrade
     {
         (start, from) = (upgrade, ClockSource::Upgrade);
+    }
+    // The annotation is gone, and the cordon may be far older than the drain that it timed.
+    if let Some(began) = history.began.map(|began| began.min(now))
+        && start < began
+    {
+        (start, from) = (began, ClockSource::Gate);
     }
     if history.parked && start < now {
         (start, from) = (now, ClockSource::Gate);

@@ -252,6 +252,7 @@ impl<'a> Planner<'a> {
             }
             ClockState::Running(clock) => {
                 history.parked = false;
+                history.began = Some(clock.start);
                 self.warn_of_second_writer(node, &clock);
                 self.draining(node, clock, gates)
             }
@@ -338,8 +339,8 @@ impl<'a> Planner<'a> {
                 if Some(clock.start) <= latest {
                     return Some(clock);
                 }
-                // The cordon's time would make all of its deadlines past at once: it was parked then, or in an earlier boot.
-                before.parked |= matches!(clock.from, ClockSource::Gate | ClockSource::Reboot);
+                // The cordon's time would make all of its deadlines past at once, where it had not begun with its cordon.
+                before.parked |= clock.from != ClockSource::Taint;
                 let text = format!(
                     "annotation {} begins in the future ({}) and does not count: the drain begins anew",
                     annotation::DRAIN_CLOCK,
@@ -349,8 +350,10 @@ impl<'a> Planner<'a> {
                 None
             }
             Err(error) => {
+                // When it began nobody can tell, perhaps a moment ago on a node that had been parked for days.
+                before.parked = true;
                 let text = format!(
-                    "annotation {} is not readable and does not count: {error}",
+                    "annotation {} is not readable and does not count: the drain begins anew, now: {error}",
                     annotation::DRAIN_CLOCK
                 );
                 self.warn_unreadable(node, format!("drain-clock/{}", node.name), text);

@@ -61,7 +61,10 @@ impl Watched {
         self.history = before.and(&input, now);
         let reading = evaluate(&input, before, FLAP, now);
         match &reading {
-            ClockState::Running(_) => self.history.parked = false,
+            ClockState::Running(clock) => {
+                self.history.parked = false;
+                self.history.began = Some(clock.start);
+            }
             ClockState::Write(_) if self.deaf => {}
             ClockState::Write(ClockWrite::Set(clock)) => self.annotation = Some(clock.clone()),
             ClockState::Write(ClockWrite::Remove) => self.annotation = None,
@@ -329,13 +332,35 @@ fn a_newer_upgrade_moves_the_start() {
     );
 }
 
-/// As if there were none: a clock that cannot be read is `None` here.
-#[test]
-fn unreadable_clock_restarts_from_the_taint() {
+#[rstest]
+#[case::began_with_its_cordon(None, at(0), ClockSource::Taint)]
+#[case::began_later(Some(300), at(300), ClockSource::Gate)]
+fn removed_clock_restarts_where_it_began(
+    #[case] gates_opened: Option<i64>,
+    #[case] start: Timestamp,
+    #[case] from: ClockSource,
+) {
     let mut watched = Watched::new();
-    watched.drains(0, cordoned(0));
+    watched.look(0, cordoned(0), gates_opened.is_none());
+    watched.drains(gates_opened.unwrap_or(0), cordoned(0));
     watched.annotation = None;
-    assert_eq!(watched.start_after(500, cordoned(0)), (at(0), ClockSource::Taint));
+    assert_eq!(watched.start_after(500, cordoned(0)), (start, from));
+    watched.look(510, None, false);
+    assert_eq!(
+        watched.start_after(900, cordoned(700)),
+        (at(700), ClockSource::Taint),
+        "of another cordon it says nothing"
+    );
+}
+
+/// A wall clock that has stepped back since puts the start no further than now.
+#[test]
+fn removed_clock_restarts_no_later_than_now() {
+    let mut watched = Watched::new();
+    watched.look(0, cordoned(0), false);
+    watched.drains(300, cordoned(0));
+    watched.annotation = None;
+    assert_eq!(watched.start_after(200, cordoned(0)).0, at(200));
 }
 
 #[test]

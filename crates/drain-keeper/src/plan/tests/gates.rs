@@ -383,7 +383,7 @@ fn unreadable_annotation_is_reported_and_rewritten() {
         .node_with(annotations(json!({ "nodeward.dev/drain-clock": "soon" })))
         .pod(pod("p"));
     let plan = world.at(10_000);
-    assert_eq!((plan.clock_set().start, plan.acted().len()), (minute(0), 0));
+    assert_eq!((plan.clock_set().start, plan.acted().len()), (minute(10_000), 0));
     assert_eq!(plan.warnings.len(), 1);
     let parked = world
         .node_with(json!({ "spec": { "unschedulable": false, "taints": null } }))
@@ -420,10 +420,56 @@ fn clock_that_starts_in_the_future_is_repaired(
     assert_eq!(said, repaired.is_some());
 }
 
+/// What it timed may have begun a moment ago, on a node that had been cordoned for days: no deadline may be past at once.
+#[rstest]
+#[case::nonsense(json!("soon"))]
+#[case::empty(json!(""))]
+#[case::of_a_later_version(json!(json!({ "start": minute(0).to_string(), "from": "Omen", "bootID": "boot-1" }).to_string()))]
+fn unreadable_clock_begins_anew_now(#[case] unreadable: Value) {
+    let running = World::draining().pod(pod("p")).budget(budget("web", 0));
+    let history = running.at(9_999).node_history;
+    let mut world = running
+        .clone()
+        .node_with(annotations(json!({ "nodeward.dev/drain-clock": unreadable })));
+    for known in [std::collections::BTreeMap::new(), history] {
+        world.memory.node_history = known;
+        let plan = world.at(10_000);
+        assert_eq!((plan.clock_set().start, plan.acted().len()), (minute(10_000), 0));
+        world.memory.node_history = plan.node_history.clone();
+        assert_eq!(
+            world.at(10_001).clock_set().start,
+            minute(10_001),
+            "until it stands there"
+        );
+        let mut repaired = running.clone().node_with(annotations(
+            json!({ "nodeward.dev/drain-clock": plan.clock_set().to_string() }),
+        ));
+        repaired.memory.node_history = world.memory.node_history.clone();
+        assert!(repaired.at(10_067).acted().is_empty());
+        assert_eq!(repaired.at(10_068).acted(), ["p"], "it goes by its whole waits");
+    }
+}
+
+/// A node was parked for days and has drained for a minute: a clock that somebody removes then makes it no older.
+#[test]
+fn removed_clock_makes_no_drain_older() {
+    let clock = json!({ "start": minute(9_999).to_string(), "from": "Gate", "bootID": "boot-1", "cordonedAt": minute(0).to_string() });
+    let timed = World::draining()
+        .node_with(annotations(json!({ "nodeward.dev/drain-clock": clock.to_string() })))
+        .pod(pod("p"));
+    let mut removed = timed
+        .clone()
+        .node_with(annotations(json!({ "nodeward.dev/drain-clock": null })));
+    removed.memory.node_history = timed.at(10_000).node_history;
+    let plan = removed.at(10_001);
+    assert_eq!((plan.clock_set().start, plan.acted().len()), (minute(9_999), 0));
+}
+
 /// A wall clock that steps back a little must not make a drain as old as a cordon that it did not begin with.
 #[rstest]
 #[case::parked_before("Gate", 50)]
 #[case::booted_anew("Reboot", 50)]
+#[case::upgraded_after("Upgrade", 50)]
 #[case::begun_with_its_cordon("Taint", 0)]
 fn repaired_clock_counts_no_parked_time(#[case] from: &str, #[case] start: i64) {
     let clock = json!({ "start": minute(51).to_string(), "from": from, "bootID": "boot-1", "cordonedAt": minute(0).to_string() });
