@@ -5,13 +5,14 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
 use nodeward_api::last_override::LastOverride;
 use nodeward_api::reason::BlockerReason;
 use nodeward_api::{annotation, label};
 
+use crate::deadline::saturating_add;
 use crate::id::{BudgetKey, ResourceVersion};
 use crate::pod::PodView;
 use crate::selector::Selector;
@@ -39,7 +40,7 @@ pub struct BudgetView {
     /// `metadata.generation`.
     pub generation: i64,
     pub status: BudgetStatus,
-    /// The last time that drain-keeper overrode it.
+    /// The last time that drain-keeper overrode it, by the API server's clock where that is known.
     pub last_override: Option<LastOverride>,
     /// Its owner holds all of it, for this reason (annotation `nodeward.dev/hold`).
     pub hold: Option<Arc<str>>,
@@ -131,7 +132,7 @@ impl BudgetView {
             },
             generation: meta.generation.unwrap_or_default(),
             status: budget.status.as_ref().map(BudgetStatus::project).unwrap_or_default(),
-            last_override: annotation(annotation::LAST_OVERRIDE).and_then(|value| LastOverride::parse(value).ok()),
+            last_override: last_override(meta),
             hold: annotation(annotation::HOLD).map(|reason| reason.as_str().into()),
         })
     }
@@ -227,6 +228,31 @@ impl BudgetStatus {
     fn has_healthy_budget(&self) -> bool {
         self.current_healthy >= self.desired_healthy && self.desired_healthy > 0
     }
+}
+
+/// The record of the last override, at the time when the API server took it in. The clock of the machine that wrote it may be
+/// behind: the wait for the next override would be over before it began.
+fn last_override(meta: &ObjectMeta) -> Option<LastOverride> {
+    let written = meta.annotations.as_ref()?.get(annotation::LAST_OVERRIDE)?;
+    let record = LastOverride::parse(written).ok()?;
+    let field = format!(
+        "/f:metadata/f:annotations/f:{}",
+        annotation::LAST_OVERRIDE.replace('/', "~1")
+    );
+    let wrote_it = |entry: &&ManagedFieldsEntry| {
+        let fields = entry.fields_v1.as_ref();
+        fields.is_some_and(|fields| fields.0.pointer(&field).is_some())
+    };
+    let writers = meta.managed_fields.iter().flatten().filter(wrote_it);
+    let taken_in = writers.filter_map(|entry| Some(entry.time.as_ref()?.0)).max();
+    // The server tells whole seconds.
+    let within = |second| {
+        record
+            .at
+            .clamp(second, saturating_add(second, SignedDuration::from_secs(1)))
+    };
+    let at = taken_in.map_or(record.at, within);
+    Some(LastOverride { at, ..record })
 }
 
 /// Value of the label `app` on OSDs.
@@ -643,6 +669,30 @@ mod tests {
         };
         assert_eq!(read(last.to_string()), Some(last));
         assert_eq!(read("yesterday".to_owned()), None);
+    }
+
+    /// Two machines whose clocks differ must not override a budget one after the other without any wait.
+    #[rstest]
+    #[case::clocks_agree("00:30:00.4", "f:nodeward.dev/last-override", "00:30:00.4")]
+    #[case::writer_behind("00:00:00", "f:nodeward.dev/last-override", "00:30:00")]
+    #[case::writer_ahead("09:00:00", "f:nodeward.dev/last-override", "00:30:01")]
+    #[case::others_fields("00:00:00", "f:nodeward.dev/hold", "00:00:00")]
+    fn last_override_counts_by_servers_clock(#[case] written: &str, #[case] field: &str, #[case] counts: &str) {
+        let at = |time: &str| format!("2026-01-01T{time}Z").parse::<Timestamp>().unwrap();
+        let record = json!({ "at": at(written), "pod": "web-0", "uid": "u" }).to_string();
+        let metadata = json!({
+            "annotations": { annotation::LAST_OVERRIDE: record },
+            "managedFields": [
+                { "manager": "kube-controller-manager", "time": at("05:00:00"), "fieldsV1": { "f:status": {} } },
+                {
+                    "manager": "drain-keeper", "operation": "Update", "subresource": "status", "time": at("00:30:00"),
+                    "fieldsV1": { "f:metadata": { "f:annotations": { field: {} } }, "f:status": { "f:disruptedPods": {} } },
+                },
+                { "manager": "someone" },
+            ],
+        });
+        let last = project(metadata, json!({}), json!({})).last_override;
+        assert_eq!(last.map(|last| last.at), Some(at(counts)));
     }
 
     #[test]

@@ -7,7 +7,7 @@
 //! disruption controller takes the pod out of `disruptedPods` once it has counted its going, so a controller that stands
 //! still is noticed too.
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::Api;
@@ -21,7 +21,7 @@ use nodeward_core::pod::{Owner, PodView};
 use nodeward_core::strategy::{Remedy, removable_finalizers};
 use nodeward_runtime::control::Permit;
 use nodeward_runtime::{ActionResult, ApiError, Permits};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::plan::PodAction;
 use crate::plan::budget_turn::{OverrideEvidence, may_override};
@@ -31,6 +31,9 @@ use super::{ExecutorContext, Forced, PodResult};
 
 /// The reason of the condition `DisruptionTarget`, beside Kubernetes' own (`EvictionByEvictionAPI`, `DeletionByPodGC`).
 const DISRUPTION_REASON: &str = "DeletionByDrainKeeper";
+
+/// How long the disruption controller waits for a pod in `disruptedPods` to go.
+const DISRUPTED_FOR: SignedDuration = SignedDuration::from_mins(2);
 
 /// A pod that is to be forced.
 pub(super) struct Forcing<'a> {
@@ -129,7 +132,7 @@ impl Forcing<'_> {
             }
         }
         // Recorded before the delete: a leader that comes after a crash between the two overrides no second pod.
-        for budget in budgets.iter().filter(|budget| !is_recorded(budget, &action.pod)) {
+        for budget in budgets.iter().filter(|budget| !is_recorded(budget, &action.pod, now)) {
             self.record(budget, now).await?;
         }
         let overridden: Vec<BudgetKey> = budgets.iter().map(|budget| budget.key.clone()).collect();
@@ -185,14 +188,7 @@ impl Forcing<'_> {
             replica: self.context.replica.to_string(),
             signal: self.action.signal.to_string(),
         };
-        let patch = json!({
-            "metadata": {
-                "uid": budget.uid,
-                "resourceVersion": budget.resource_version,
-                "annotations": { annotation::LAST_OVERRIDE: record.to_string() },
-            },
-            "status": { "disruptedPods": { &*pod.key.name: to_the_second(now) } },
-        });
+        let patch = record_patch(budget, &record);
         self.permits.check()?;
         let budgets: Api<PodDisruptionBudget> =
             Api::namespaced(self.context.clients.requests.clone(), &budget.key.namespace);
@@ -269,9 +265,74 @@ impl Forcing<'_> {
     }
 }
 
+/// The record on the budget. As from the eviction handler, a disruption that the budget allowed is taken off it: until the
+/// disruption controller has counted the pod's going, no other eviction may have it.
+fn record_patch(budget: &BudgetView, record: &LastOverride) -> Value {
+    let allowed = budget.status.disruptions_allowed;
+    json!({
+        "metadata": {
+            "uid": budget.uid,
+            "resourceVersion": budget.resource_version,
+            "annotations": { annotation::LAST_OVERRIDE: record.to_string() },
+        },
+        "status": {
+            "disruptedPods": { &record.pod: to_the_second(record.at) },
+            "disruptionsAllowed": allowed - i32::from(allowed > 0),
+        },
+    })
+}
+
 /// Whether the override for this very pod stands in the budget as it was just read: then the delete after it was refused, and
-/// is tried again. The disruption controller takes out what was not carried out for two minutes.
-fn is_recorded(budget: &BudgetView, pod: &PodView) -> bool {
-    let is_of_pod = |record: &LastOverride| record.uid == pod.uid.as_str();
+/// is tried again. One that is older than the disruption controller waits, or of a clock that is wrong, is made anew: the
+/// spacing counts from the record.
+fn is_recorded(budget: &BudgetView, pod: &PodView, now: Timestamp) -> bool {
+    let is_of_pod =
+        |record: &LastOverride| record.uid == pod.uid.as_str() && now.duration_since(record.at).abs() < DISRUPTED_FOR;
     budget.last_override.as_ref().is_some_and(is_of_pod) && budget.status.disrupted_pods.contains_key(&*pod.key.name)
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+    use crate::plan::tests::world::{budget, minute, pod, with};
+
+    fn view(patch: Value) -> BudgetView {
+        let budget = with(budget("web", 0), patch);
+        BudgetView::project(&serde_json::from_value(budget).unwrap()).unwrap()
+    }
+
+    /// What an override leaves on the budget, so many minutes after the start.
+    fn recorded(minutes: i64, uid: &str) -> Value {
+        let record = json!({ "at": minute(minutes), "pod": "p", "uid": uid }).to_string();
+        json!({
+            "metadata": { "annotations": { annotation::LAST_OVERRIDE: record } },
+            "status": { "disruptedPods": { "p": minute(minutes) } },
+        })
+    }
+
+    #[rstest]
+    #[case::just_now(recorded(69, "p"), true)]
+    #[case::from_long_ago(recorded(30, "p"), false)]
+    #[case::from_the_future(recorded(99, "p"), false)]
+    #[case::of_its_namesake(recorded(69, "earlier"), false)]
+    #[case::counted(with(recorded(69, "p"), json!({ "status": { "disruptedPods": null } })), false)]
+    #[case::evicted_by_others(with(recorded(69, "p"), json!({ "metadata": { "annotations": null } })), false)]
+    fn only_a_fresh_record_saves_another(#[case] patch: Value, #[case] is_saved: bool) {
+        let pod = PodView::project(&serde_json::from_value(pod("p")).unwrap()).unwrap();
+        assert_eq!(is_recorded(&view(patch), &pod, minute(70)), is_saved);
+    }
+
+    #[rstest]
+    #[case(2, 1)]
+    #[case(1, 0)]
+    #[case(0, 0)]
+    #[case(-1, -1)]
+    fn an_override_takes_what_the_budget_allows(#[case] allowed: i32, #[case] left: i32) {
+        let budget = view(json!({ "status": { "disruptionsAllowed": allowed } }));
+        let record = LastOverride::parse(r#"{"at":"2026-01-01T01:09:00Z","pod":"p","uid":"p"}"#).unwrap();
+        let status = json!({ "disruptedPods": { "p": "2026-01-01T01:09:00Z" }, "disruptionsAllowed": left });
+        assert_eq!(record_patch(&budget, &record)["status"], status);
+    }
 }

@@ -156,6 +156,25 @@ fn next_turn_follows_recovery_or_spacing(#[case] record: Value, #[case] status: 
     assert_eq!(world.at(until).acted(), ["q"]);
 }
 
+/// The spacing counts by the API server's clock, whatever the clock of the machine says that wrote the record.
+#[rstest]
+#[case::behind(-600)]
+#[case::ahead(600)]
+fn wrong_clock_of_a_writer_shortens_no_spacing(#[case] written: i64) {
+    let taken_in = json!({ "metadata": { "managedFields": [{
+        "manager": "drain-keeper", "operation": "Update", "subresource": "status", "time": minute(69).to_string(),
+        "fieldsV1": { "f:metadata": { "f:annotations": { "f:nodeward.dev/last-override": {} } } },
+    }] } });
+    let budget = with(
+        with(budget("web", 0), overridden(written, "gone")),
+        json!({ "status": { "currentHealthy": 2 } }),
+    );
+    let world = World::draining().pod(pod("q")).budget(with(budget, taken_in));
+    assert_eq!(world.at(70).reason("q"), Some(BlockerReason::BudgetInUse));
+    assert!(world.at(78).acted().is_empty());
+    assert_eq!(world.at(80).acted(), ["q"]);
+}
+
 /// A leader that ended between the record and the delete: the next one goes on with the same pod.
 #[test]
 fn the_pod_that_the_record_names_may_go_on() {
