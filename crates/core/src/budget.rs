@@ -296,7 +296,7 @@ fn is_owned_by_rooks_kinds(meta: &ObjectMeta) -> bool {
 
 /// All budgets, by namespace.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Budgets(HashMap<Arc<str>, NamespaceBudgets>);
+pub struct Budgets(HashMap<Arc<str>, Arc<NamespaceBudgets>>);
 
 /// Budgets of one namespace. Most select by the value of a label, so that a pod's labels lead to the few that may select it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -312,15 +312,23 @@ struct NamespaceBudgets {
 impl Budgets {
     /// Indexes budgets; within a namespace they are in the order of their names.
     pub fn new(budgets: impl IntoIterator<Item = Arc<BudgetView>>) -> Self {
-        let mut index: HashMap<Arc<str>, NamespaceBudgets> = HashMap::new();
+        Self::default().renewed(budgets)
+    }
+
+    /// As [`Budgets::new`], on top of an earlier index: a namespace whose budgets are the very same is not indexed again.
+    #[must_use]
+    pub fn renewed(&self, budgets: impl IntoIterator<Item = Arc<BudgetView>>) -> Self {
+        let mut namespaces: HashMap<Arc<str>, Vec<Arc<BudgetView>>> = HashMap::with_capacity(self.0.len());
         for budget in budgets {
-            let namespace = index.entry(Arc::clone(&budget.key.namespace)).or_default();
-            namespace.budgets.push(budget);
+            let namespace = namespaces.entry(Arc::clone(&budget.key.namespace));
+            namespace.or_default().push(budget);
         }
-        for namespace in index.values_mut() {
-            namespace.sort();
-        }
-        Self(index)
+        let indexed = namespaces.into_iter().map(|(name, budgets)| {
+            let known = self.0.get(&name).filter(|known| known.are(&budgets));
+            let namespace = known.map_or_else(|| Arc::new(NamespaceBudgets::new(budgets)), Arc::clone);
+            (name, namespace)
+        });
+        Self(indexed.collect())
     }
 
     pub fn in_namespace(&self, namespace: &str) -> &[Arc<BudgetView>] {
@@ -352,14 +360,26 @@ impl Budgets {
 }
 
 impl NamespaceBudgets {
-    fn sort(&mut self) {
-        self.budgets.sort_by(|a, b| a.key.name.cmp(&b.key.name));
-        for (position, budget) in self.budgets.iter().enumerate() {
+    fn new(mut budgets: Vec<Arc<BudgetView>>) -> Self {
+        budgets.sort_by(|a, b| a.key.name.cmp(&b.key.name));
+        let (mut by_value, mut others): (HashMap<Arc<str>, Vec<usize>>, _) = (HashMap::new(), Vec::new());
+        for (position, budget) in budgets.iter().enumerate() {
             match budget.selector.demanded_value() {
-                Some(value) => self.by_value.entry(value.into()).or_default().push(position),
-                None => self.others.push(position),
+                Some(value) => by_value.entry(value.into()).or_default().push(position),
+                None => others.push(position),
             }
         }
+        Self {
+            budgets,
+            by_value,
+            others,
+        }
+    }
+
+    /// Whether these are the very budgets that it holds, in their order.
+    fn are(&self, budgets: &[Arc<BudgetView>]) -> bool {
+        let mut pairs = self.budgets.iter().zip(budgets);
+        self.budgets.len() == budgets.len() && pairs.all(|(known, budget)| Arc::ptr_eq(known, budget))
     }
 }
 
@@ -719,6 +739,26 @@ mod tests {
         assert!(budgets.in_namespace("none").is_empty());
         assert!(budgets.get(&BudgetKey::new("shop", "db")).is_some());
         assert!(budgets.get(&BudgetKey::new("other", "db")).is_none());
+    }
+
+    #[test]
+    fn only_changed_namespaces_are_indexed_again() {
+        let budget = |namespace: &str, name: &str| {
+            let metadata = json!({ "namespace": namespace, "name": name });
+            Arc::new(project(metadata, json!({ "selector": {} }), json!({})))
+        };
+        let (a, b, c) = (budget("shop", "a"), budget("shop", "b"), budget("other", "c"));
+        let all = |budgets: &[&Arc<BudgetView>]| budgets.iter().map(|&budget| Arc::clone(budget)).collect::<Vec<_>>();
+        let before = Budgets::new(all(&[&c, &a, &b]));
+        let is_kept = |after: &Budgets, namespace: &str| Arc::ptr_eq(&before.0[namespace], &after.0[namespace]);
+        let same = before.renewed(all(&[&c, &a, &b]));
+        assert!(is_kept(&same, "shop") && is_kept(&same, "other"));
+        let another = budget("shop", "b");
+        let changed = before.renewed(all(&[&c, &a, &another]));
+        assert!(!is_kept(&changed, "shop") && is_kept(&changed, "other"));
+        for budgets in [all(&[&c, &a]), all(&[&a, &b]), all(&[&c, &a, &another])] {
+            assert_eq!(before.renewed(budgets.clone()), Budgets::new(budgets));
+        }
     }
 
     /// The index must leave out no budget that selects the pod, and name none twice.

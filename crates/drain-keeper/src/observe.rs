@@ -38,6 +38,8 @@ pub struct Observer {
     installation: Option<Arc<str>>,
     nodes: Cache<NodeView>,
     budgets: Cache<BudgetView>,
+    /// The budgets as they were indexed last.
+    indexed: Arc<Budgets>,
     pods: BTreeMap<NodeName, Cache<PodView>>,
     signal: SignalWatches,
     holds: HoldWatches,
@@ -74,6 +76,7 @@ impl Observer {
             }),
             nodes,
             budgets,
+            indexed: Arc::default(),
             pods: BTreeMap::new(),
             signal: SignalWatches::new(watches, &kinds, &context.readiness),
             holds: HoldWatches::open(watches, &kinds),
@@ -147,7 +150,7 @@ impl Observer {
     }
 
     /// This moment, once what every decision rests on is complete: absent from a cache that has not synced is not absent.
-    pub fn snapshot(&self, memory: &Memory) -> Observed<Snapshot> {
+    pub fn snapshot(&mut self, memory: &Memory) -> Observed<Snapshot> {
         let again = self.waits_until();
         if !self.nodes.is_fresh() || !self.budgets.is_fresh() || again.is_some() {
             let why =
@@ -155,6 +158,7 @@ impl Observer {
             return Observed::Wait { why, again };
         }
         let budgets = self.budgets.snapshot();
+        self.indexed = Arc::new(self.indexed.renewed(budgets.values().cloned()));
         let drains = self.holds.drains();
         let signals = self.signal.inputs();
         let pods = self.pods.iter().map(|(node, cache)| (node.clone(), pods_of(cache)));
@@ -164,7 +168,7 @@ impl Observer {
             pdb_force_drain_timeout: pdb_force_drain_timeout(&signals),
             signals,
             holds: self.holds.holds(budgets.values(), &drains),
-            budgets: Budgets::new(budgets.values().cloned()),
+            budgets: Arc::clone(&self.indexed),
             drains,
             lock_kinds: self.holds.kinds(),
             remediations: self.remediations.remediations(),

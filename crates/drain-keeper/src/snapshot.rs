@@ -22,7 +22,7 @@ pub struct Snapshot {
     pub nodes: Vec<Arc<NodeView>>,
     /// Pods by node, for the nodes whose pods are watched.
     pub pods: BTreeMap<NodeName, NodePods>,
-    pub budgets: Budgets,
+    pub budgets: Arc<Budgets>,
     /// What the upgrade signal reads.
     pub signals: SignalInputs,
     /// What the UpgradeConfig among them says: read once, for each pod's waits follow from it.

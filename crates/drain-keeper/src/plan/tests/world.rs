@@ -340,7 +340,7 @@ impl World {
         Snapshot {
             nodes,
             pods,
-            budgets: Budgets::new(budgets),
+            budgets: Arc::new(Budgets::new(budgets)),
             pdb_force_drain_timeout: pdb_force_drain_timeout(&self.signals),
             signals: self.signals.clone(),
             drains: self.drains.clone(),
