@@ -116,6 +116,7 @@ impl ActionTracker {
     /// What the plan has seen.
     pub fn planned(&mut self, plan: &Plan) {
         self.memory.is_first_look = false;
+        self.memory.leads_since.get_or_insert(self.compared_at);
         self.memory.node_history.clone_from(&plan.node_history);
         self.memory.held_back.extend(plan.held_back.iter().cloned());
     }
@@ -124,6 +125,7 @@ impl ActionTracker {
     pub fn followed(&mut self, node_history: BTreeMap<NodeUid, NodeHistory>) {
         self.memory.node_history = node_history;
         self.memory.is_first_look = false;
+        self.memory.leads_since = None;
     }
 
     /// Something is about to be done to a pod.

@@ -69,6 +69,8 @@ pub struct Memory {
     pub node_history: BTreeMap<NodeUid, NodeHistory>,
     /// Nothing has been seen yet: what opened a gate before, and when, nobody knows.
     pub is_first_look: bool,
+    /// Since when it has led: what was forced before, an earlier leader may have forced.
+    pub leads_since: Option<Timestamp>,
     /// By pod, how the last attempt at it went.
     pub attempts: BTreeMap<PodUid, Attempt>,
     /// By budget, what this process overrode last, in case the record on the budget is lost.

@@ -381,6 +381,22 @@ fn held_back_pods_are_remembered() {
     assert_eq!(tracker.memory.held_back, ["q".into()].into(), "until it is gone");
 }
 
+#[test]
+fn it_leads_since_its_first_plan() {
+    let mut tracker = nothing(false);
+    let plan_at = |tracker: &mut ActionTracker, minutes| {
+        tracker.compare(&mut World::draining().snapshot(), minute(minutes));
+        tracker.planned(&World::draining().at(minutes));
+        tracker.memory.leads_since
+    };
+    assert_eq!(plan_at(&mut tracker, 45), Some(minute(45)));
+    assert_eq!(plan_at(&mut tracker, 46), Some(minute(45)));
+    tracker.on_leadership_lost(minute(47));
+    tracker.followed([].into());
+    assert_eq!(tracker.memory.leads_since, None);
+    assert_eq!(plan_at(&mut tracker, 48), Some(minute(48)));
+}
+
 /// A failover forgets no parked node.
 #[test]
 fn what_was_seen_of_nodes_outlives_the_leadership() {

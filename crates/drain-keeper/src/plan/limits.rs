@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use nodeward_api::drain_clock::DrainClock;
 use nodeward_core::deadline::saturating_add;
 use nodeward_core::id::NodeName;
@@ -14,6 +14,9 @@ use crate::policy::Policy;
 use crate::snapshot::Snapshot;
 
 use super::budget_turn::NotYet;
+
+/// How far the API server's clock may be from ours before a delete of an earlier leader is taken for somebody else's.
+const CLOCKS_APART: SignedDuration = SignedDuration::from_mins(1);
 
 /// What the limits leave in this pass.
 pub struct Limits<'a> {
@@ -53,10 +56,11 @@ impl<'a> Limits<'a> {
         }
         let waits = policy.waits_for(node, &self.snapshot.pdb_force_drain_timeout);
         let forced_since = saturating_add(clock.start, waits.first());
-        // A delete that was asked for after the first strategy fell due counts as forced, whoever asked: that can be
-        // read from the API, so a restart does not forget it. Beyond its grace it is stuck, no longer in flight.
+        // A delete that was asked for after the first strategy fell due counts as forced: that can be read from the API, so
+        // a restart does not forget it. Beyond its grace it is stuck, no longer in flight.
         let in_flight = pods
             .iter()
+            .filter(|pod| !self.is_of_others(pod))
             .filter_map(|pod| pod.deletion.as_deref())
             .filter(|deletion| forced_since <= deletion.requested_at() && !deletion.is_beyond_grace(self.now));
         let (count, first_end) = in_flight.fold((0, None::<Timestamp>), |(count, end), deletion| {
@@ -78,6 +82,16 @@ impl<'a> Limits<'a> {
             until: first_end,
             detail: format!("limits.forcedPerNode: {} reached", policy.forced_per_node),
         })
+    }
+
+    /// Whether somebody else asked the pod to go, such as the drainer, whose pods may have graces of hours: while this process
+    /// led, and without an attempt of its own.
+    fn is_of_others(&self, pod: &PodView) -> bool {
+        let memory = &self.snapshot.memory;
+        let Some((deletion, since)) = pod.deletion.as_deref().zip(memory.leads_since) else {
+            return false;
+        };
+        !memory.attempts.contains_key(&pod.uid) && saturating_add(since, CLOCKS_APART) <= deletion.requested_at()
     }
 
     /// Counts one.

@@ -75,6 +75,26 @@ fn pods_on_their_way_out_count(#[case] state: Value, #[case] allowed: usize) {
     assert_eq!(acted + stuck, allowed, "{:?}", plan.acted());
 }
 
+/// A drainer's evictions of pods with a grace of an hour take no slot. Whose they are only who led then can tell.
+#[rstest]
+#[case::while_it_led(Some(40), false, 5)]
+#[case::about_when_it_began_to_lead(Some(48), false, 3)]
+#[case::before_it_led(Some(49), false, 3)]
+#[case::not_led_yet(None, false, 3)]
+#[case::tried_by_itself(Some(40), true, 3)]
+fn others_long_graces_take_no_slot(#[case] leads_since: Option<i64>, #[case] tried: bool, #[case] allowed: usize) {
+    // Asked for at 48, by a clock that may be a minute from ours.
+    let going = (0..2).map(|index| with(pod(&format!("a{index}")), terminating(108, 60)));
+    let mut world = World::draining().pods(going).pods(pods(7));
+    world.memory.leads_since = leads_since.map(minute);
+    if tried {
+        for name in ["a0", "a1"] {
+            world = world.attempted(name, Outcome::Failed("lost".into()), minute(47));
+        }
+    }
+    assert_eq!(world.at(50).acted().len(), allowed);
+}
+
 #[test]
 fn full_slots_wait_for_the_first_grace() {
     let going = (0..5).map(|index| with(pod(&format!("a{index}")), terminating(60 + index, 10)));
