@@ -31,6 +31,12 @@ pub enum Foreign {
     MachineHealthCheck,
     /// Of node-maintenance-operator.
     NodeMaintenance,
+    /// Of Cluster API.
+    ClusterApiMachine,
+    /// Of Karpenter.
+    NodeClaim,
+    /// Of system-upgrade-controller.
+    Plan,
     /// What a remediator is told by.
     Remediation(Family),
     RemediationTemplate(Family),
@@ -76,6 +82,9 @@ impl Foreign {
             Self::Machine => ("machine.openshift.io", "v1beta1", "Machine"),
             Self::MachineHealthCheck => ("machine.openshift.io", "v1beta1", "MachineHealthCheck"),
             Self::NodeMaintenance => ("nodemaintenance.medik8s.io", "v1beta1", "NodeMaintenance"),
+            Self::ClusterApiMachine => ("cluster.x-k8s.io", "v1beta2", "Machine"),
+            Self::NodeClaim => ("karpenter.sh", "v1", "NodeClaim"),
+            Self::Plan => ("upgrade.cattle.io", "v1", "Plan"),
             Self::Remediation(family) | Self::RemediationTemplate(family) => family.identity(),
             Self::Ceph(kind) => return ("ceph.rook.io", "v1", format!("Ceph{kind:?}")),
         };
@@ -87,7 +96,7 @@ impl Foreign {
     const fn is_namespaced(self) -> bool {
         !matches!(
             self,
-            Self::MachineConfigPool | Self::ClusterVersion | Self::NodeMaintenance
+            Self::MachineConfigPool | Self::ClusterVersion | Self::NodeMaintenance | Self::NodeClaim
         )
     }
 

@@ -13,6 +13,7 @@ mod holds;
 mod leaders;
 mod openshift;
 mod opt_outs;
+mod presets;
 mod remediations;
 mod requests;
 mod strategies;
