@@ -1,13 +1,15 @@
 //! Recheck: what overrides a budget, removes finalizers or takes a pod's grace reads what it rests on by quorum, just before,
 //! and asks [`may_force`] again. One GET of the Node and one LIST of the namespace's budgets serve all actions of a moment;
 //! where drain-lock's kinds are installed, and a budget selects the pod, so do one GET of the ledger and one LIST of the
-//! namespace's holds. What the API server does not serve is not asked for.
+//! namespace's holds. What the API server does not serve is not asked for. Where the configuration honours opt-outs by
+//! namespace, one GET tells whether the pod's is still left out. The pod itself needs no read: each of these writes insists on
+//! the version that was judged, so an opt-out that it was given since makes it a conflict.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::{Namespace, Node};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::Api;
 use kube::api::ListParams;
@@ -19,6 +21,7 @@ use nodeward_core::budget::{BudgetView, Budgets};
 use nodeward_core::drain::{NodeDrainView, NodeDrains};
 use nodeward_core::hold::{self, Hold, Holds};
 use nodeward_core::id::{NodeName, NodeUid};
+use nodeward_core::labels::Labels;
 use nodeward_core::ledger::{Claim, Ledger};
 use nodeward_core::node::NodeView;
 use nodeward_runtime::{ApiError, QuorumReads};
@@ -58,6 +61,7 @@ impl From<ApiError> for PreconditionError {
 #[derive(Clone, Default)]
 pub struct Reads {
     nodes: QuorumReads<String, Option<Arc<NodeView>>>,
+    namespaces: QuorumReads<Arc<str>, Option<Arc<Labels>>>,
     budgets: QuorumReads<String, Arc<Budgets>>,
     ledger: QuorumReads<(), Option<Arc<Ledger>>>,
     owners: QuorumReads<String, Vec<Hold>>,
@@ -79,6 +83,7 @@ pub(super) async fn check_preconditions(
 ) -> Result<VerifiedState, PreconditionError> {
     // Each is boxed while it lasts: see `super::force_pod::Forcing::force`.
     let node = Box::pin(node_still_drains(action, context)).await?;
+    let without_opt_outs = Box::pin(without_opt_outs(&action.pod.key.namespace, context)).await?;
     let budgets = Box::pin(budgets_of(action, context)).await?;
     let holds = Box::pin(holds_on(&budgets, &action.node_uid, context)).await?;
     let evidence = Evidence {
@@ -86,7 +91,7 @@ pub(super) async fn check_preconditions(
         clock: &action.clock,
         budgets: &budgets,
         holds: &holds,
-        without_opt_outs: &context.snapshot.without_opt_outs,
+        without_opt_outs: &without_opt_outs,
         waits: context
             .policy
             .waits_for(&node, &context.snapshot.pdb_force_drain_timeout),
@@ -141,6 +146,27 @@ async fn node_still_drains(action: &PodAction, context: &ExecutorContext) -> Res
         return changed("is under another cordon now");
     }
     Ok(node)
+}
+
+/// The namespace, if no opt-out counts in it by its labels as they stand now. Where the watch says that they count, nobody was
+/// judged in spite of his, and nothing is read.
+async fn without_opt_outs(
+    namespace: &Arc<str>,
+    context: &ExecutorContext,
+) -> Result<BTreeSet<Arc<str>>, PreconditionError> {
+    let honoured = context.policy.opt_outs.namespaces.as_ref();
+    let Some(honoured) = honoured.filter(|_| context.snapshot.without_opt_outs.contains(namespace)) else {
+        return Ok(BTreeSet::new());
+    };
+    let reads = &context.reads.namespaces;
+    let read = reads.get(Arc::clone(namespace), context.planned_at, async {
+        let namespaces: Api<Namespace> = Api::all(context.clients.requests.clone());
+        let found = namespaces.get_metadata_opt(namespace).await?;
+        let labels = found.map(|found| Labels::project(found.metadata.labels.as_ref(), |text| text.into()));
+        Ok(labels.map(Arc::new))
+    });
+    let is_left_out = read.await?.is_some_and(|labels| !honoured.matches(&labels));
+    Ok(is_left_out.then(|| Arc::clone(namespace)).into_iter().collect())
 }
 
 /// The budgets that select the pod, as they stand now.

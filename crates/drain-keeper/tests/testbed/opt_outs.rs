@@ -1,13 +1,15 @@
 //! Opt-outs that the administrator limits, and where it says who was forced in spite of them.
 
 use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::ResourceExt;
-use kube::api::{Api, ListParams};
+use kube::api::{Api, ListParams, Patch, PatchParams};
 use nodeward_api::annotation::LAST_OVERRIDE;
 use nodeward_api::last_override::LastOverride;
 use nodeward_core::hold;
+use nodeward_testkit::proxy::{Proxy, Record, Verb};
 use nodeward_testkit::wait::{self, secs};
 use nodeward_testkit::{ControlPlane, bulk, fleet, names, workload};
 use serde_json::json;
@@ -44,14 +46,10 @@ async fn unhonoured_opt_outs_are_overridden_and_told() -> Result<()> {
     // In a namespace whose opt-outs count.
     let honoured = names::unique("honoured");
     env.plane.namespace(&honoured).await?;
-    let namespaces: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(env.client.clone());
+    let namespaces: Api<Namespace> = Api::all(env.client.clone());
     let labels = json!({ "metadata": { "labels": { "opt-outs": "honoured" } } });
     namespaces
-        .patch(
-            &honoured,
-            &kube::api::PatchParams::default(),
-            &kube::api::Patch::Merge(labels),
-        )
+        .patch(&honoured, &PatchParams::default(), &Patch::Merge(labels))
         .await?;
     let waits = bulk::create_one(env.client.clone(), opted_out("waits").pod(&honoured, "waits")?).await?;
     let [forced] = env.add_pods([("forced", opted_out("forced"))]).await?;
@@ -59,11 +57,7 @@ async fn unhonoured_opt_outs_are_overridden_and_told() -> Result<()> {
     let budgets: Api<PodDisruptionBudget> = Api::namespaced(env.client.clone(), &env.name);
     let hold = json!({ "metadata": { "annotations": { nodeward_api::annotation::HOLD: "audit" } } });
     budgets
-        .patch(
-            "forced",
-            &kube::api::PatchParams::default(),
-            &kube::api::Patch::Merge(hold),
-        )
+        .patch("forced", &PatchParams::default(), &Patch::Merge(hold))
         .await?;
     ensure!(
         nodeward_core::budget::BudgetView::project(&budgets.get("forced").await?)
@@ -99,5 +93,52 @@ async fn unhonoured_opt_outs_are_overridden_and_told() -> Result<()> {
         is_untouched(&pods, &waits).await
     })
     .await?;
+    env.end([keeper]).await
+}
+
+/// The labels by which opt-outs count in a namespace are read before a budget is overridden: no watch shows them yet.
+#[tokio::test(flavor = "multi_thread")]
+async fn unseen_opt_out_forces_nothing() -> Result<()> {
+    let limits = json!({ "optOuts": { "namespaces": { "selector": { "opt-outs": "honoured" } } } });
+    let env = Environment::with(ControlPlane::shared().await, json!({ "config": limits })).await?;
+    let node = env.add_node("a").await?;
+    let asked = managed(&node).label("nodeward.dev/drain", "wait-completed");
+    let [asked] = env.add_pods([("asked", asked)]).await?;
+    env.add_budget(env.tight("asked", 1), 1).await?;
+    let proxy = Proxy::start(env.plane).await?;
+    let mut config = limits.clone();
+    config["pdbForceDrainTimeout"] = json!("25s");
+    let keeper = env.run(env.spec(&config).through(&proxy.url())).await?;
+    fleet::cordon(&env.client, &node).await?;
+    env.clock_that(&node, "runs", |_| true).await?;
+    wait::until("its opt-out to be ignored", secs(60), || async {
+        let ignored = told_of(&env, "asked", "OptOutIgnored").await?;
+        ensure!(ignored == ["Pod"], "{ignored:?}");
+        Ok(())
+    })
+    .await?;
+    proxy.freeze().await?;
+    let mark = proxy.mark();
+    let namespaces: Api<Namespace> = Api::all(env.client.clone());
+    let labels = json!({ "metadata": { "labels": { "opt-outs": "honoured" } } });
+    namespaces
+        .patch(&env.name, &PatchParams::default(), &Patch::Merge(labels))
+        .await?;
+    wait::until("its namespace to be asked for", secs(120), || async {
+        let seen = proxy.since(mark);
+        let asks = |Record { request, .. }: &Record| {
+            request.verb == Verb::Get && request.resource == "namespaces" && request.name == env.name
+        };
+        ensure!(seen.iter().any(asks), "{seen:?}");
+        Ok(())
+    })
+    .await?;
+    wait::throughout("the pod whose opt-out counts now", secs(5), || async {
+        is_untouched(&env.pods(), &asked).await
+    })
+    .await?;
+    let written = env.requests()?.only(|request| request.name == "asked").writes();
+    let forced = written.only(|request| request.resource != "pods/eviction");
+    ensure!(forced.count() == 0, "{:?}", forced.0);
     env.end([keeper]).await
 }
