@@ -111,7 +111,7 @@ async fn missing_first_file_exits_2_with_name() -> Result<()> {
 }
 
 /// managed-upgrade-operator's ConfigMap.
-struct ManagedUpgradeConfig {
+pub struct ManagedUpgradeConfig {
     namespace: String,
     maps: Api<ConfigMap>,
 }
@@ -120,7 +120,7 @@ impl ManagedUpgradeConfig {
     const NAME: &'static str = "managed-upgrade-operator-config";
 
     /// It, and an environment whose drain-keeper may read it.
-    async fn with(text: &str) -> Result<(Self, Environment<'static>)> {
+    pub async fn with(text: &str) -> Result<(Self, Environment<'static>)> {
         let namespace = names::unique("managed-upgrade");
         let plane = ControlPlane::shared().await;
         plane.namespace(&namespace).await?;
@@ -138,22 +138,24 @@ impl ManagedUpgradeConfig {
         json!({ "namespace": self.namespace, "name": Self::NAME })
     }
 
-    async fn write(&self, text: &str) -> Result<()> {
+    pub async fn write(&self, text: &str) -> Result<()> {
         let patch = Patch::Merge(json!({ "data": { "config.yaml": text } }));
         self.maps.patch(Self::NAME, &PatchParams::default(), &patch).await?;
         Ok(())
     }
 }
 
+/// Its text, with nodekeeper's strategies or without.
+pub fn nodekeepers(disabled: bool) -> String {
+    format!(
+        "maintenance:\n  controlPlaneTime: 90\nnodeDrain:\n  timeOut: \"1s\"\n  expectedNodeDrainTime: \"1s\"\n  \
+         disableDrainStrategies: {disabled}\n"
+    )
+}
+
 /// The steps of the page on the migration from nodekeeper.
 #[tokio::test(flavor = "multi_thread")]
 async fn migration_forces_pods_at_its_last_step() -> Result<()> {
-    let nodekeepers = |disabled: bool| {
-        format!(
-            "maintenance:\n  controlPlaneTime: 90\nnodeDrain:\n  timeOut: \"1s\"\n  expectedNodeDrainTime: \"1s\"\n  \
-             disableDrainStrategies: {disabled}\n"
-        )
-    };
     let (theirs, env) = ManagedUpgradeConfig::with(&nodekeepers(false)).await?;
     let node = env.add_cordoned_node("a").await?;
     let [pod] = env.add_pods([("web", managed(&node))]).await?;

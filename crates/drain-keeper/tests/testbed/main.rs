@@ -11,6 +11,7 @@ mod faults;
 mod flapping;
 mod holds;
 mod leaders;
+mod migration;
 mod openshift;
 mod opt_outs;
 mod presets;
