@@ -105,6 +105,12 @@ impl fmt::Display for Position {
     }
 }
 
+/// An expression about one node, which is converted once.
+pub struct AboutNode<'a> {
+    checked: &'a Checked,
+    node: Value,
+}
+
 static ENVIRONMENT: LazyLock<Arc<Env>> = LazyLock::new(|| Arc::new(Env::stdlib()));
 
 impl Expression {
@@ -150,18 +156,37 @@ impl Expression {
         self.0.reads_node
     }
 
+    /// The expression about one node, for any number of objects.
+    pub fn about(&self, node: &Json) -> AboutNode<'_> {
+        AboutNode {
+            checked: &self.0,
+            node: to_cel(node),
+        }
+    }
+
+    /// Evaluates it once.
+    ///
+    /// # Errors
+    /// As [`AboutNode::is_true`].
+    pub fn is_true(&self, object: &Json, node: &Json) -> Result<bool, String> {
+        self.about(node).is_true(object)
+    }
+}
+
+impl AboutNode<'_> {
     /// Evaluates it.
     ///
     /// # Errors
     /// A sentence on why it cannot be told: a missing field, a wrong type, a result that is no boolean, too much work.
-    pub fn is_true(&self, object: &Json, node: &Json) -> Result<bool, String> {
+    pub fn is_true(&self, object: &Json) -> Result<bool, String> {
         let spent = Arc::new(AtomicU64::new(0));
         let evaluated = catch_unwind(AssertUnwindSafe(|| {
             let mut context = Context::with_env(Arc::clone(&ENVIRONMENT));
             context.add_variable_from_value("object", to_cel(object));
-            context.add_variable_from_value("node", to_cel(node));
-            add_functions(&mut context, &self.0.patterns, &spent).map_err(|error| error.to_string())?;
-            Value::resolve(&self.0.root, &context).map_err(|error| cut_visibly(error.to_string(), LONGEST_MESSAGE))
+            context.add_variable_from_value("node", self.node.clone());
+            add_functions(&mut context, &self.checked.patterns, &spent).map_err(|error| error.to_string())?;
+            Value::resolve(&self.checked.root, &context)
+                .map_err(|error| cut_visibly(error.to_string(), LONGEST_MESSAGE))
         }));
         if is_overspent(&spent) {
             return Err("it takes too much work".to_owned());

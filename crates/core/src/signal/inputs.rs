@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use jiff::Timestamp;
 use kube_core::Resource;
@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 use serde_json::Value;
 
 use super::answer::{Answer, SignalNote};
+use super::machine_config::{Pool, Pools};
 use crate::id::NodeName;
 
 /// A kind that may be absent, or some objects of it: what is watched.
@@ -135,6 +136,7 @@ pub struct SignalInputs {
 struct Memo {
     by_node: Mutex<HashMap<WatchedResource, ObjectsByNode>>,
     answers: Mutex<HashMap<String, Answer>>,
+    pools: OnceLock<Pools>,
 }
 
 /// Objects by the node that one of their fields names.
@@ -201,6 +203,11 @@ impl SignalInputs {
             by_node
         });
         Ok(by_node.get(node.as_str()).cloned().unwrap_or_default())
+    }
+
+    /// The MachineConfigPools, which are `objects` here.
+    pub(super) fn pools(&self, objects: &[Arc<Value>]) -> &Pools {
+        self.memo.pools.get_or_init(|| Pool::read_all(objects))
     }
 
     /// An answer that is the same for all nodes.

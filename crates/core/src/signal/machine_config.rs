@@ -50,6 +50,9 @@ pub(super) enum PoolProblem {
     Malformed(String),
 }
 
+/// All pools, or what one of them cannot be read for.
+pub(super) type Pools = Result<Vec<Pool>, String>;
+
 /// What is read of a MachineConfigPool.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Pool {
@@ -87,6 +90,11 @@ struct Status {
 }
 
 impl Pool {
+    /// Reads all of them.
+    pub fn read_all(objects: &[Arc<Value>]) -> Pools {
+        objects.iter().map(|object| Self::read(object)).collect()
+    }
+
     fn read(object: &Value) -> Result<Self, String> {
         let name = full_name(object);
         let pool = WrittenPool::deserialize(object).map_err(|error| format!("MachineConfigPool {name}: {error}"))?;
@@ -121,16 +129,16 @@ impl Pool {
 /// have none; several custom pools are refused, even for a master; then master, then arbiter, then the custom
 /// pool, then worker. One
 /// pool that cannot be read leaves all undecided, as it does there.
-pub(super) fn pool_of(node: &NodeView, pools: &[Arc<Value>]) -> NodePool {
+pub(super) fn pool_of(node: &NodeView, pools: &Pools) -> NodePool {
     if node.labels.get("kubernetes.io/os").is_some_and(|os| os == "windows") {
         return NodePool::Unmanaged;
     }
-    let pools: Vec<Pool> = match pools.iter().map(|pool| Pool::read(pool)).collect() {
+    let pools = match pools {
         Ok(pools) => pools,
-        Err(problem) => return NodePool::Undecided(PoolProblem::Malformed(problem)),
+        Err(problem) => return NodePool::Undecided(PoolProblem::Malformed(problem.clone())),
     };
     let (mut master, mut arbiter, mut worker, mut custom) = (None, None, None, Vec::new());
-    for pool in pools.into_iter().filter(|pool| pool.selects(&node.labels)) {
+    for pool in pools.iter().filter(|pool| pool.selects(&node.labels)) {
         match pool.name.as_str() {
             "master" => master = Some(pool),
             "arbiter" => arbiter = Some(pool),
@@ -139,7 +147,7 @@ pub(super) fn pool_of(node: &NodeView, pools: &[Arc<Value>]) -> NodePool {
         }
     }
     if custom.len() > 1 {
-        let mut names: Vec<String> = custom.into_iter().map(|pool| pool.name).collect();
+        let mut names: Vec<String> = custom.into_iter().map(|pool| pool.name.clone()).collect();
         names.sort();
         return NodePool::Undecided(PoolProblem::SeveralCustomPools(names));
     }
@@ -147,7 +155,7 @@ pub(super) fn pool_of(node: &NodeView, pools: &[Arc<Value>]) -> NodePool {
         .or(arbiter)
         .or_else(|| custom.pop())
         .or(worker)
-        .map_or(NodePool::Unmanaged, NodePool::Member)
+        .map_or(NodePool::Unmanaged, |pool| NodePool::Member(pool.clone()))
 }
 
 /// Whether the node is to get another configuration than it has: it will be drained and rebooted for that. A node that lacks

@@ -1,13 +1,11 @@
 //! OpenShift's signals: managed-upgrade-operator's UpgradeConfig with the node's MachineConfigPool, and ClusterVersion.
 
-use std::sync::Arc;
-
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
 use super::answer::{Answer, SignalNote, Tristate};
 use super::inputs::{SignalInputs, WatchedResource, full_name};
-use super::machine_config::{NodePool, PoolProblem, pool_kind, pool_of};
+use super::machine_config::{NodePool, PoolProblem, Pools, pool_kind, pool_of};
 use crate::duration::ConfigDuration;
 use crate::node::NodeView;
 
@@ -39,7 +37,7 @@ pub(super) fn upgrading(inputs: &SignalInputs, node: &NodeView) -> Answer {
         return upgrade;
     }
     let pool = match inputs.objects(&pool_kind()) {
-        Ok(pools) => pool_is_updating(node, pools),
+        Ok(objects) => pool_is_updating(node, inputs.pools(objects)),
         Err(answer) => answer,
     };
     // The pool has no start of its own: the upgrade's stands.
@@ -51,7 +49,7 @@ pub(super) fn upgrading(inputs: &SignalInputs, node: &NodeView) -> Answer {
     }
 }
 
-fn pool_is_updating(node: &NodeView, pools: &[Arc<Value>]) -> Answer {
+fn pool_is_updating(node: &NodeView, pools: &Pools) -> Answer {
     let malformed = |problem: String| Answer::unknown(SignalNote::warning(format!("malformed/{problem}"), problem));
     match pool_of(node, pools) {
         NodePool::Member(pool) => match pool.is_updating() {

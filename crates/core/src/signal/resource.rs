@@ -78,9 +78,10 @@ impl ResourceSignal {
     }
 
     fn any(&self, objects: &[Arc<Value>], node: &Value) -> Answer {
+        let when = self.when.about(node);
         let mut failed: Option<(String, String)> = None;
         for object in objects {
-            match self.when.is_true(object, node) {
+            match when.is_true(object) {
                 Ok(true) => return Answer::yes(None),
                 Ok(false) => {}
                 Err(problem) => {
