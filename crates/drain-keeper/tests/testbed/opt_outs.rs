@@ -80,14 +80,32 @@ async fn unhonoured_opt_outs_are_overridden_and_told() -> Result<()> {
         Ok(())
     })
     .await?;
-    let record = budgets.get("forced").await?;
-    let record = record.annotations().get(LAST_OVERRIDE).context("no record")?;
+    let mut budget = budgets.get("forced").await?;
+    let record = budget.annotations().get(LAST_OVERRIDE).context("no record")?;
     let record = LastOverride::parse(record)?;
     ensure!(
         (record.strategy.as_str(), record.signal.as_str()) == ("PdbDelete", "always"),
         "{record:?}"
     );
     ensure!(record.replica == keeper.process().name(), "{record:?}");
+    // Of a replica whose clock is wrong it would count from the same moment: the server tells when it took the record in.
+    let wrong = LastOverride {
+        at: jiff::Timestamp::UNIX_EPOCH,
+        ..record.clone()
+    };
+    budget
+        .annotations_mut()
+        .insert(LAST_OVERRIDE.to_owned(), wrong.to_string());
+    let counts = nodeward_core::budget::BudgetView::project(&budget)
+        .and_then(|view| view.last_override)
+        .context("no record")?
+        .at;
+    let apart = counts.duration_since(record.at).abs();
+    ensure!(
+        apart < jiff::SignedDuration::from_mins(1),
+        "{counts} is not {}",
+        record.at
+    );
     let pods: Api<k8s_openapi::api::core::v1::Pod> = Api::namespaced(env.client.clone(), &honoured);
     wait::throughout("the pod whose opt-out counts", secs(3), || async {
         is_untouched(&pods, &waits).await
