@@ -37,10 +37,9 @@ impl Browser {
         let dir = dir.join(names::unique("browser"));
         std::fs::create_dir_all(&dir).with_context(|| format!("create {}", dir.display()))?;
         let port = ports::free()?;
-        let libraries = root.join(format!("usr/lib/{}-linux-gnu", std::env::consts::ARCH));
         let driver = Process::new("chromedriver", driver, dir.join("chromedriver.log"))
             .args([format!("--port={port}")])
-            .env("LD_LIBRARY_PATH", &libraries)
+            .env("LD_LIBRARY_PATH", debian::library_path(&root, "pulseaudio"))
             .env("FONTCONFIG_FILE", fonts(&root, &dir)?)
             .env("HOME", &dir)
             .env("XDG_CACHE_HOME", &dir);
@@ -171,11 +170,11 @@ impl fantoccini::wd::WebDriverCompatibleCommand for Command {
     }
 }
 
-/// Says where the fonts are: the packages' own configuration names the system's folders.
+/// Says where the fonts are: those of the system, and those below `root`. Without any Chromium aborts.
 fn fonts(root: &Path, dir: &Path) -> Result<PathBuf> {
     let file = dir.join("fonts.conf");
     let text = format!(
-        "<?xml version=\"1.0\"?><fontconfig><dir>{}</dir><cachedir>{}</cachedir></fontconfig>\n",
+        "<?xml version=\"1.0\"?><fontconfig><dir>/usr/share/fonts</dir><dir>{}</dir><cachedir>{}</cachedir></fontconfig>\n",
         root.join("usr/share/fonts").display(),
         dir.join("fonts").display()
     );

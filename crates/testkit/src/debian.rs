@@ -1,5 +1,6 @@
 //! Programs of Debian's packages, unpacked into the testbed's cache: nothing is installed, and nobody has to be root.
 
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -40,6 +41,20 @@ pub fn ensure_unpacked(name: &str, packages: &[&str]) -> Result<PathBuf> {
     }
     progress.done(&format!("in {}", target.display()));
     Ok(target)
+}
+
+/// The value of `LD_LIBRARY_PATH` with which programs below `root` find the packages' libraries; `own` is a directory among them.
+pub fn library_path(root: &Path, own: &str) -> OsString {
+    let libraries = libraries(root);
+    // Some packages know nothing of `/lib` being a link.
+    let unmerged = root.join(format!("lib/{}-linux-gnu", std::env::consts::ARCH));
+    let directories = [libraries.join(own), libraries, unmerged].map(PathBuf::into_os_string);
+    directories.join(OsStr::new(":"))
+}
+
+/// Where the shared libraries of this machine's architecture are.
+pub fn libraries(root: &Path) -> PathBuf {
+    root.join(format!("usr/lib/{}-linux-gnu", std::env::consts::ARCH))
 }
 
 /// The packages that would have to be installed, each as `name=version`.

@@ -1,6 +1,6 @@
 //! Ceph's programs, from Debian's packages, unpacked into the testbed's cache: nothing is installed, and nobody has to be root.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -42,16 +42,12 @@ impl Programs {
 
     /// Where the shared libraries of this machine's architecture are.
     pub fn libraries(&self) -> PathBuf {
-        self.path(&format!("usr/lib/{}-linux-gnu", std::env::consts::ARCH))
+        debian::libraries(&self.root)
     }
 
     /// The value of `LD_LIBRARY_PATH` with which programs find Ceph's libraries.
     pub fn library_path(&self) -> OsString {
-        let libraries = self.libraries();
-        // Some packages know nothing of `/lib` being a link.
-        let unmerged = self.path(&format!("lib/{}-linux-gnu", std::env::consts::ARCH));
-        let directories = [libraries.join("ceph"), libraries, unmerged].map(PathBuf::into_os_string);
-        directories.join(OsStr::new(":"))
+        debian::library_path(&self.root, "ceph")
     }
 
     /// A process of Ceph's.
