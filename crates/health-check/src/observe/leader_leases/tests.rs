@@ -158,7 +158,8 @@ async fn lease_is_looked_at_again_on_take_over() {
     };
     leadership.send_replace(leading);
     assert!(answers.holder(&key(), leading).is_err());
-    trigger.notified().await;
+    let told = tokio::time::timeout(INTERVAL, trigger.notified()).await;
+    assert!(told.is_ok(), "nobody has looked");
     let holder = answers.holder(&key(), leading);
     assert!(matches!(holder, Ok(Reading::Known(Some(_)))), "{holder:?}");
 }
