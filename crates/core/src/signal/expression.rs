@@ -8,7 +8,7 @@ mod meter;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
 
 use cel::common::ast::IdedExpr;
@@ -105,10 +105,12 @@ impl fmt::Display for Position {
     }
 }
 
-/// An expression about one node, which is converted once.
+/// An expression about one node, which is bound once, as are the functions.
 pub struct AboutNode<'a> {
-    checked: &'a Checked,
-    node: Value,
+    root: &'a IdedExpr,
+    /// Or why it cannot be told.
+    context: Result<Context<'static, 'static>, String>,
+    spent: Arc<AtomicU64>,
 }
 
 static ENVIRONMENT: LazyLock<Arc<Env>> = LazyLock::new(|| Arc::new(Env::stdlib()));
@@ -158,9 +160,17 @@ impl Expression {
 
     /// The expression about one node, for any number of objects.
     pub fn about(&self, node: &Json) -> AboutNode<'_> {
+        let spent = Arc::new(AtomicU64::new(0));
+        let context = catch_unwind(AssertUnwindSafe(|| {
+            let mut context = Context::with_env(Arc::clone(&ENVIRONMENT));
+            context.add_variable_from_value("node", to_cel(node));
+            add_functions(&mut context, &self.0.patterns, &spent).map_err(|error| error.to_string())?;
+            Ok(context)
+        }));
         AboutNode {
-            checked: &self.0,
-            node: to_cel(node),
+            root: &self.0.root,
+            context: context.unwrap_or_else(|_| Err("its evaluation failed".to_owned())),
+            spent,
         }
     }
 
@@ -178,17 +188,14 @@ impl AboutNode<'_> {
     ///
     /// # Errors
     /// A sentence on why it cannot be told: a missing field, a wrong type, a result that is no boolean, too much work.
-    pub fn is_true(&self, object: &Json) -> Result<bool, String> {
-        let spent = Arc::new(AtomicU64::new(0));
+    pub fn is_true(&mut self, object: &Json) -> Result<bool, String> {
+        let context = self.context.as_mut().map_err(|problem| problem.clone())?;
+        self.spent.store(0, Ordering::Relaxed);
         let evaluated = catch_unwind(AssertUnwindSafe(|| {
-            let mut context = Context::with_env(Arc::clone(&ENVIRONMENT));
             context.add_variable_from_value("object", to_cel(object));
-            context.add_variable_from_value("node", self.node.clone());
-            add_functions(&mut context, &self.checked.patterns, &spent).map_err(|error| error.to_string())?;
-            Value::resolve(&self.checked.root, &context)
-                .map_err(|error| cut_visibly(error.to_string(), LONGEST_MESSAGE))
+            Value::resolve(self.root, context).map_err(|error| cut_visibly(error.to_string(), LONGEST_MESSAGE))
         }));
-        if is_overspent(&spent) {
+        if is_overspent(&self.spent) {
             return Err("it takes too much work".to_owned());
         }
         match evaluated {

@@ -78,7 +78,7 @@ impl ResourceSignal {
     }
 
     fn any(&self, objects: &[Arc<Value>], node: &Value) -> Answer {
-        let when = self.when.about(node);
+        let mut when = self.when.about(node);
         let mut failed: Option<(String, String)> = None;
         for object in objects {
             match when.is_true(object) {
