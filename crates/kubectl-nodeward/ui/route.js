@@ -16,6 +16,8 @@ export function useRoute() {
   useEffect(() => {
     const onChange = () => setRoute(read());
     addEventListener("hashchange", onChange);
+    // It may have changed since the first rendering.
+    onChange();
     return () => removeEventListener("hashchange", onChange);
   }, []);
   return route;

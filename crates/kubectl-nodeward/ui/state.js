@@ -32,6 +32,8 @@ export function useStore() {
   const [, render] = useState(0);
   useEffect(() => {
     listeners.add(render);
+    // Something may have come since the first rendering.
+    render(store.version);
     return () => listeners.delete(render);
   }, []);
   return store;
