@@ -8,6 +8,7 @@ use http::header::USER_AGENT;
 use k8s_openapi::api::authentication::v1::SelfSubjectReview;
 use kube::api::PostParams;
 use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::core::NamespaceResourceScope;
 use kube::{Api, Client, Config, Resource};
 use nodeward_api::{NodeDrain, NodeHealthCheck};
 
@@ -138,12 +139,21 @@ impl Cluster {
         self.serves::<K>().then_some(()).ok_or_else(absent)
     }
 
+    /// In the namespace of `-n`, or in all.
+    pub fn scoped<K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>>(&self) -> Api<K> {
+        match &self.namespace {
+            Some(namespace) => Api::namespaced(self.client.clone(), namespace),
+            None => Api::all(self.client.clone()),
+        }
+    }
+
     /// What people call it: its context, or its address.
     pub fn display_name(&self, global: &Global) -> String {
-        let context = global
-            .context
-            .clone()
-            .or_else(|| Kubeconfig::read().ok()?.current_context);
+        let kubeconfig = || match &global.kubeconfig {
+            Some(file) => Kubeconfig::read_from(file).ok(),
+            None => Kubeconfig::read().ok(),
+        };
+        let context = global.context.clone().or_else(|| kubeconfig()?.current_context);
         context.unwrap_or_else(|| self.address.to_string())
     }
 

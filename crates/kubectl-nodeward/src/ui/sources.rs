@@ -8,8 +8,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Event, Node, NodeCondition, NodeSpec, NodeStatus};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::core::NamespaceResourceScope;
-use kube::{Api, Resource};
+use kube::Api;
 use nodeward_api::condition::DRAIN_BLOCKED;
 use nodeward_api::disruption_hold::DisruptionHold;
 use nodeward_api::drain_ledger::{self, DrainLedger};
@@ -56,14 +55,14 @@ impl FleetWatches {
         let leases = COMPONENTS.iter().map(|name| {
             let selection = Selection::all().fields(format!("metadata.name={name}"));
             watches.cache("leaders", Api::all(client()), selection, |lease: Lease| {
-                Some(renewals_apart(lease))
+                Some(slim_lease(lease))
             })
         });
         let logs = COMPONENTS.iter().map(|name| {
             let log = Arc::new(RwLock::new(Log::default()));
             let selection = Selection::all().fields(format!("reportingComponent=nodeward.dev/{name}"));
             let index = LogIndex(Arc::clone(&log));
-            let handle = watches.follow::<Event>("events", scoped(cluster), selection, index);
+            let handle = watches.follow::<Event>("events", cluster.scoped(), selection, index);
             (log, handle)
         });
         let mut opened = Self {
@@ -73,7 +72,7 @@ impl FleetWatches {
             }),
             leases: leases.collect(),
             nodes: watches.cache("nodes", Api::all(client()), Selection::all(), |node| Some(slim(node))),
-            budgets: watches.cache("budgets", scoped(cluster), Selection::all(), |budget| {
+            budgets: watches.cache("budgets", cluster.scoped(), Selection::all(), |budget| {
                 Some(numbers_of(budget))
             }),
             logs: logs.collect(),
@@ -102,7 +101,7 @@ impl FleetWatches {
                 ),
                 holds: watches.cache(
                     "holds",
-                    scoped(cluster),
+                    cluster.scoped(),
                     Selection::all(),
                     |mut hold: DisruptionHold| {
                         hold.metadata.managed_fields = None;
@@ -123,7 +122,7 @@ impl FleetWatches {
         if self.ceph.is_none() && cluster.serves_ceph_clusters() {
             let selection = Selection::all().fields(format!("metadata.name={}", ceph_state::CONFIG_MAP));
             self.ceph = Some(
-                watches.cache("Ceph clusters", scoped(cluster), selection, |map: ConfigMap| {
+                watches.cache("Ceph clusters", cluster.scoped(), selection, |map: ConfigMap| {
                     Some(CephCluster::of(&map))
                 }),
             );
@@ -207,16 +206,8 @@ fn values<V: Clone>(cache: &Cache<V>) -> Vec<V> {
     cache.snapshot().values().map(|value| V::clone(value)).collect()
 }
 
-/// In the namespace of `-n`, or in all.
-fn scoped<K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>>(cluster: &Cluster) -> Api<K> {
-    match &cluster.namespace {
-        Some(namespace) => Api::namespaced(cluster.client.clone(), namespace),
-        None => Api::all(cluster.client.clone()),
-    }
-}
-
-/// A lease without what each renewal changes but the time of it.
-fn renewals_apart(mut lease: Lease) -> Lease {
+/// A lease without what nobody reads.
+fn slim_lease(mut lease: Lease) -> Lease {
     lease.metadata.managed_fields = None;
     lease.metadata.resource_version = None;
     lease
