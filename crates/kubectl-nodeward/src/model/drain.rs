@@ -73,9 +73,7 @@ impl Durations {
             drains: seconds.len(),
         })
     }
-}
 
-impl Durations {
     /// How long a drain waits if those before it take what others took. When a node is back nobody can tell.
     pub fn estimate(self, ahead: usize) -> Option<String> {
         let ahead = i64::try_from(ahead).ok().filter(|ahead| *ahead > 0)?;

@@ -2,6 +2,7 @@
 //! remediation. What only the operator knows (an upgrade, a backoff, etcd's quorum) comes from its word in the status, or from
 //! its last Event on the node.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 
 use jiff::Timestamp;
@@ -158,7 +159,7 @@ pub fn of_node(name: &str, sources: &HealthSources<'_>, now: Timestamp) -> Vec<N
 pub struct Judge<'a> {
     check: &'a NodeHealthCheck,
     spec: CheckSpec,
-    status: NodeHealthCheckStatus,
+    status: Cow<'a, NodeHealthCheckStatus>,
     /// Places in the status.
     entries: HashMap<&'a str, usize>,
 }
@@ -169,7 +170,7 @@ impl<'a> Judge<'a> {
         Self {
             check,
             spec: CheckSpec::compile(&check.spec),
-            status: check.status.clone().unwrap_or_default(),
+            status: check.status.as_ref().map(Cow::Borrowed).unwrap_or_default(),
             entries: entries
                 .enumerate()
                 .map(|(index, node)| (node.name.as_str(), index))

@@ -276,6 +276,11 @@ fn turn(drain: &Drain, ledger: Option<&Ledger>, durations: Option<Durations>) ->
 }
 
 impl FleetComponent {
+    /// Its line in `status`.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
     fn of(component: Component, now: Timestamp) -> Self {
         let (text, style) = component.line(now).into_parts();
         Self { component, text, style }

@@ -55,7 +55,7 @@ impl Live {
         live
     }
 
-    /// One that never changes.
+    /// To be told of each new one.
     pub fn fleets(&self) -> watch::Receiver<Option<Arc<Fleet>>> {
         self.fleets.clone()
     }

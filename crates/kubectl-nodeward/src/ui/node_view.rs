@@ -5,13 +5,13 @@ use std::time::Duration;
 use futures::{Stream, stream};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
-use kube::{Api, ResourceExt};
+use kube::ResourceExt;
 use nodeward_runtime::cache::{Selection, Watches};
 use serde::Serialize;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
-use super::fleet::Fleet;
+use super::fleet::{Fleet, FleetComponent};
 use super::live::Live;
 use super::log::LogLine;
 use crate::commands::why::Why;
@@ -71,12 +71,10 @@ pub fn views(live: Live, name: String) -> impl Stream<Item = Result<NodeView, St
     let (views, shown) = mpsc::channel(1);
     tokio::spawn(async move {
         let watches = Watches::detached();
-        let pods: Api<Pod> = match &live.cluster.namespace {
-            Some(namespace) => Api::namespaced(live.cluster.client.clone(), namespace),
-            None => Api::all(live.cluster.client.clone()),
-        };
         let selection = Selection::all().fields(format!("spec.nodeName={name}"));
-        let _pods = watches.cache("pods", pods, selection, |pod: Pod| pod.resource_version());
+        let _pods = watches.cache("pods", live.cluster.scoped(), selection, |pod: Pod| {
+            pod.resource_version()
+        });
         let mut fleets = live.fleets();
         let mut last: Option<Result<NodeView, String>> = None;
         loop {
@@ -122,6 +120,7 @@ fn concerns(name: &str, before: &Fleet, after: &Fleet) -> bool {
         || before.drains.get(name) != after.drains.get(name)
         || before.budgets != after.budgets
         || before.ceph_clusters != after.ceph_clusters
-        || before.components != after.components
+        // A lease that is renewed changes nothing that is told.
+        || !before.components.iter().map(FleetComponent::text).eq(after.components.iter().map(FleetComponent::text))
         || events_of(before, name) != events_of(after, name)
 }
