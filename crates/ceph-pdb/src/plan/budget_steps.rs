@@ -9,7 +9,9 @@ use std::collections::BTreeSet;
 use crate::ceph::OsdId;
 use crate::snapshot::{DefaultBudget, DomainKey};
 
-/// So many domains get their own budget before the default is narrowed by them.
+/// So many domains get their own budget before the default is narrowed by them, and are covered by the default before theirs go.
+/// Meanwhile two budgets select their OSDs, and the API answers evictions of these with 500: more at once take fewer steps, but
+/// more evictions meet them.
 pub const BATCH: usize = 8;
 
 /// The budgets of a cluster's OSDs as they are.
@@ -45,8 +47,8 @@ pub enum Step {
     WriteDefault(DefaultBudget),
     /// These get a budget of their own.
     AddDomains(BTreeSet<DomainKey>),
-    /// This one's is deleted.
-    RemoveDomain(DomainKey),
+    /// Theirs are deleted.
+    RemoveDomains(BTreeSet<DomainKey>),
 }
 
 /// Whether closed domains get a budget each, as Rook's do.
@@ -98,14 +100,15 @@ fn close(
         };
         return Some(Step::WriteDefault(narrowed_by(&kept)));
     }
-    if let Some(surplus) = now.domains.difference(&own).next() {
-        return Some(Step::RemoveDomain(surplus.clone()));
+    let surplus = batch(now.domains.difference(&own));
+    if !surplus.is_empty() {
+        return Some(Step::RemoveDomains(surplus));
     }
     let narrowed = narrowed_by(&covered);
     if now.default.as_ref() != Some(&narrowed) {
         return Some(Step::WriteDefault(narrowed));
     }
-    let missing: BTreeSet<DomainKey> = own.difference(&now.domains).take(BATCH).cloned().collect();
+    let missing = batch(own.difference(&now.domains));
     (!missing.is_empty()).then_some(Step::AddDomains(missing))
 }
 
@@ -115,9 +118,9 @@ fn open(now: &OsdBudgets, excluded: &BTreeSet<OsdId>) -> Option<Step> {
         except_domains: BTreeSet::new(),
         except_osds: excluded.clone(),
     };
-    let Some(domain) = now.domains.first() else {
+    if now.domains.is_empty() {
         return (now.default.as_ref() != Some(&opened)).then_some(Step::WriteDefault(opened));
-    };
+    }
     // Open beside a domain's own budget: somebody has opened it, or a step was lost.
     let Some(default) = now.default.as_ref().filter(|default| default.max_unavailable == 0) else {
         return Some(Step::WriteDefault(DefaultBudget {
@@ -126,12 +129,18 @@ fn open(now: &OsdBudgets, excluded: &BTreeSet<OsdId>) -> Option<Step> {
             except_osds: BTreeSet::new(),
         }));
     };
-    if !default.except_domains.contains(domain) {
-        return Some(Step::RemoveDomain(domain.clone()));
+    let covered = batch(now.domains.difference(&default.except_domains));
+    if !covered.is_empty() {
+        return Some(Step::RemoveDomains(covered));
     }
+    let next = batch(now.domains.iter());
     let mut widened = default.clone();
-    widened.except_domains.remove(domain);
+    widened.except_domains.retain(|domain| !next.contains(domain));
     Some(Step::WriteDefault(widened))
+}
+
+fn batch<'a>(domains: impl Iterator<Item = &'a DomainKey>) -> BTreeSet<DomainKey> {
+    domains.take(BATCH).cloned().collect()
 }
 
 /// The budgets after a step.
@@ -141,9 +150,7 @@ pub(crate) fn after(now: &OsdBudgets, step: &Step) -> OsdBudgets {
     match step {
         Step::WriteDefault(default) => then.default = Some(default.clone()),
         Step::AddDomains(domains) => then.domains.extend(domains.iter().cloned()),
-        Step::RemoveDomain(domain) => {
-            then.domains.remove(domain);
-        }
+        Step::RemoveDomains(domains) => then.domains.retain(|domain| !domains.contains(domain)),
     }
     then
 }
@@ -258,6 +265,31 @@ mod tests {
     }
 
     #[test]
+    fn many_domains_are_covered_again_in_batches() {
+        let all: BTreeSet<DomainKey> = (0..20).map(|number| key(&format!("rack-{number:02}"))).collect();
+        let around = OsdBudgets {
+            default: Some(DefaultBudget {
+                max_unavailable: 0,
+                except_domains: all.clone(),
+                except_osds: BTreeSet::new(),
+            }),
+            domains: all.iter().skip(1).cloned().collect(),
+        };
+        let excluded = BTreeSet::new();
+        let steps = steps(&around, &Target::Open { excluded }, &all, Layout::PerDomain);
+        let removed = steps.iter().filter_map(|step| match step {
+            Step::RemoveDomains(domains) => Some(domains.len()),
+            _ => None,
+        });
+        assert_eq!(removed.collect::<Vec<_>>(), [8, 8, 3]);
+        assert_eq!(
+            steps.len(),
+            7,
+            "one write of the default before each batch, and one to open: {steps:?}"
+        );
+    }
+
+    #[test]
     fn domain_is_covered_before_its_budget_goes() {
         let around = budgets(false, &["a", "b", "c"], &["a", "c"]);
         let open = Target::Open {
@@ -268,10 +300,8 @@ mod tests {
             ..default(true, &[])
         };
         let expected = [
-            Step::WriteDefault(default(false, &["b", "c"])),
-            Step::RemoveDomain(key("a")),
             Step::WriteDefault(default(false, &["b"])),
-            Step::RemoveDomain(key("c")),
+            Step::RemoveDomains(domains(&["a", "c"])),
             Step::WriteDefault(opened),
         ];
         assert_eq!(
@@ -285,7 +315,7 @@ mod tests {
         let around_a = budgets(false, &["a", "b", "c"], &["b", "c"]);
         let expected = [
             Step::WriteDefault(default(false, &["b", "c"])),
-            Step::RemoveDomain(key("b")),
+            Step::RemoveDomains(domains(&["b"])),
             Step::AddDomains(domains(&["a"])),
             Step::WriteDefault(default(false, &["a", "b", "c"])),
         ];
@@ -311,7 +341,7 @@ mod tests {
         left.domains = [(rack, "r".into())].into();
         let all = domains(&["a", "b"]);
         let taken = steps(&left, &closed(Some("a")), &all, Layout::PerDomain);
-        assert_eq!(taken[0], Step::RemoveDomain((rack, "r".into())));
+        assert_eq!(taken[0], Step::RemoveDomains([(rack, "r".into())].into()));
         assert_eq!(taken[1], Step::AddDomains(domains(&["b"])));
     }
 

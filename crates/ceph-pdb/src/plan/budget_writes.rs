@@ -99,12 +99,10 @@ impl<'a> BudgetView<'a> {
         let mut writes: Vec<Write> = match next_step(&self.osds, &target, &domains, layout) {
             Some(Step::WriteDefault(default)) => vec![self.write(&default_name, BudgetForm::Osds(default))],
             Some(Step::AddDomains(domains)) => domains.into_iter().map(|domain| self.add(domain)).collect(),
-            Some(Step::RemoveDomain(domain)) => self
-                .names
-                .get(&domain)
-                .map(|name| self.delete(name))
-                .into_iter()
-                .collect(),
+            Some(Step::RemoveDomains(domains)) => {
+                let names = domains.iter().filter_map(|domain| self.names.get(domain));
+                names.map(|name| self.delete(name)).collect()
+            }
             None => self.odd.iter().map(|name| self.delete(name)).collect(),
         };
         // Those that are right but for their labels, owner or eviction policy become ours.
