@@ -137,7 +137,7 @@ fn page(node: &NodeFacts, snapshot: &Snapshot, need: NodeNeed, now: Timestamp) -
         pods: need.pods.into_iter().map(|pod| explained_pod(pod, snapshot)).collect(),
         obstacles: node_obstacles(node, snapshot, now)
             .into_iter()
-            .chain(grant_obstacles(ledger, node, &need.needs, &snapshot.facts, now))
+            .chain(grant_obstacles(ledger, node, &need.needs, snapshot, now))
             .collect(),
         needs: explained_disruptions(&need.needs),
         problems: need.problems,

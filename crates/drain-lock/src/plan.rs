@@ -28,6 +28,7 @@ pub mod stale_budget;
 #[cfg(test)]
 mod tests;
 pub mod timeouts;
+mod unhealthy;
 pub mod verdict;
 
 use std::borrow::Cow;
@@ -375,7 +376,7 @@ impl Planner<'_> {
                 Err(obstacles) => {
                     let is_meant = |verdict: &&mut DrainVerdict| verdict.node_uid.as_ref() == Some(&ask.node_uid);
                     if let Some(verdict) = self.plan.drains.iter_mut().find(is_meant) {
-                        verdict.block_by(&obstacles);
+                        verdict.block_by(&obstacles, self.snapshot);
                     }
                 }
             }

@@ -127,6 +127,8 @@ pub struct Snapshot {
     pub covering: BTreeMap<PodUid, Vec<BudgetKey>>,
     /// Those budgets, and the ones that the ledger names, as they stand.
     pub budgets: BTreeMap<BudgetKey, Arc<BudgetEntry>>,
+    /// Pods that are not healthy, of those budgets whose status counts too few, in the order of their names.
+    pub unhealthy: BTreeMap<BudgetKey, Vec<Arc<PodFacts>>>,
     /// The same budgets as the ledger reads them.
     pub facts: Facts,
     /// Hosts with OSDs that are down, by namespace, where one of these budgets is closed by Ceph's operator.

@@ -9,7 +9,7 @@ use nodeward_core::deadline::saturating_add;
 use nodeward_core::id::{BudgetKey, NamespacedName, NodeName, PodUid};
 use nodeward_core::lease::LeaseView;
 use nodeward_core::ledger::{BudgetFacts, Claim, OwnerDisruptions, Unusable};
-use nodeward_core::pod::Owner;
+use nodeward_core::pod::{Owner, Phase};
 use nodeward_core::remediation::Remediations;
 use nodeward_scheduling::requirements::Namespaces;
 use nodeward_scheduling::{NodeAffinity, NodeCapacity, SchedulingView};
@@ -135,6 +135,7 @@ impl ClusterIndex {
             .iter()
             .filter_map(|key| Some((key.clone(), self.stale_entries(key)?)));
         let stale_entries = stale_entries.collect();
+        let unhealthy = |key: &BudgetKey| Some((key.clone(), self.unhealthy(key)?));
         let facts = |key: &BudgetKey| Some((key.clone(), self.budget_facts(key, now)?));
         let budget = |key: &BudgetKey| Some((key.clone(), Arc::clone(self.budgets.get(key)?)));
         Snapshot {
@@ -145,6 +146,7 @@ impl ClusterIndex {
             held,
             covering,
             budgets: wanted.iter().filter_map(budget).collect(),
+            unhealthy: wanted.iter().filter_map(unhealthy).collect(),
             facts: wanted.iter().filter_map(facts).collect(),
             down_osds: self.down_osds(&wanted),
             scheduling: self.scheduling_view(&pods.values().flatten().collect::<Vec<_>>()),
@@ -166,6 +168,18 @@ impl ClusterIndex {
         };
         let stale: BTreeSet<String> = evicted.filter(is_stale).map(|(name, _)| name.clone()).collect();
         (!stale.is_empty()).then_some(stale)
+    }
+
+    /// The pods of a budget that are not healthy; `None` where its status counts all of them as healthy.
+    fn unhealthy(&self, key: &BudgetKey) -> Option<Vec<Arc<PodFacts>>> {
+        let status = &self.budgets.get(key)?.view.status;
+        if status.expected_pods.max(status.desired_healthy) <= status.current_healthy {
+            return None;
+        }
+        let pods = self.pods.of_budget(key).filter(|pod| !pod.is_healthy());
+        let mut pods: Vec<_> = pods.filter(|pod| pod.phase != Phase::Succeeded).cloned().collect();
+        pods.sort_by(|a, b| a.key.cmp(&b.key));
+        Some(pods)
     }
 
     /// All that decides where these pods, and those that wait for a node, can go.

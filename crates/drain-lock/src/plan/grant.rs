@@ -108,7 +108,7 @@ impl Planner<'_> {
             verdict.set_message("asks for its disruptions");
         } else {
             verdict.message = in_words(&obstacles);
-            verdict.block_by(&obstacles);
+            verdict.block_by(&obstacles, self.snapshot);
         }
         let is_queued = !obstacles.is_empty();
         self.write_node_markers(node, active.context.own_cordon(), is_queued, Some(Progress::InProgress));

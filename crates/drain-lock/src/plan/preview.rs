@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use nodeward_api::node_drain::{BlockedBy, Phase, PodCounts};
 use nodeward_api::reason::LockReason;
-use nodeward_core::ledger::{ClaimState, Disruptions, Facts, Ledger};
+use nodeward_core::ledger::{ClaimState, Disruptions, Ledger};
 
 use crate::snapshot::{NodeFacts, Snapshot};
 
@@ -49,8 +49,7 @@ impl Planner<'_> {
         verdict.set_message("dry run: nothing is cordoned, claimed or evicted");
         if let (Some(classes), Some(node)) = (&context.classes, &context.node) {
             verdict.blocked_by.extend(classes.problems.iter().cloned());
-            let (ledger, facts) = (self.before.clone(), &self.snapshot.facts);
-            let obstacles = grant_obstacles(ledger, node, &classes.needs, facts, self.now);
+            let obstacles = grant_obstacles(self.before.clone(), node, &classes.needs, self.snapshot, self.now);
             verdict.blocked_by.extend(node_obstacles(node, self.snapshot, self.now));
             verdict.blocked_by.extend(obstacles);
         }
@@ -77,7 +76,7 @@ pub fn grant_obstacles(
     mut ledger: Ledger,
     node: &NodeFacts,
     needs: &[Disruptions],
-    facts: &Facts,
+    snapshot: &Snapshot,
     now: Timestamp,
 ) -> Vec<BlockedBy> {
     let uid = node.uid.as_str();
@@ -87,5 +86,9 @@ pub fn grant_obstacles(
         // A claim that has yet to ask holds nothing, so none of its pods is down.
         ledger.set_needs(uid, needs.to_vec(), &|_| false, now);
     }
-    ledger.obstacles(uid, facts).iter().map(verdict::blocked_by).collect()
+    let obstacles = ledger.obstacles(uid, &snapshot.facts);
+    let obstacles = obstacles.iter();
+    obstacles
+        .map(|obstacle| verdict::blocked_by(obstacle, snapshot))
+        .collect()
 }

@@ -8,9 +8,10 @@ use nodeward_api::reason::LockReason;
 use nodeward_core::id::{NodeName, NodeUid};
 use nodeward_core::ledger::{Claim, Obstacle};
 
-use crate::snapshot::PodFacts;
+use crate::snapshot::{PodFacts, Snapshot};
 
 use super::eviction_budget::NotEvictable;
+use super::unhealthy::unhealthy_pods;
 
 /// How a drain stands.
 #[derive(Debug, Clone, PartialEq)]
@@ -84,8 +85,9 @@ impl DrainVerdict {
     }
 
     /// Adds what stands in the way of its grant.
-    pub(super) fn block_by(&mut self, obstacles: &[Obstacle]) {
-        self.blocked_by.extend(obstacles.iter().map(blocked_by));
+    pub(super) fn block_by(&mut self, obstacles: &[Obstacle], snapshot: &Snapshot) {
+        let obstacles = obstacles.iter().map(|obstacle| blocked_by(obstacle, snapshot));
+        self.blocked_by.extend(obstacles);
     }
 }
 
@@ -116,12 +118,18 @@ impl Announcement {
 }
 
 /// An obstacle, as the status shows it.
-pub fn blocked_by(obstacle: &Obstacle) -> BlockedBy {
+pub fn blocked_by(obstacle: &Obstacle, snapshot: &Snapshot) -> BlockedBy {
+    let is_unhealthy = obstacle.reason == LockReason::BudgetUnhealthy;
+    let budget = obstacle.pdb.as_ref().filter(|_| is_unhealthy);
+    let message = match budget.and_then(|budget| unhealthy_pods(snapshot, budget)) {
+        Some(pods) => format!("{obstacle}: {pods}"),
+        None => obstacle.to_string(),
+    };
     BlockedBy {
         pdb: obstacle.pdb.as_ref().map(ToString::to_string),
         pod: obstacle.pod.as_ref().map(ToString::to_string),
         node: obstacle.holder.as_ref().map(ToString::to_string),
-        ..about_node(obstacle.reason, obstacle.to_string())
+        ..about_node(obstacle.reason, message)
     }
 }
 
