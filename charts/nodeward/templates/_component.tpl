@@ -176,6 +176,11 @@ spec:
               valueFrom:
                 fieldRef:
                   fieldPath: metadata.namespace
+            {{- /* Memory of a burst goes back to the system: one heap for both threads, and buffers beside it. */}}
+            - name: MALLOC_ARENA_MAX
+              value: "1"
+            - name: MALLOC_MMAP_THRESHOLD_
+              value: "65536"
             {{- with .values.extraEnv }}
             {{- toYaml . | nindent 12 }}
             {{- end }}

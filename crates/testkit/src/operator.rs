@@ -27,6 +27,9 @@ const ANSWERS_WITHIN: Duration = Duration::from_secs(20);
 /// How long what was granted may take to be in force.
 const GRANTED_WITHIN: Duration = Duration::from_mins(1);
 
+/// What the chart tells glibc's allocator.
+pub const ALLOCATOR: [(&str, &str); 2] = [("MALLOC_ARENA_MAX", "1"), ("MALLOC_MMAP_THRESHOLD_", "65536")];
+
 /// How an operator is started.
 #[derive(Clone, Debug)]
 pub struct OperatorSpec {
@@ -121,13 +124,15 @@ impl OperatorSpec {
         let kubeconfig = pki::write(&dir, "kubeconfig", &kubeconfig)?;
         let config = dir.join("config.yaml");
         let port = ports::free()?;
-        let mut process = Process::new(&name, binary, dir.join("log"))
-            .env("KUBECONFIG", &kubeconfig)
-            .args([
-                format!("--admin-bind=127.0.0.1:{port}"),
-                format!("--namespace={}", self.namespace),
-                format!("--identity={}", self.identity.as_ref().unwrap_or(&name)),
-            ]);
+        let process = Process::new(&name, binary, dir.join("log")).env("KUBECONFIG", &kubeconfig);
+        let process = ALLOCATOR
+            .iter()
+            .fold(process, |process, (name, value)| process.env(name, value));
+        let mut process = process.args([
+            format!("--admin-bind=127.0.0.1:{port}"),
+            format!("--namespace={}", self.namespace),
+            format!("--identity={}", self.identity.as_ref().unwrap_or(&name)),
+        ]);
         if let Some(text) = self.config {
             std::fs::write(&config, text)?;
             process = process.args(["--config".as_ref(), config.as_os_str()]);

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::process::Command;
 
+use nodeward_testkit::operator::ALLOCATOR;
 use nodeward_testkit::toolchain;
 use rstest::rstest;
 use serde_json::{Value, json};
@@ -47,6 +48,23 @@ fn kustomize_accepts_what_the_chart_renders() {
     assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
     let kinds = |text: &str| text.lines().filter(|line| line.starts_with("kind: ")).count();
     assert_eq!(kinds(&String::from_utf8_lossy(&built.stdout)), kinds(&text));
+}
+
+/// What the testbed measures memory with is what users run with.
+#[test]
+fn every_pod_has_the_allocators_settings() {
+    let objects = rendered(&everything());
+    let deployments = objects.iter().filter(|object| object["kind"] == "Deployment");
+    for deployment in deployments {
+        let environment = &deployment["spec"]["template"]["spec"]["containers"][0]["env"];
+        let value_of = |name: &str| {
+            let mut entries = environment.as_array().unwrap().iter();
+            entries.find(|entry| entry["name"] == name).unwrap()["value"].clone()
+        };
+        for (name, value) in ALLOCATOR {
+            assert_eq!(value_of(name), value, "{environment}");
+        }
+    }
 }
 
 #[test]
