@@ -256,7 +256,7 @@ impl Election {
             return Ok(());
         }
         if self.is_leader() && self.term == Some(expected) {
-            self.deadline.extend(asked, self.times.renew_deadline);
+            self.extend(asked);
             self.unrenewed_for = Duration::ZERO;
             return Ok(());
         }
@@ -292,12 +292,16 @@ impl Election {
         matches!(*self.state.borrow(), LeaderState::Leading { .. })
     }
 
-    fn lead(&mut self, asked: ClockReading) {
+    fn extend(&self, asked: ClockReading) {
         self.deadline.extend(asked, self.times.renew_deadline);
+        *self.last_leader.lock() = asked.monotonic;
+    }
+
+    fn lead(&mut self, asked: ClockReading) {
+        self.extend(asked);
         if !self.deadline.is_ahead() {
             return;
         }
-        *self.last_leader.lock() = asked.monotonic;
         self.leading.set(1);
         self.state.send_replace(LeaderState::Leading {
             since: Timestamp::now(),

@@ -461,6 +461,17 @@ async fn claim_mends_a_malformed_lease() {
     assert!(spec.acquire_time.is_some() && spec.renew_time.is_some());
 }
 
+/// A leader of hours that cannot renew for ten seconds is not a leader that has been away for hours.
+#[tokio::test]
+async fn leaderless_time_begins_with_the_last_renewal() {
+    let (mut election, leadership) = leading(&Server::default()).await;
+    let term = Duration::from_millis(500);
+    std::thread::sleep(term);
+    election.attempt_or_step_down().await;
+    election.follow("the lease could not be renewed in time");
+    assert!(leadership.leaderless_for() < term);
+}
+
 #[tokio::test]
 async fn leader_seen_renewing_ends_leaderless_time() {
     let server = Server::holding(&held_by_one_whose_clock_is_behind());
