@@ -27,8 +27,9 @@ async fn add(env: &Environment, app: &str, template: &PodTemplate, pods: u32, un
     bulk::create(&env.client, [template.stateful_set(APPS, app, pods)?]).await?;
     let built = under.iter().map(Budget::build).collect::<Result<Vec<_>>>()?;
     let names: Vec<String> = built.iter().filter_map(|budget| budget.metadata.name.clone()).collect();
-    bulk::create(&env.client, built).await?;
+    // Of two budgets of one pod the disruption controller looks at one alone when the pod changes.
     workload::ready_pods(&env.client, APPS, app, usize::try_from(pods)?, secs(60)).await?;
+    bulk::create(&env.client, built).await?;
     for name in names {
         workload::counted_budget(&env.client, APPS, &name, i32::try_from(pods)?, secs(60)).await?;
     }
