@@ -23,6 +23,7 @@ mod leaderless;
 mod needs;
 mod obstacle;
 mod queue;
+mod recovery;
 mod release;
 mod stored;
 #[cfg(test)]
@@ -40,6 +41,7 @@ pub use grant::Lost;
 pub use leaderless::until;
 pub use needs::NeedChange;
 pub use obstacle::Obstacle;
+pub use recovery::HeldPodState;
 pub use release::{Released, TimedOut};
 
 use stored::UnknownFields;

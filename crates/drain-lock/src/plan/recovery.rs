@@ -1,24 +1,19 @@
 //! Which pods of a claim are down, and when they count as back, so that their disruptions return: by what is observed, never by
-//! time. Pure.
+//! time. What is observed of a pod that is there is judged by [`nodeward_core::ledger`] (`recovery.rs`). Pure.
 
 #[cfg(test)]
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use jiff::{SignedDuration, Timestamp};
-use nodeward_core::deadline::saturating_add;
+use jiff::Timestamp;
 use nodeward_core::id::{BudgetKey, PodKey};
-use nodeward_core::ledger::{BudgetFacts, Claim, ClaimState, Disruptions, HeldPod};
+use nodeward_core::ledger::{BudgetFacts, Disruptions, HeldPod, HeldPodState};
 
-use crate::snapshot::{Memory, NodeFacts, PodFacts, Snapshot};
+use crate::snapshot::{Memory, PodFacts, Snapshot};
 
 use super::action::CalledOff;
 use super::drain_context::DrainRecord;
-
-/// Whoever was told that the node may go down may still act on it for so long after its drain was called off: its kubelet
-/// is to be heard of once that has passed.
-const CALLED_OFF_FOR: SignedDuration = SignedDuration::from_mins(5);
 
 /// The pods of one claim that are down, and those that are back.
 #[derive(Debug, Clone, Default)]
@@ -28,13 +23,6 @@ pub struct UnavailablePods {
     gone: Vec<(PodKey, String)>,
     called_off: Option<CalledOff>,
     changes_at: Option<Timestamp>,
-}
-
-/// What has become of a pod that a disruption is held for.
-enum HeldPodState {
-    Running,
-    Down,
-    Recovered,
 }
 
 impl UnavailablePods {
@@ -48,54 +36,44 @@ impl UnavailablePods {
                     Some(pod) if pod.deletion.is_some() || memory.is_asked_to_go(&held.uid, now) => HeldPodState::Down,
                     // A graceful shutdown of the node leaves its pods behind as Failed: none of them starts again.
                     Some(pod) if pod.is_finished() => this.state_of_gone(disruptions, held, snapshot),
-                    Some(pod) => match state_of_present(record, held, pod, snapshot) {
-                        HeldPodState::Running => this.state_of_running(record, held, pod, now),
-                        state => state,
-                    },
+                    Some(pod) => this.state_of_present(record, held, pod, snapshot, now),
                     None => this.state_of_gone(disruptions, held, snapshot),
                 };
                 match state {
-                    HeldPodState::Running => false,
+                    HeldPodState::Running(_) => false,
                     HeldPodState::Down => this.down.insert(held.uid.clone()),
-                    HeldPodState::Recovered => this.recovered.insert(held.uid.clone()),
+                    HeldPodState::Recovered | HeldPodState::CalledOff(_) => this.recovered.insert(held.uid.clone()),
                 };
             }
         }
         this
     }
 
-    /// A pod that runs on a node which was told that it may go down: it stays with the claim until that is out of date.
-    fn state_of_running(
+    fn state_of_present(
         &mut self,
         record: &DrainRecord,
         held: &HeldPod,
         pod: &PodFacts,
+        snapshot: &Snapshot,
         now: Timestamp,
     ) -> HeldPodState {
-        let (Some(node), Some(claim)) = (&record.node, &record.claim) else {
-            return HeldPodState::Running;
+        let Some((node, claim)) = record.node.as_ref().zip(record.claim.as_ref()) else {
+            return state_without_node(record, held, pod, snapshot);
         };
-        let is_called_off = match claim.state {
-            ClaimState::DrainedRecovering => true,
-            ClaimState::DrainedSuspect => record.is_over(),
-            _ => false,
-        };
-        let is_same_boot = !node.boot_id.is_empty() && *node.boot_id == *claim.boot_id;
-        if !(is_called_off && held.retained && is_same_boot && node.ready && pod.is_healthy()) {
-            return HeldPodState::Running;
+        let state = claim.state_of_present(held, pod, node, record.is_over(), now);
+        match state {
+            HeldPodState::Running(until) => self.changes_at = until.or(self.changes_at),
+            HeldPodState::CalledOff(since) => {
+                self.called_off = Some(CalledOff {
+                    node: record.name.clone(),
+                    node_uid: node.uid.clone(),
+                    boot_id: node.boot_id.clone(),
+                    since,
+                });
+            }
+            HeldPodState::Down | HeldPodState::Recovered => {}
         }
-        let since = saturating_add(claim.since, CALLED_OFF_FOR);
-        if now < since {
-            self.changes_at = Some(since);
-            return HeldPodState::Running;
-        }
-        self.called_off = Some(CalledOff {
-            node: record.name.clone(),
-            node_uid: node.uid.clone(),
-            boot_id: node.boot_id.clone(),
-            since,
-        });
-        HeldPodState::Recovered
+        state
     }
 
     fn state_of_gone(&mut self, disruptions: &Disruptions, held: &HeldPod, snapshot: &Snapshot) -> HeldPodState {
@@ -162,53 +140,16 @@ impl UnavailablePods {
     }
 }
 
-fn state_of_present(record: &DrainRecord, held: &HeldPod, pod: &PodFacts, snapshot: &Snapshot) -> HeldPodState {
-    if let (Some(node), Some(claim)) = (&record.node, &record.claim)
-        && is_back(pod, node, claim, held)
-    {
-        return HeldPodState::Recovered;
-    }
-    let is_node_up = match &record.node {
-        Some(node) => node.ready && !record.has_rebooted(),
-        // The pod outlived its node, under another one of that name.
-        None => record.is_replaced && pod.is_healthy() && snapshot.nodes.get(&record.name).is_some_and(|n| n.ready),
-    };
+/// A pod whose node is gone, or another one by now.
+fn state_without_node(record: &DrainRecord, held: &HeldPod, pod: &PodFacts, snapshot: &Snapshot) -> HeldPodState {
+    // The pod outlived its node, under another one of that name.
+    let has_moved =
+        record.is_replaced && pod.is_healthy() && snapshot.nodes.get(&record.name).is_some_and(|node| node.ready);
     // Until it is deleted with its node, a pod looks as it did last.
-    let went_with_its_node = record.node.is_none() && !record.is_replaced;
-    // A pod that was to be evicted and still runs is not down; one that stays is, from when its node goes.
-    if (held.retained || went_with_its_node) && !is_node_up {
+    if (held.retained || !record.is_replaced) && !has_moved {
         HeldPodState::Down
     } else {
-        HeldPodState::Running
-    }
-}
-
-/// Whether a pod that stayed on its node has come back with it: the node is Ready in another boot than at the grant, and the
-/// pod's containers are others than before.
-///
-/// A reboot that is shorter than the node monitor's grace shows in no Ready condition, and until the kubelet reports again
-/// the pod looks as it did before: neither tells of its containers. Times do only where no hash was kept (containers
-/// without ids, a ledger of an earlier version), or where the hash was already that of the new containers when it was
-/// kept, because the pod's watch was ahead of the node's.
-pub fn is_back(pod: &PodFacts, node: &NodeFacts, claim: &Claim, held: &HeldPod) -> bool {
-    if !(node.ready && claim.has_rebooted(&node.boot_id) && pod.is_healthy()) {
-        return false;
-    }
-    let containers = pod.containers.map(|hash| hash.to_string());
-    let is_known = !held.containers.is_empty() && containers.is_some();
-    if is_known && containers.is_some_and(|hash| hash != held.containers) {
-        return true;
-    }
-    let started_since = |moment| pod.started_at.is_some_and(|started| started > moment);
-    let ready_since = |moment| pod.ready_since.is_some_and(|ready| ready > moment);
-    let both_since = |moment| started_since(moment) && ready_since(moment);
-    // A pod of the host's network may run, and be Ready, before its node is.
-    let since_its_return = |returned| started_since(returned) || ready_since(returned) || both_since(claim.since);
-    let since = if is_known { claim.since } else { claim.queued_at };
-    match node.ready_since {
-        Some(returned) if returned > since => since_its_return(returned),
-        Some(_) => !is_known && started_since(since),
-        None => false,
+        HeldPodState::Running(None)
     }
 }
 

@@ -1,6 +1,6 @@
 //! When a pod counts as back.
 
-use nodeward_core::ledger::Ledger;
+use nodeward_core::ledger::{Claim, Ledger};
 use rstest::rstest;
 use serde_json::{Value, json};
 
@@ -55,12 +55,7 @@ fn retained_pod_recovers_ready_in_new_boot(#[case] node_patch: Value, #[case] po
     let snapshot = Cluster::new([rebooted(node_patch)], [pod("a", pod_patch)]).snapshot();
     let claim: Claim = parse(claim(1, 5, &["a"]));
     assert_eq!(
-        is_back(
-            snapshot.pod("a"),
-            &snapshot.nodes["n1"],
-            &claim,
-            &claim.holds[0].pods[0]
-        ),
+        claim.is_back(&claim.holds[0].pods[0], snapshot.pod("a"), &snapshot.nodes["n1"]),
         back
     );
 }
@@ -82,12 +77,7 @@ fn host_network_pod_may_precede_its_node(
     let snapshot = Cluster::new([rebooted(conditions)], pods).snapshot();
     let claim: Claim = parse(claim(1, 5, &["a"]));
     assert_eq!(
-        is_back(
-            snapshot.pod("a"),
-            &snapshot.nodes["n1"],
-            &claim,
-            &claim.holds[0].pods[0]
-        ),
+        claim.is_back(&claim.holds[0].pods[0], snapshot.pod("a"), &snapshot.nodes["n1"]),
         back
     );
 }
@@ -120,7 +110,7 @@ fn retained_pod_recovers_with_other_containers(#[case] id: &str, #[case] started
     claim.holds[0].pods[0].retained = true;
     claim.holds[0].pods[0].containers = hash.to_string();
     let held = claim.holds[0].pods[0].clone();
-    assert_eq!(is_back(snapshot.pod("a"), &snapshot.nodes["n1"], &claim, &held), back);
+    assert_eq!(claim.is_back(&held, snapshot.pod("a"), &snapshot.nodes["n1"]), back);
 }
 
 /// Nothing is known of its containers from before: the node was Ready all the time, the claim stands since 11:00.
@@ -131,7 +121,7 @@ fn start_tells_where_no_hash_was_kept(#[case] started_at: &str, #[case] back: bo
     let snapshot = Cluster::new([rebooted_unnoticed()], [pod("a", started(started_at))]).snapshot();
     let claim: Claim = parse(claim(1, 5, &["a"]));
     let held = &claim.holds[0].pods[0];
-    assert_eq!(is_back(snapshot.pod("a"), &snapshot.nodes["n1"], &claim, held), back);
+    assert_eq!(claim.is_back(held, snapshot.pod("a"), &snapshot.nodes["n1"]), back);
 }
 
 /// The oldest start counts: a container that was not started anew is still the one from before.
@@ -147,12 +137,7 @@ fn every_container_must_have_been_started_anew(#[case] times: &[&str], #[case] b
     let snapshot = Cluster::new([rebooted(json!({}))], [pod("a", patch)]).snapshot();
     let claim: Claim = parse(claim(1, 5, &["a"]));
     assert_eq!(
-        is_back(
-            snapshot.pod("a"),
-            &snapshot.nodes["n1"],
-            &claim,
-            &claim.holds[0].pods[0]
-        ),
+        claim.is_back(&claim.holds[0].pods[0], snapshot.pod("a"), &snapshot.nodes["n1"]),
         back
     );
 }
