@@ -40,7 +40,7 @@ use nodeward_api::node_drain::{NodeDrain, Phase};
 use nodeward_api::reason::LockReason;
 use nodeward_core::deadline::RequeueAt;
 use nodeward_core::id::{NodeName, PodUid};
-use nodeward_core::ledger::Ledger;
+use nodeward_core::ledger::{Ledger, NodeGroupVerdict};
 use nodeward_scheduling::{Placement, SchedulingView};
 
 use crate::policy::Policy;
@@ -51,7 +51,7 @@ use self::eviction_budget::{EvictionBudget, take_out};
 use self::holds::{HoldVerdict, evaluate_holds};
 use self::intent::{Intent, intent};
 use self::need::classify;
-use self::node_groups::{NodeGroupVerdict, NodeGroups, has_places, names_of};
+use self::node_groups::{NodeGroups, has_places};
 use self::pod_classes::PodClasses;
 use self::recovery::UnavailablePods;
 use self::timeouts::TimeLimits;
@@ -228,7 +228,7 @@ impl Planner<'_> {
                 classes,
                 limits: TimeLimits::of(Some(drain), self.policy.deadlines, &self.write.next),
                 forced: false,
-                has_places: has_places(context.claim.as_ref(), &names_of(self.policy, node)),
+                has_places: has_places(context.claim.as_ref(), self.policy, node),
             }),
             (Intent::Preview, Some(_), _, _) => self.preview(context),
             (Intent::Impossible(reason), _, _, _) => self.report_impossible(context, reason),

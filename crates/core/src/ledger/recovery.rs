@@ -38,7 +38,8 @@ impl Claim {
             return HeldPodState::Recovered;
         }
         // A pod that was to be evicted and still runs is not down; one that stays is, from when its node goes.
-        if held.retained && !(node.ready && !self.has_rebooted(&node.boot_id)) {
+        let is_node_gone = !node.ready || self.has_rebooted(&node.boot_id);
+        if held.retained && is_node_gone {
             return HeldPodState::Down;
         }
         let is_called_off = match self.state {

@@ -24,6 +24,8 @@ pub const NODES: usize = 3;
 pub const BUDGETS: usize = 3;
 /// The most pods that a cluster has.
 pub const SLOTS: usize = 8;
+/// In place of a budget: none has the pod.
+pub const NO_BUDGET: usize = BUDGETS;
 
 /// What may go wrong, or come from outside, a bounded number of times a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,6 +44,10 @@ pub enum Fault {
     LatePod,
     /// Whoever drains a node vanishes, and comes back.
     Vanish,
+    /// A drain is called off.
+    CallOff,
+    /// A node is not Ready for a while, without a reboot.
+    NotReady,
 }
 
 /// Where a pod runs, by which budget, and whether it stays there through a reboot.
@@ -52,6 +58,14 @@ pub struct Slot {
     pub pdb: usize,
     pub retained: bool,
     pub late: bool,
+}
+
+/// Nodes of which only so many may be away at once.
+#[derive(Debug, Clone)]
+pub struct Group {
+    pub name: &'static str,
+    pub members: &'static [usize],
+    pub max_unavailable: usize,
 }
 
 /// What is explored: a cluster, its faults, and the rule that is left out.
@@ -65,6 +79,14 @@ pub struct Plan {
     /// all others, until all of its pods are up again.
     pub ceph: Option<usize>,
     pub foreign: [bool; NODES],
+    /// How many of the nodes are drained, the first ones.
+    pub drained: usize,
+    /// Whether a reboot is shorter than the node monitor's grace: the node is Ready all the time, and its pods look as they
+    /// did before until its kubelet reports.
+    pub quick_reboots: bool,
+    /// Whether another drainer takes its node down once it has evicted what it evicts, as soon as it likes and without asking.
+    pub requesters_reboot: bool,
+    pub groups: Vec<Group>,
     pub faults: Vec<Fault>,
     pub fault_count: u8,
     /// Whether `disruptionsAllowed` follows the pods only after a while. An eviction lowers it at once in any case.
@@ -100,6 +122,11 @@ fn comes_late(node: usize, pdb: usize) -> Slot {
     }
 }
 
+/// A pod that no budget has.
+fn unguarded(node: usize) -> Slot {
+    runs(node, NO_BUDGET)
+}
+
 fn elsewhere(pdb: usize) -> Slot {
     Slot {
         node: None,
@@ -115,6 +142,10 @@ impl Plan {
             budgets: [1; BUDGETS],
             ceph: None,
             foreign: [false; NODES],
+            drained: NODES,
+            quick_reboots: false,
+            requesters_reboot: false,
+            groups: Vec::new(),
             faults: faults.to_vec(),
             fault_count: 2,
             status_lags: false,

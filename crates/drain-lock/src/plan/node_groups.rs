@@ -2,12 +2,13 @@
 //! keeps it until it is back. Whoever holds disruptions of a budget never waits for a group, so no two wait for each other.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use nodeward_api::reason::LockReason;
 use nodeward_core::deadline::saturating_add;
 use nodeward_core::id::NodeName;
-use nodeward_core::ledger::Claim;
+use nodeward_core::ledger::{Claim, GroupObstacle, NodeGroupVerdict};
 
 use crate::node_group::{NodeGroup, groups_of};
 use crate::policy::Policy;
@@ -33,17 +34,6 @@ fn is_away(node: &NodeFacts, snapshot: &Snapshot, now: Timestamp) -> bool {
     (!node.ready && had_joined) || matches!(snapshot.remediations.of(&node.name, now), Ok(Some(_)))
 }
 
-/// Whether the claim's node counts as away in the group: it has taken its place, or was granted its disruptions, or told that
-/// it may go down, before the group was configured.
-fn has_place(claim: &Claim, group: &NodeGroup, snapshot: &Snapshot) -> bool {
-    let is_granted = claim.state.has_grant() || claim.state.is_suspect() || claim.state.may_go_down();
-    let is_member = || {
-        let node = snapshot.nodes.get(claim.node.as_str());
-        node.is_some_and(|node| node.uid.as_str() == claim.node_uid && group.contains(node))
-    };
-    claim.node_groups.contains(&group.name) || (is_granted && is_member())
-}
-
 /// The names of the groups that the node is in.
 pub fn names_of(policy: &Policy, node: &NodeFacts) -> Vec<String> {
     let groups = groups_of(&policy.node_groups, node);
@@ -51,29 +41,9 @@ pub fn names_of(policy: &Policy, node: &NodeFacts) -> Vec<String> {
 }
 
 /// Whether the claim has a place in each of the node's groups.
-pub fn has_places(claim: Option<&Claim>, groups: &[String]) -> bool {
-    groups
-        .iter()
-        .all(|group| claim.is_some_and(|claim| claim.node_groups.contains(group)))
-}
-
-/// Why a node does not get a place in one of its groups.
-pub(super) struct GroupObstacle {
-    pub reason: LockReason,
-    pub text: String,
-    pub holder: Option<NodeName>,
-}
-
-/// How a group stands.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NodeGroupVerdict {
-    pub name: String,
-    /// How many of its nodes may be away at once.
-    pub allowed: usize,
-    /// Nodes that are drained or about to be.
-    pub draining: BTreeSet<NodeName>,
-    /// Nodes that are away without a drain.
-    pub unhealthy: BTreeSet<NodeName>,
+pub fn has_places(claim: Option<&Claim>, policy: &Policy, node: &NodeFacts) -> bool {
+    let groups = names_of(policy, node);
+    groups.is_empty() || claim.is_some_and(|claim| claim.has_places(&groups))
 }
 
 /// What a pass knows of the groups.
@@ -155,7 +125,13 @@ impl Planner<'_> {
         let promised = self.places.promised.get(&group.name);
         let claims = self.write.next.claims().iter();
         let draining: BTreeSet<NodeName> = claims
-            .filter(|claim| has_place(claim, group, snapshot))
+            .filter(|claim| {
+                let node = snapshot.nodes.get(claim.node.as_str());
+                let is_its_node = |node: &&Arc<NodeFacts>| node.uid.as_str() == claim.node_uid;
+                claim.has_place(&group.name, || {
+                    node.filter(is_its_node).is_some_and(|node| group.contains(node))
+                })
+            })
             .map(|claim| NodeName::from(claim.node.as_str()))
             .chain(promised.into_iter().flatten().cloned())
             .collect();
@@ -168,51 +144,10 @@ impl Planner<'_> {
     }
 
     fn lack_of_places(&mut self, node: &NodeFacts, group: &NodeGroup) -> Option<GroupObstacle> {
-        let NodeGroupVerdict {
-            allowed,
-            draining,
-            unhealthy,
-            ..
-        } = self.look_at(group);
-        let unhealthy: Vec<&str> = unhealthy
-            .iter()
-            .filter(|name| **name != node.name)
-            .map(NodeName::as_str)
-            .collect();
-        let reserved =
-            self.places.reserved.as_ref().filter(|(name, groups)| {
-                *name != node.name && groups.contains(&group.name) && !draining.contains(name)
-            });
-        let (name, away) = (&group.name, draining.len() + unhealthy.len());
-        if away >= allowed && draining.len() < allowed {
-            return Some(GroupObstacle {
-                reason: LockReason::GroupUnhealthy,
-                text: format!(
-                    "node group {name} allows {allowed} nodes away at once, and these are not Ready or under remediation: {}",
-                    unhealthy.join(", ")
-                ),
-                holder: unhealthy.first().map(|name| NodeName::from(*name)),
-            });
-        }
-        let taken = away + usize::from(reserved.is_some());
-        if taken < allowed {
-            return None;
-        }
-        let holder = draining.first().or(reserved.map(|(name, _)| name)).cloned();
-        let nodes: Vec<&str> = draining.iter().map(NodeName::as_str).collect();
-        Some(GroupObstacle {
-            reason: LockReason::WaitsForNodeGroup,
-            text: if away >= allowed {
-                format!(
-                    "node group {name} allows {allowed} nodes away at once: {}",
-                    nodes.join(", ")
-                )
-            } else {
-                let first = holder.as_ref().map(NodeName::as_str).unwrap_or_default();
-                format!("a place in node group {name} is kept for the older drain of node {first}")
-            },
-            holder,
-        })
+        let verdict = self.look_at(group);
+        let reserved = self.places.reserved.as_ref();
+        let kept_for = reserved.filter(|(_, groups)| groups.contains(&group.name));
+        verdict.obstacle(&node.name, kept_for.map(|(name, _)| name))
     }
 
     /// Takes the node's places in its groups, before it is cordoned. The cordon follows once the ledger says so.
@@ -284,10 +219,8 @@ impl Planner<'_> {
             .iter()
             .map(|group| group.name.as_str())
             .collect();
-        // Nobody goes on with a suspect claim whose drain is over: it waits for nothing but its node and its pods.
-        let is_over = claim.state.is_recovering() || claim.state.is_suspect() && context.is_over();
         let is_back = match &context.node {
-            Some(node) => is_over && node.ready && !node.is_cordoned(),
+            Some(node) => claim.has_node_back(node, context.is_over()),
             None => true,
         };
         self.write

@@ -464,17 +464,15 @@ impl Judge<'_> {
         }
     }
 
-    /// The refusal of what would empty a node that has yet to get its place in its node groups: whatever leaves, the last
-    /// pod's eviction is what its drainer waits for before it takes the node down.
+    /// The refusal of what would empty a node that has yet to get its place in its node groups.
     fn node_group(&self, context: &EvictionContext) -> Option<Decision> {
         let node = context
             .node
             .as_ref()
             .filter(|node| node.in_node_group && node.is_drained_by_another())?;
         let claim = self.ledger.claim(node.uid.as_str());
-        let is_its_turn = claim.is_some_and(|claim| claim.state.is_confirmed() || claim.state.may_go_down());
         // Without a plan nobody would ever give it its place.
-        if is_its_turn || (claim.is_none() && node.planning_timed_out) {
+        if self.ledger.admits_in_node_group(node.uid.as_str()) || (claim.is_none() && node.planning_timed_out) {
             return None;
         }
         let text = format!(
@@ -484,8 +482,7 @@ impl Judge<'_> {
         Some(wait(LockReason::WaitsForNodeGroup, &text))
     }
 
-    /// The refusal of what would empty a node around pods that stay on it, before its claim is confirmed: when the last
-    /// eviction is through, its drainer takes the node down, and them with it.
+    /// The refusal of what would empty a node around pods that stay on it, before its claim is confirmed.
     ///
     /// A movable pod of a budget that the claim needs goes while others have to wait for the claim anyway: later, the claim
     /// could have its last disruption, and the drain would not end.
@@ -495,11 +492,10 @@ impl Judge<'_> {
             .as_ref()
             .filter(|node| node.cordoned && !context.is_beside_held)?;
         let retained = node.retains.as_ref()?;
-        let claim = match self.ledger.claim(node.uid.as_str()) {
-            Some(claim) if claim.state.is_confirmed() => return None,
-            None if node.planning_timed_out => return None,
-            claim => claim,
-        };
+        let claim = self.ledger.claim(node.uid.as_str());
+        if self.ledger.admits_around_retained(node.uid.as_str()) || (claim.is_none() && node.planning_timed_out) {
+            return None;
+        }
         let Decision::Refuse(refused) = (match claim {
             Some(claim) if is_planned(claim) || claim.state.is_recovering() => self.waits(claim, None),
             Some(_) | None => not_planned(node),

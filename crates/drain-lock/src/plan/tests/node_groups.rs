@@ -1,7 +1,7 @@
 //! Places in node groups: taken before the cordon or with the grant, kept until the node is back.
 
 use super::*;
-use crate::plan::node_groups::NodeGroupVerdict;
+use nodeward_core::ledger::NodeGroupVerdict;
 
 fn policy_with(groups: Value) -> Policy {
     let config: Config = serde_json::from_value(json!({ "nodeGroups": groups })).unwrap();
