@@ -191,6 +191,7 @@ follows from the switches (flags, ports, volumes) is worked out here. They are c
 {{- $_ := set $config "bearerTokenFile" (printf "/etc/nodeward-fleetlock/token/%s" $fleet.bearerTokenSecret.key) -}}
 {{- $volumes = append $volumes (dict "name" "fleetlock-token" "mountPath" "/etc/nodeward-fleetlock/token" "secretName" .) -}}
 {{- end -}}
+{{- $_ := merge $config (pick $fleet "unmanagedPods" "emptyDirData") -}}
 {{- $_ := set $values.config "fleetLock" $config -}}
 {{- end -}}
 {{- $_ := set $values "ownArgs" $args -}}

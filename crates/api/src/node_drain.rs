@@ -63,6 +63,13 @@ pub struct NodeDrainSpec {
     /// Who evicts the pods: Nodeward, or the requester, whose evictions are refused until the drain's claim is granted.
     #[serde(default)]
     pub evict: Evictor,
+    /// Whether drain-lock evicts pods that no controller makes again. What is kept stands in the drain's way until it is gone,
+    /// or somebody consents. An eviction that the requester asks for himself needs no consent.
+    #[serde(default)]
+    pub unmanaged_pods: Consent,
+    /// Whether drain-lock evicts pods with emptyDir volumes, whose data goes with them.
+    #[serde(default)]
+    pub empty_dir_data: Consent,
     /// How long each part of the drain may take.
     #[serde(default, skip_serializing_if = "Deadlines::is_default")]
     pub deadlines: Deadlines,
@@ -103,6 +110,17 @@ pub enum Evictor {
     /// as: nothing is then evicted that was not asked for.
     #[serde(other)]
     Requester,
+}
+
+/// Consent to the eviction of pods that destroys something.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+pub enum Consent {
+    /// They are evicted.
+    Evict,
+    /// They are kept. Also what a value of a later version is read as.
+    #[default]
+    #[serde(other)]
+    Keep,
 }
 
 /// How long each part of a drain may take: durations such as `90s`, `15m`, `1h30m`. An absent one is the configuration's.

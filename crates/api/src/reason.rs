@@ -248,6 +248,10 @@ reasons! {
         NeedExceedsBudget => "needs more disruptions of a budget than it can ever allow",
         /// It stays, and its tolerations end before the node is back.
         TolerationTooShort => "stays, but its tolerations end before its node is back",
+        /// No controller makes it again, and nobody has consented to its eviction.
+        UnmanagedPodKept => "has no controller that makes it again, and nobody has consented to its eviction",
+        /// It has emptyDir volumes, and nobody has consented to the loss of their data.
+        EmptyDirDataKept => "has emptyDir volumes, and nobody has consented to the loss of their data",
         /// Its opt-out has a value that Nodeward does not know.
         UnknownOptOut => "has an unknown nodeward.dev/drain value and is waited for",
         /// It is a daemon of Ceph, and the drain's fallback deletes pods.
@@ -264,6 +268,8 @@ reasons! {
         // What became of a drain.
         /// All of its disruptions were granted.
         Granted => "was granted all disruptions that it needs",
+        /// Its requester has consented, by configuration, to what is lost with its pods.
+        ConsentGiven => "is drained with its requester's consent to what is lost with its pods",
         /// Of the control plane's nodes no majority is left while it is away.
         QuorumLost => "takes the control plane's quorum away while it is down",
         /// A disruption was gone when its budgets were read once more.
@@ -316,6 +322,8 @@ impl LockReason {
                 | Self::SeveralPDBs
                 | Self::NeedExceedsBudget
                 | Self::TolerationTooShort
+                | Self::UnmanagedPodKept
+                | Self::EmptyDirDataKept
                 | Self::UnknownOptOut
                 | Self::InvalidDrain
                 | Self::NodeReplaced
@@ -347,6 +355,11 @@ impl LockReason {
             self,
             Self::BudgetNeverAllows | Self::SyncFailed | Self::SeveralPDBs | Self::NeedExceedsBudget
         )
+    }
+
+    /// Whether a pod is kept for want of consent to its eviction.
+    pub const fn lacks_consent(self) -> bool {
+        matches!(self, Self::UnmanagedPodKept | Self::EmptyDirDataKept)
     }
 
     /// Whether it is a step of the drain rather than something in its way.

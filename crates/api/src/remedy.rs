@@ -128,6 +128,8 @@ impl LockReason {
             Self::TolerationTooShort => {
                 "give its template tolerations of node.kubernetes.io/not-ready and unreachable without tolerationSeconds"
             }
+            Self::UnmanagedPodKept => "delete the pod, or consent to its eviction (--force)",
+            Self::EmptyDirDataKept => "delete the pod, or consent to the loss of its data (--delete-emptydir-data)",
             Self::UnknownOptOut => "correct its nodeward.dev/drain to skip or wait-completed, or remove it",
             Self::CephDaemon => "bring Ceph back to clean; ask ceph osd ok-to-stop before you delete the pod by hand",
             Self::OptOutIgnored => "have the other drainer leave the pod out, or set auto.refuseOptOut: true",
@@ -135,6 +137,7 @@ impl LockReason {
             Self::NodeReplaced => "delete the NodeDrain, and request the drain of the new node",
             Self::InvalidDrain => "correct the field of the NodeDrain that the message names",
             Self::Granted | Self::Released | Self::Drained | Self::PodEvicted => "nothing",
+            Self::ConsentGiven => "change fleetLock.emptyDirData or fleetLock.unmanagedPods if that is not meant",
             Self::GrantLost | Self::Requeued | Self::DeadlinePassed => {
                 "find out what it waits for if this happens often"
             }

@@ -7,10 +7,11 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use nodeward_api::annotation;
 use nodeward_api::node_drain::{
-    Deadlines, Evictor, Fallback, NodeDrain, NodeDrainSpec, REQUESTER_AT_MOST, REQUESTERS_AT_MOST, Requester,
+    Consent, Deadlines, Evictor, Fallback, NodeDrain, NodeDrainSpec, REQUESTER_AT_MOST, REQUESTERS_AT_MOST, Requester,
 };
 use serde_json::{Map, Value, json};
 
+use crate::consent::Consents;
 use crate::deadline::to_the_second;
 use crate::id::{NodeName, NodeUid};
 use crate::text::cut;
@@ -54,6 +55,8 @@ pub struct DrainRequest {
     /// What for.
     pub purpose: Option<String>,
     pub evict: Evictor,
+    /// What the requester consents to. It is added to what others have consented to, and never taken back.
+    pub consents: Consents,
     /// What happens when a deadline passes; `None`: the default.
     pub fallback: Option<Fallback>,
     /// The deadlines that differ from the configuration's.
@@ -76,6 +79,7 @@ impl DrainRequest {
             requester,
             purpose: None,
             evict: Evictor::Nodeward,
+            consents: Consents::default(),
             fallback: None,
             deadlines: Deadlines::default(),
             dry_run: false,
@@ -158,6 +162,7 @@ pub fn join(present: Option<&NodeDrain>, request: &DrainRequest, now: Timestamp)
     } else {
         Map::new()
     };
+    spec.extend(added_consents(&present.spec, request.consents));
     let is_known = has_requester(present, &request.requester);
     // An eviction from a node that drain-lock empties is noted: whoever evicts never says that he is done, and the drain
     // would wait for him for ever.
@@ -206,6 +211,8 @@ pub fn new_drain(request: &DrainRequest, now: Timestamp) -> NodeDrain {
             requesters: vec![requester(request, now)],
             purpose: request.purpose.clone(),
             evict: request.evict,
+            unmanaged_pods: request.consents.unmanaged_pods,
+            empty_dir_data: request.consents.empty_dir_data,
             deadlines: request.deadlines.clone(),
             fallback: request.fallback.unwrap_or_default(),
             dry_run: request.dry_run,
@@ -244,6 +251,7 @@ pub fn is_fulfilled_by(request: &DrainRequest, drain: &NodeDrain) -> bool {
     is_alive
         && drain.spec.node_uid.as_deref() == request.node_uid.as_ref().map(NodeUid::as_str)
         && has_requester(drain, &request.requester)
+        && added_consents(&drain.spec, request.consents).next().is_none()
 }
 
 fn requester(request: &DrainRequest, now: Timestamp) -> Requester {
@@ -251,6 +259,18 @@ fn requester(request: &DrainRequest, now: Timestamp) -> Requester {
         name: request.requester.clone(),
         since: to_the_second(now).parse().ok(),
     }
+}
+
+/// The consents that the drain does not have yet. Each requester's counts: nothing is evicted that none of them consented to.
+fn added_consents(spec: &NodeDrainSpec, given: Consents) -> impl Iterator<Item = (String, Value)> {
+    let fields = [
+        ("unmanagedPods", spec.unmanaged_pods, given.unmanaged_pods),
+        ("emptyDirData", spec.empty_dir_data, given.empty_dir_data),
+    ];
+    let added = fields
+        .into_iter()
+        .filter(|(_, present, given)| (*present, *given) == (Consent::Keep, Consent::Evict));
+    added.map(|(field, _, given)| (field.to_owned(), json!(given)))
 }
 
 /// The fields of the spec that the request sets to another value. Fields that it leaves open stay as they are.

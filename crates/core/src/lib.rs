@@ -10,6 +10,7 @@
 )]
 
 pub mod budget;
+pub mod consent;
 pub mod deadline;
 pub mod drain;
 pub mod drain_request;

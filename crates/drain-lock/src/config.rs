@@ -7,7 +7,7 @@ use std::num::NonZeroU32;
 use std::path::PathBuf;
 
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-use nodeward_api::node_drain::Fallback;
+use nodeward_api::node_drain::{Consent, Fallback};
 use nodeward_core::duration::ConfigDuration;
 use nodeward_core::selector::Selector;
 use serde::Deserialize;
@@ -139,4 +139,19 @@ pub struct FleetLockConfig {
     pub client_ca: Option<PathBuf>,
     /// A file with the token that clients have to send.
     pub bearer_token_file: Option<PathBuf>,
+    /// Whether pods that no controller makes again are evicted for a machine that asks to reboot. Default `Keep`.
+    pub unmanaged_pods: Option<KnownConsent>,
+    /// Whether pods with emptyDir volumes are, whose data goes with them. Default `Evict`.
+    pub empty_dir_data: Option<KnownConsent>,
+}
+
+/// Consent to evictions. As in a NodeDrain, but here nothing else is taken for one of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+pub struct KnownConsent(#[serde(with = "ConsentConfig")] pub Consent);
+
+#[derive(Deserialize)]
+#[serde(remote = "Consent")]
+enum ConsentConfig {
+    Evict,
+    Keep,
 }

@@ -29,14 +29,17 @@ use axum::{Json, Router};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use kube::{Api, Client as KubeClient};
-use nodeward_api::DrainLedger;
-use nodeward_api::drain_ledger;
+use nodeward_api::node_drain::Consent;
+use nodeward_api::reason::LockReason;
+use nodeward_api::{DrainLedger, drain_ledger};
+use nodeward_core::consent::Consents;
 use nodeward_core::drain_request::{DrainRequest, JoinOutcome, is_fulfilled_by};
 use nodeward_core::id::BudgetKey;
 use nodeward_core::ledger::{Facts, Ledger};
+use nodeward_runtime::events::node_reference;
 use nodeward_runtime::serve::{BindError, HttpServer, Limits};
 use nodeward_runtime::tls::TlsDirectory;
-use nodeward_runtime::{ApiError, OperatorContext};
+use nodeward_runtime::{ApiError, EventSink, EventSpec, OperatorContext, Severity};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use serde::Deserialize;
@@ -71,6 +74,7 @@ pub struct FleetLock {
     machines: Machines,
     token: Option<BearerToken>,
     dry_run: bool,
+    events: EventSink,
     reads: Semaphore,
     explanations: SingleFlight,
     answers: Family<[(&'static str, &'static str); 2], Counter>,
@@ -129,6 +133,7 @@ impl FleetLock {
             machines: Machines::default(),
             token: policy.bearer_token_file.as_deref().map(BearerToken::in_file),
             dry_run: context.args.dry_run,
+            events: context.events.clone(),
             reads: Semaphore::new(READS),
             explanations: SingleFlight::default(),
             answers: context.metrics.register(
@@ -216,9 +221,13 @@ impl FleetLock {
         if self.dry_run {
             return Err(dry_run());
         }
+        let policy = Arc::clone(&self.settings.current().policy);
+        // Unlike what is served, this is not that of the start: consent that was taken back counts at once.
+        let consents = policy.fleet_lock.as_ref().map(|fleet_lock| fleet_lock.consents);
         let request = DrainRequest {
+            consents: consents.unwrap_or_default(),
             purpose: Some(PURPOSE.to_owned()),
-            fallback: Some(self.settings.current().policy.fallback),
+            fallback: Some(policy.fallback),
             ..DrainRequest::new(node.name.clone(), Some(node.uid.clone()), client.requester(&node.name))
         };
         let seen = self.as_watched(&node);
@@ -233,7 +242,10 @@ impl FleetLock {
         // machine is away, and then that it is drained.
         let joined = request_drain(&self.client, &request, Timestamp::now()).await;
         match joined.map_err(unavailable)? {
-            JoinOutcome::Created | JoinOutcome::Added | JoinOutcome::Known | JoinOutcome::Noted => {}
+            JoinOutcome::Known => {}
+            JoinOutcome::Created | JoinOutcome::Added | JoinOutcome::Noted => {
+                self.announce_consents(&node, request.consents);
+            }
             JoinOutcome::Conflicting(_) => {
                 let ending = format!("an earlier drain of node {} has to end first", node.name);
                 return Err(Problem::new(Kind::Ending, ending));
@@ -245,6 +257,33 @@ impl FleetLock {
         }
         seen?;
         self.as_read(&node).await
+    }
+
+    /// Tells what is consented to in the machine's name, which has asked for nothing of the kind.
+    fn announce_consents(&self, node: &NodeFacts, consents: Consents) {
+        let fields = [
+            (
+                "emptyDirData",
+                consents.empty_dir_data,
+                "data of emptyDir volumes goes with their pods",
+            ),
+            (
+                "unmanagedPods",
+                consents.unmanaged_pods,
+                "pods are evicted that no controller makes again",
+            ),
+        ];
+        for (field, _, what) in fields.iter().filter(|(_, consent, _)| *consent == Consent::Evict) {
+            let reason = LockReason::ConsentGiven;
+            self.events.emit(EventSpec {
+                regarding: node_reference(node.name.as_str(), node.uid.as_str()),
+                related: None,
+                severity: Severity::Normal,
+                reason: reason.as_str(),
+                action: "Drain",
+                note: format!("The node {}: {what} (fleetLock.{field}: Evict).", reason.explanation()),
+            });
+        }
     }
 
     /// Whether the machine may reboot, by the watches.

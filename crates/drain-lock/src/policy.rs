@@ -4,13 +4,14 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use jiff::SignedDuration;
-use nodeward_api::node_drain::Fallback;
+use nodeward_api::node_drain::{Consent, Fallback};
+use nodeward_core::consent::Consents;
 use nodeward_core::duration::ConfigDuration;
 use nodeward_core::hold::{DRAIN_LASTS, RECOVERY_LASTS};
 use nodeward_core::selector::Selector;
 use nodeward_runtime::ConfigError;
 
-use crate::config::{Config, FleetLockConfig, KnownFallback};
+use crate::config::{Config, FleetLockConfig, KnownConsent, KnownFallback};
 use crate::node_group::NodeGroup;
 
 const QUEUE: SignedDuration = SignedDuration::from_hours(1);
@@ -84,6 +85,8 @@ pub struct FleetLock {
     pub client_ca: Option<PathBuf>,
     /// A file with the token that clients have to send.
     pub bearer_token_file: Option<PathBuf>,
+    /// What machines that ask to reboot consent to.
+    pub consents: Consents,
 }
 
 impl Policy {
@@ -137,11 +140,17 @@ impl FleetLock {
                 "client certificates are only checked over TLS: set fleetLock.tls too",
             ));
         }
+        let consent = |given: Option<KnownConsent>, default| given.map_or(default, |KnownConsent(known)| known);
         Ok(config.enabled.then(|| Self {
             bind: config.bind.unwrap_or(FLEET_LOCK_BIND),
             tls: config.tls,
             client_ca: config.client_ca,
             bearer_token_file: config.bearer_token_file,
+            consents: Consents {
+                unmanaged_pods: consent(config.unmanaged_pods, Consent::Keep),
+                // Most nodes have such pods, and their machines could never update otherwise.
+                empty_dir_data: consent(config.empty_dir_data, Consent::Evict),
+            },
         }))
     }
 }

@@ -175,19 +175,6 @@ impl<'a> Reader<'a> {
         Ok(acts)
     }
 
-    /// All pods on a node, whatever `-n` says; a missing right is a failure.
-    pub async fn all_pods_on(&mut self, node: &str) -> Result<Vec<Pod>, Failure> {
-        let params = ListParams::default().fields(&format!("spec.nodeName={node}"));
-        let pods = self.list("pods", self.api(None), params, |pod| pod).await?;
-        pods.ok_or_else(|| {
-            let missing = self.unread.pop().map(|unread| unread.to_string());
-            let why = missing.unwrap_or_default();
-            Failure::Other(format!(
-                "what its drain would destroy cannot be seen: {why}; --force --delete-emptydir-data drains it all the same"
-            ))
-        })
-    }
-
     /// The NodeHealthChecks; none, and no word about it, where the kind is not installed.
     pub async fn health_checks(&mut self) -> Result<Option<Vec<NodeHealthCheck>>, Failure> {
         if !self.cluster.serves::<NodeHealthCheck>() {

@@ -20,6 +20,8 @@ pub struct PodFacts {
     pub requirements: Arc<Requirements>,
     /// The PersistentVolumeClaims that it mounts, by name.
     pub claims: Box<[Arc<str>]>,
+    /// Whether a volume is an emptyDir, whose data goes with the pod.
+    pub has_empty_dir: bool,
     /// Whether scheduling gates keep it from being scheduled at all.
     pub gated: bool,
     /// Since when the scheduler has found no node for it.
@@ -73,6 +75,8 @@ impl PodProjector {
                 .map(|spec| claims(spec, &summary.key.name, texts))
                 .unwrap_or_default(),
             requirements: self.requirements.value(requirements),
+            has_empty_dir: spec
+                .is_some_and(|spec| spec.volumes.iter().flatten().any(|volume| volume.empty_dir.is_some())),
             gated: spec.is_some_and(|spec| spec.scheduling_gates.as_ref().is_some_and(|gates| !gates.is_empty())),
             unschedulable_since: unschedulable.and_then(|condition| Some(condition.last_transition_time.as_ref()?.0)),
             summary,

@@ -15,6 +15,7 @@ fn eviction() -> DrainRequest {
         requester: "eviction:alice".to_owned(),
         purpose: Some("evictions by alice".to_owned()),
         evict: Evictor::Requester,
+        consents: Consents::default(),
         fallback: Some(Fallback::Wait),
         deadlines: Deadlines::default(),
         dry_run: false,
@@ -187,6 +188,60 @@ fn repeated_request_changes_only_named_fields() {
         patch.unwrap()["spec"],
         json!({ "purpose": "kernel", "fallback": "Wait" })
     );
+}
+
+const EMPTY_DIR: Consents = Consents {
+    unmanaged_pods: Consent::Keep,
+    empty_dir_data: Consent::Evict,
+};
+
+#[rstest]
+#[case::first_consent(json!({}), EMPTY_DIR, json!({ "emptyDirData": "Evict" }))]
+#[case::consent_beside_anothers(json!({ "unmanagedPods": "Evict" }), EMPTY_DIR, json!({ "emptyDirData": "Evict" }))]
+#[case::consent_that_is_there(json!({ "emptyDirData": "Evict" }), EMPTY_DIR, Value::Null)]
+#[case::none_after_anothers(json!({ "unmanagedPods": "Evict", "emptyDirData": "Evict" }), Consents::default(), Value::Null)]
+#[case::all(json!({}), Consents::ALL, json!({ "unmanagedPods": "Evict", "emptyDirData": "Evict" }))]
+fn consents_of_requesters_add_up(#[case] present: Value, #[case] consents: Consents, #[case] expected: Value) {
+    let mut fields = present;
+    fields["evict"] = json!("Nodeward");
+    let present = json!({ "spec": fields });
+    let machine = DrainRequest {
+        evict: Evictor::Nodeward,
+        consents,
+        is_eviction: false,
+        ..eviction()
+    };
+    let adds_nothing = expected == Value::Null;
+    assert_eq!(is_fulfilled_by(&machine, &drain(present.clone())), adds_nothing);
+    let (outcome, patch) = joined(present, &machine, NOW);
+    let written = patch.map_or(Value::Null, |patch| patch["spec"].clone());
+    assert_eq!(written, expected);
+    assert_eq!(
+        outcome,
+        if adds_nothing {
+            JoinOutcome::Known
+        } else {
+            JoinOutcome::Noted
+        }
+    );
+}
+
+#[test]
+fn new_drain_has_its_requesters_consents() {
+    let request = DrainRequest {
+        evict: Evictor::Nodeward,
+        consents: EMPTY_DIR,
+        ..eviction()
+    };
+    assert_eq!(Consents::of(&new_drain(&request, at(NOW)).spec), EMPTY_DIR);
+}
+
+#[rstest]
+#[case::of_a_drain_without_the_fields(json!({ "spec": { "evict": "Nodeward" } }), Consents::default())]
+#[case::of_a_later_value(json!({ "spec": { "evict": "Nodeward", "emptyDirData": "Copy" } }), Consents::default())]
+#[case::of_whoever_evicts_himself(json!({}), Consents::ALL)]
+fn consent_is_never_assumed_for_our_evictions(#[case] present: Value, #[case] expected: Consents) {
+    assert_eq!(Consents::of(&drain(present).spec), expected);
 }
 
 #[test]

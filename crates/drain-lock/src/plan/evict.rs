@@ -9,6 +9,7 @@ use nodeward_core::predicate::is_ceph_daemon;
 use crate::snapshot::PodFacts;
 
 use super::eviction_budget::NotEvictable;
+use super::need::kept;
 use super::verdict::DrainVerdict;
 use super::{Action, ActiveDrain, Force, Planner, PodEviction};
 
@@ -30,7 +31,7 @@ impl Planner<'_> {
             to_leave.partition(|pod| claim.has_disruption(pod.uid.as_str()));
         verdict.message = format!(
             "{} pods leave, {} are on their way out",
-            with_disruption.len() + without.len() + classes.completing.len(),
+            with_disruption.len() + without.len() + classes.kept.len() + classes.completing.len(),
             classes.leaving
         );
         if active.context.is_by_requester() || verdict.lease_lost || self.is_left_to_remediation(active, verdict) {
@@ -40,7 +41,12 @@ impl Planner<'_> {
         let due = self.due(active, &claim, with_disruption, force, verdict);
         self.evict_held(active, &claim, &due, force);
         if active.forced {
-            without.extend(classes.completing.iter().cloned());
+            for pod in &classes.completing {
+                match kept(pod, classes.consents).next() {
+                    Some(reason) => verdict.block_pod(pod, &NotEvictable::because(reason)),
+                    None => without.push(Arc::clone(pod)),
+                }
+            }
         }
         self.evict_movable(active, &without, classes.leaving + due.len(), force, verdict);
     }

@@ -11,9 +11,10 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use nodeward_api::BudgetRef;
-use nodeward_api::node_drain::BlockedBy;
+use nodeward_api::node_drain::{BlockedBy, NodeDrain};
 use nodeward_api::opt_out::OptOut;
 use nodeward_api::reason::LockReason;
+use nodeward_core::consent::Consents;
 use nodeward_core::deadline::saturating_add;
 use nodeward_core::id::BudgetKey;
 use nodeward_core::ledger::{BudgetFacts, Disruptions, HeldPod, Unusable};
@@ -83,6 +84,8 @@ impl Class {
 pub struct NodeNeed {
     /// By name.
     pub pods: Vec<ClassifiedPod>,
+    /// What its requesters have consented to.
+    pub consents: Consents,
     /// The disruptions that it takes, by budget: one for each held and each retained pod, ready or not.
     pub needs: Vec<Disruptions>,
     /// What keeps the drain from ever ending, or a pod from staying, unless a person sees to it.
@@ -109,7 +112,10 @@ pub fn classify(
     policy: &Policy,
     now: Timestamp,
 ) -> NodeNeed {
-    let mut need = NodeNeed::default();
+    let mut need = NodeNeed {
+        consents: consents(snapshot.drains.get(&node.name).map(Arc::as_ref), policy),
+        ..NodeNeed::default()
+    };
     for pod in snapshot.pods_of(&node.name) {
         let (class, why) = match Class::by_itself(pod) {
             Some(class) => {
@@ -140,6 +146,21 @@ pub fn classify(
     need.needs = disruptions(&need.pods, snapshot);
     need.problems = problems(&need, snapshot, policy);
     need
+}
+
+/// What the requesters of a drain have consented to. Without a drain it is a machine that would ask for one.
+fn consents(drain: Option<&NodeDrain>, policy: &Policy) -> Consents {
+    let machine = || policy.fleet_lock.as_ref().map(|fleet_lock| fleet_lock.consents);
+    drain
+        .map(|drain| Consents::of(&drain.spec))
+        .or_else(machine)
+        .unwrap_or_default()
+}
+
+/// Why a pod that would have to leave is kept; nothing: it may be evicted, or leaves already.
+pub fn kept(pod: &PodFacts, consents: Consents) -> impl Iterator<Item = LockReason> {
+    let reasons = consents.lacking(pod.owner.is_none(), pod.has_empty_dir);
+    reasons.filter(|_| pod.deletion.is_none())
 }
 
 fn held_reason(error: &PlacementError) -> LockReason {
@@ -215,7 +236,11 @@ fn problems(need: &NodeNeed, snapshot: &Snapshot, policy: &Policy) -> Vec<Blocke
                 problems.extend(too_short_toleration(pod, policy.expected_outage));
                 false
             }
-            Class::Movable | Class::Held(_) => !pod.skips_budgets(),
+            Class::Movable | Class::Held(_) => {
+                let text = |reason: LockReason| format!("pod {} {}", pod.key, reason.explanation());
+                problems.extend(kept(pod, need.consents).map(|reason| about_pod(reason, pod, text(reason))));
+                !pod.skips_budgets()
+            }
         };
         let is_closed = |key: &BudgetKey| {
             snapshot

@@ -5,12 +5,13 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use nodeward_api::node_drain::{BlockedBy, DrainPlan, LISTED_AT_MOST, PlannedPod, PodCounts};
 use nodeward_api::reason::LockReason;
+use nodeward_core::consent::Consents;
 use nodeward_core::deadline::saturating_add;
 use nodeward_core::ledger::Disruptions;
 
 use crate::snapshot::{Memory, PodFacts, Snapshot};
 
-use super::need::{Class, ClassifiedPod, NodeNeed};
+use super::need::{Class, ClassifiedPod, NodeNeed, kept};
 
 /// How long after its grace a pod may be there before anybody is told: a kubelet needs a moment to confirm its end.
 const CONFIRMED_WITHIN: SignedDuration = SignedDuration::from_secs(10);
@@ -22,6 +23,10 @@ pub struct PodClasses {
     pub held: Vec<Arc<PodFacts>>,
     /// They leave as their budgets allow, and have not been asked yet.
     pub movable: Vec<Arc<PodFacts>>,
+    /// They would have to leave, and nobody has consented to what that destroys.
+    pub kept: Vec<Arc<PodFacts>>,
+    /// What somebody has consented to.
+    pub consents: Consents,
     /// They are waited for.
     pub completing: Vec<Arc<PodFacts>>,
     /// They stay.
@@ -46,7 +51,10 @@ pub struct PodClasses {
 impl PodClasses {
     /// Sorts the pods of a node.
     pub fn of(need: NodeNeed, snapshot: &Snapshot, memory: &Memory, now: Timestamp) -> Self {
-        let mut classes = Self::default();
+        let mut classes = Self {
+            consents: need.consents,
+            ..Self::default()
+        };
         for ClassifiedPod { pod, class, why } in need.pods {
             let is_leaving = pod.deletion.is_some() || memory.is_asked_to_go(pod.uid.as_str(), now);
             if !matches!(class, Class::Ignored(_)) {
@@ -93,6 +101,7 @@ impl PodClasses {
         is_leaving: bool,
         planned: impl FnOnce(LockReason) -> PlannedPod,
     ) {
+        let is_kept = kept(pod, self.consents).next().is_some();
         match class {
             Class::Ignored(_) | Class::Finished => self.ignored += 1,
             Class::Retained if pod.deletion.is_none() => {
@@ -109,22 +118,29 @@ impl PodClasses {
                 self.plan.waits_for.push(planned(LockReason::WaitCompleted));
                 self.completing.push(Arc::clone(pod));
             }
+            Class::Movable if is_kept => self.kept.push(Arc::clone(pod)),
             Class::Movable => self.movable.push(Arc::clone(pod)),
             Class::Held(reason) => {
                 self.plan.held.push(planned(reason));
-                self.held.push(Arc::clone(pod));
+                let held = if is_kept { &mut self.kept } else { &mut self.held };
+                held.push(Arc::clone(pod));
             }
         }
     }
 
     /// Whether a pod has to leave, or is about to.
     pub fn has_pods_to_leave(&self) -> bool {
-        self.leaving + self.held.len() + self.movable.len() + self.completing.len() > 0
+        self.leaving + self.waiting() > 0
+    }
+
+    /// How many have not been asked to leave yet.
+    fn waiting(&self) -> usize {
+        self.held.len() + self.movable.len() + self.kept.len() + self.completing.len()
     }
 
     /// The counts for people. What has gone is known from `before`: the pods that there were at most.
     pub fn counts(&self, before: Option<PodCounts>) -> PodCounts {
-        let waiting = self.held.len() + self.movable.len() + self.completing.len();
+        let waiting = self.waiting();
         let here = count(waiting + self.leaving + self.retained.len());
         let total = before.map_or(here, |before| before.total.max(here));
         PodCounts {

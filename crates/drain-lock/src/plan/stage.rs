@@ -18,6 +18,8 @@ use super::{ActiveDrain, DrainedAsk, Force, Planner};
 pub enum Stage {
     /// Its turn ended while pods were down: they come back before it queues again.
     Recovering,
+    /// Pods are kept until somebody consents to their eviction. As for `kubectl drain`, nothing is evicted before.
+    AwaitingConsent,
     /// It has a ticket, and no place in its node's groups yet.
     AwaitingNodeGroup,
     /// It has a ticket, and its node is not cordoned.
@@ -51,6 +53,8 @@ impl Stage {
         let (context, classes) = (active.context, active.classes);
         match claim.state {
             ClaimState::Recovering | ClaimState::DrainedRecovering => Self::Recovering,
+            // Not even a fallback consents; and a node that waits for a person is neither cordoned nor counted as away.
+            ClaimState::Queued | ClaimState::Asking if !classes.kept.is_empty() => Self::AwaitingConsent,
             ClaimState::Queued | ClaimState::Asking
                 if context.evictor() == Evictor::Nodeward && !active.has_places && claim.holds.is_empty() =>
             {
@@ -77,9 +81,12 @@ impl Stage {
     /// Until when it lasts at most.
     pub(super) fn until(self, claim: &Claim, limits: &TimeLimits) -> Timestamp {
         match self {
-            Self::AwaitingNodeGroup | Self::Uncordoned | Self::Completing | Self::Leaving | Self::Claiming => {
-                limits.queue_until(claim)
-            }
+            Self::AwaitingConsent
+            | Self::AwaitingNodeGroup
+            | Self::Uncordoned
+            | Self::Completing
+            | Self::Leaving
+            | Self::Claiming => limits.queue_until(claim),
             Self::Confirming | Self::Evicting | Self::Finishing => limits.drain_until(claim),
             Self::Drained | Self::Rebooted | Self::Recovering | Self::Suspect | Self::UnknownState => {
                 limits.recover_until(claim)
@@ -90,7 +97,8 @@ impl Stage {
     /// The phase that people see.
     pub(super) fn phase(self) -> Phase {
         match self {
-            Self::AwaitingNodeGroup
+            Self::AwaitingConsent
+            | Self::AwaitingNodeGroup
             | Self::Uncordoned
             | Self::Completing
             | Self::Leaving
@@ -112,6 +120,13 @@ impl Planner<'_> {
             Stage::Recovering => {
                 self.write_node_markers(node, Cordon::Lift, false, None);
                 verdict.set_message("its turn ended while pods were down; they come back before it queues again");
+            }
+            Stage::AwaitingConsent => {
+                self.set_needs(active, Vec::new());
+                verdict.message = format!(
+                    "keeps {} pods until somebody consents to their eviction",
+                    classes.kept.len()
+                );
             }
             Stage::AwaitingNodeGroup => self.take_node_groups(active, verdict),
             Stage::Uncordoned => self.cordon(active, verdict),

@@ -173,7 +173,8 @@ impl Planner<'_> {
             }
             Fallback::EvictAnyway | Fallback::Delete => {
                 let is_first = self.write.next.claim(uid).is_some_and(|claim| !claim.state.has_grant());
-                if is_first && active.node.is_cordoned() {
+                // It goes on once somebody has consented, and that is told then.
+                if is_first && active.node.is_cordoned() && active.classes.kept.is_empty() {
                     let note = format!("its time ({which}) is over: it goes on as {fallback:?} says");
                     self.announce(&active.node.name, uid, LockReason::Fallback, note);
                 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Resource;
 use nodeward_api::DisruptionHold;
+use nodeward_api::node_drain::BlockedBy;
 use nodeward_api::reason::LockReason;
 use nodeward_core::id::NodeName;
 use nodeward_runtime::{EventSink, EventSpec, Severity, events};
@@ -18,6 +19,18 @@ use crate::plan::verdict::{Announcement, DrainVerdict};
 
 /// What drain-lock does, as the Events' `action`.
 const ACTION: &str = "Drain";
+
+/// What is told of something that needs a person. Pods that are kept can be most of a node's: one Event tells of all of them.
+fn note(blocked: &BlockedBy) -> String {
+    if blocked.reason.lacks_consent() {
+        let (reason, remedy) = (blocked.reason, blocked.reason.remedy());
+        return format!(
+            "a pod {}: {remedy}; blockedBy of the NodeDrain names it, and others like it",
+            reason.explanation()
+        );
+    }
+    blocked.message.clone()
+}
 
 /// Emits Events.
 pub struct Announcer {
@@ -64,7 +77,7 @@ impl Announcer {
                 .blocked_by
                 .iter()
                 .filter(|blocked| blocked.reason.is_announced_while_it_lasts())
-                .map(|blocked| (blocked.reason, blocked.message.clone()))
+                .map(|blocked| (blocked.reason, note(blocked)))
                 .collect();
             let told = self.told.entry(verdict.node.clone()).or_default();
             let news: Vec<(LockReason, String)> = problems.difference(told).cloned().collect();

@@ -5,10 +5,10 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::ResourceExt;
 use kube::api::{Api, Patch, PatchParams};
 use nodeward_api::annotation::{CORDONED_BY, LOCKED_BY};
-use nodeward_api::node_drain::Phase;
+use nodeward_api::node_drain::{NodeDrainStatus, Phase};
 use nodeward_api::reason::LockReason;
 use nodeward_testkit::wait::{self, secs};
-use nodeward_testkit::workload::{PodTemplate, Start};
+use nodeward_testkit::workload::{self, PodTemplate, Start};
 use nodeward_testkit::{bulk, fleet, reboot};
 use serde_json::json;
 
@@ -274,5 +274,43 @@ async fn node_markers_go_with_their_drain() -> Result<()> {
         Ok(())
     })
     .await?;
+    env.end([lock]).await
+}
+
+/// A pod that nothing makes again, and one with emptyDir data.
+#[tokio::test(flavor = "multi_thread")]
+async fn drain_waits_until_its_requesters_have_consented() -> Result<()> {
+    let env = Environment::new(&["n1"]).await?;
+    let bare = PodTemplate::new().on("n1").pod(APPS, "bare")?;
+    let scratch = PodTemplate::new().empty_dir().deployment(APPS, "scratch", 1)?;
+    bulk::create(&env.client, [bare]).await?;
+    bulk::create(&env.client, [scratch]).await?;
+    wait::until("both pods to run", secs(60), || async {
+        let pods = env.pods_on("n1").await?;
+        ensure!(
+            pods.iter().filter(|pod| workload::is_ready(pod)).count() == 2,
+            "{}",
+            pods.len()
+        );
+        Ok(())
+    })
+    .await?;
+    let lock = env.start(json!({})).await?;
+    env.drain("n1", json!({ "emptyDirData": "Evict" })).await?;
+    let names_it = |status: &NodeDrainStatus| {
+        let mut kept = status.blocked_by.iter();
+        kept.any(|blocked| {
+            blocked.reason == LockReason::UnmanagedPodKept && blocked.pod.as_deref() == Some("apps/bare")
+        })
+    };
+    env.status_that("n1", "to name the pod", secs(60), names_it).await?;
+    let node = env.nodes().get("n1").await?;
+    ensure!(fleet::cordon_taint(&node).is_none(), "it was cordoned");
+    ensure!(env.pods_on("n1").await?.len() == 2, "something was evicted");
+
+    env.patch_drain("n1", json!({ "spec": { "unmanagedPods": "Evict" } }))
+        .await?;
+    env.phase("n1", Phase::Drained, secs(60)).await?;
+    ensure!(env.pods_on("n1").await?.is_empty(), "pods are left");
     env.end([lock]).await
 }

@@ -5,11 +5,12 @@ use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::events::v1::Event;
 use kube::Api;
-use kube::api::{DeleteParams, Patch, PatchParams};
-use nodeward_api::node_drain::{Evictor, Phase};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use nodeward_api::node_drain::{Consent, Evictor, Phase};
 use nodeward_testkit::wait::{self, secs};
-use nodeward_testkit::workload::{End, PodTemplate};
+use nodeward_testkit::workload::{self, End, PodTemplate};
 use nodeward_testkit::{ControlPlane, Options, bulk, fleet, ports, reboot};
 use serde_json::{Value, json};
 
@@ -249,6 +250,7 @@ async fn late_bound_pod_withdraws_the_reboot_permission() -> Result<()> {
     };
     machine.may_reboot().await?;
     let late = PodTemplate::new().on("n1").tolerates_all().end(End::Stuck);
+    let late = late.owned_by("example.com/v1", "Load", "load", "5a8e1c5e-0f0e-4f5c-9a53-d53a41de5a03");
     bulk::create(&env.client, [late.pod(APPS, "late")?]).await?;
     // At once, whether the watches show it yet or not; and for as long as it is there, be it on its way out.
     wait::throughout("the machine may not reboot", secs(3), || async {
@@ -459,7 +461,7 @@ async fn requests_need_certificate_token_and_valid_form() -> Result<()> {
         let answer = caller.get(path, &[bearer]).await.context(path)?;
         ensure!(problem(&answer, status)? == kind, "{path}: {answer:?}");
     }
-    let drains = env.drains().list(&kube::api::ListParams::default()).await?;
+    let drains = env.drains().list(&ListParams::default()).await?;
     ensure!(drains.items.is_empty(), "a drain was asked for: {drains:?}");
 
     // A token that changes counts at once, a certificate within seconds.
@@ -488,5 +490,44 @@ async fn requests_need_certificate_token_and_valid_form() -> Result<()> {
         answer.status == 200,
         "the last good certificate is not served: {answer:?}"
     );
+    env.end([lock]).await
+}
+
+/// emptyDir data is on most nodes, and machines cannot be asked.
+#[tokio::test(flavor = "multi_thread")]
+async fn machine_reboots_over_empty_dir_data_announced() -> Result<()> {
+    let env = Environment::new(&["n1"]).await?;
+    bulk::create(
+        &env.client,
+        [PodTemplate::new().empty_dir().deployment(APPS, "scratch", 1)?],
+    )
+    .await?;
+    workload::ready_pods(&env.client, APPS, "scratch", 1, secs(60)).await?;
+    let dir = tempfile::tempdir()?;
+    let (lock, caller) = answers(&env, dir.path()).await?;
+    let machine = Machine {
+        caller: &caller,
+        group: "default",
+        id: "n1",
+    };
+    machine.may_reboot().await?;
+    let spec = env.drains().get("n1").await?.spec;
+    ensure!(
+        (spec.unmanaged_pods, spec.empty_dir_data) == (Consent::Keep, Consent::Evict),
+        "{spec:?}"
+    );
+    let events: Api<Event> = Api::namespaced(env.client.clone(), "default");
+    wait::until("an Event on the node", secs(60), || async {
+        let consents = events
+            .list(&ListParams::default().fields("reason=ConsentGiven"))
+            .await?;
+        let notes: Vec<_> = consents.iter().filter_map(|event| event.note.as_deref()).collect();
+        ensure!(
+            notes.len() == 1 && notes[0].contains("fleetLock.emptyDirData: Evict"),
+            "{notes:?}"
+        );
+        Ok(())
+    })
+    .await?;
     env.end([lock]).await
 }

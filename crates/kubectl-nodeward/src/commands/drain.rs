@@ -1,6 +1,5 @@
 //! `drain`: requests drains, and shows their progress until all are over.
 
-mod consent;
 pub mod progress;
 
 use std::collections::BTreeSet;
@@ -13,7 +12,8 @@ use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, ResourceExt};
 use nodeward_api::NodeDrain;
-use nodeward_api::node_drain::Deadlines;
+use nodeward_api::node_drain::{Consent, Deadlines};
+use nodeward_core::consent::Consents;
 use nodeward_core::drain_request::DrainRequest;
 use nodeward_core::duration::ConfigDuration;
 use nodeward_core::id::NodeUid;
@@ -90,7 +90,6 @@ async fn request_and_watch(
     // All names are checked first: a mistake in the last one requests nothing.
     for node in args.nodes.iter().filter(|node| seen.insert(*node)) {
         let node_uid = node_uid(cluster, node).await?;
-        consent::require(cluster, node, &requester, args).await?;
         requests.push(drain_request(args, node, node_uid, &requester));
     }
     let tell = |style, text: &str| screen.say(|page| page.text(style, text));
@@ -109,8 +108,13 @@ async fn request_and_watch(
 
 fn drain_request(args: &DrainArgs, node: &str, node_uid: Option<NodeUid>, requester: &str) -> DrainRequest {
     let text = |duration: Option<ConfigDuration>| duration.map(|duration| duration.to_string());
+    let consent = |given: bool| if given { Consent::Evict } else { Consent::Keep };
     DrainRequest {
         purpose: args.purpose.clone(),
+        consents: Consents {
+            unmanaged_pods: consent(args.force),
+            empty_dir_data: consent(args.delete_emptydir_data),
+        },
         fallback: args.fallback.map(Into::into),
         deadlines: Deadlines {
             queue: text(args.deadline_queue),

@@ -310,31 +310,35 @@ async fn early_uncordon_withdraws_the_reboot_permission() -> Result<()> {
     env.gone(&n1).await
 }
 
-/// As kubectl drain does.
+/// As with kubectl drain.
 #[tokio::test(flavor = "multi_thread")]
-async fn drain_without_consent_requests_nothing() -> Result<()> {
+async fn drain_begins_nothing_without_consent() -> Result<()> {
     let env = Environment::new().await?;
     let [node] = env.workers().await?;
     let bare = PodTemplate::new().on(&node).empty_dir().pod(&env.name, "bare")?;
     bulk::create(&env.client, [bare]).await?;
     let admin = &env.admin;
-    let error = admin.nodeward(&["drain", &node, "--no-wait"]).await?.error()?;
-    let bare = format!("no controller makes these pods again: {}/bare (--force", env.name);
-    says(&error, &[&bare, "(--delete-emptydir-data", "nothing was requested"])?;
-    let error = admin
-        .nodeward(&["drain", &node, "--no-wait", "--force"])
-        .await?
-        .error()?;
-    says(&error, &["these pods lose the data of their emptyDir volumes"])?;
-    ensure!(env.drains().get_opt(&node).await?.is_none(), "there is a drain");
+    let plan = admin.page(&["plan", &node]).await?;
+    says(&plan, &["Needs attention", "UnmanagedPodKept", "EmptyDirDataKept"])?;
+    let command = admin.start(&["drain", &node])?;
+    told(&command, "UnmanagedPodKept").await?;
+    let next = [
+        format!("kubectl nodeward drain {node} --force"),
+        format!("kubectl nodeward drain {node} --delete-emptydir-data"),
+    ];
+    let why = admin.page(&["why", &node]).await?;
+    says(&why, &next.each_ref().map(String::as_str))?;
+    let one = ["drain", &node, "--force", "--no-wait"];
+    says(&admin.page(&one).await?, &["already requested"])?;
+    told(&command, "EmptyDirDataKept").await?;
+    let nodes: Api<Node> = Api::all(env.client.clone());
+    let spec = nodes.get(&node).await?.spec.unwrap_or_default();
+    ensure!(spec.unschedulable.is_none(), "it was cordoned");
 
-    let consent = ["drain", &node, "--force", "--delete-emptydir-data", "--timeout", "90s"];
+    let consent = ["drain", &node, "--delete-emptydir-data", "--timeout", "90s"];
     says(&admin.page(&consent).await?, &["is drained and may go down"])?;
-    // Who has requested it follows it without being asked again.
-    says(
-        &admin.page(&["drain", &node, "--no-wait"]).await?,
-        &["already requested"],
-    )?;
+    let (code, text) = end(&command).await?;
+    assert_eq!(code, 0, "{text}");
     admin.page(&["release", &node]).await?;
     env.gone(&node).await
 }

@@ -312,6 +312,78 @@ fn an_opt_out_that_is_not_known_is_named() {
     );
 }
 
+fn unmanaged() -> Value {
+    json!({ "metadata": { "ownerReferences": null } })
+}
+
+fn empty_dir() -> Value {
+    json!({ "spec": { "volumes": [{ "name": "v", "emptyDir": {} }] } })
+}
+
+const UNMANAGED: LockReason = LockReason::UnmanagedPodKept;
+const EMPTY_DIR: LockReason = LockReason::EmptyDirDataKept;
+
+/// What is named without any consent; what somebody has consented to is not.
+#[rstest]
+#[case::bare(unmanaged(), &[UNMANAGED])]
+#[case::empty_dir(empty_dir(), &[EMPTY_DIR])]
+#[case::bare_with_empty_dir(merged(unmanaged(), empty_dir()), &[UNMANAGED, EMPTY_DIR])]
+#[case::held_with_empty_dir(merged(tied_to_n1(), empty_dir()), &[EMPTY_DIR])]
+#[case::neither(json!({}), &[])]
+#[case::daemon(
+    merged(empty_dir(), json!({ "metadata": { "ownerReferences": [owner("apps/v1", "DaemonSet", "d")] } })), &[]
+)]
+#[case::mirror(
+    merged(merged(unmanaged(), empty_dir()), json!({ "metadata": { "annotations": { "kubernetes.io/config.mirror": "h" } } })),
+    &[]
+)]
+#[case::finished(merged(merged(unmanaged(), empty_dir()), json!({ "status": { "phase": "Failed" } })), &[])]
+#[case::terminating(
+    merged(merged(unmanaged(), empty_dir()), json!({ "metadata": { "deletionTimestamp": "2026-01-01T12:00:00Z" } })),
+    &[]
+)]
+#[case::stays(merged(merged(empty_dir(), label("skip")), tolerations(both(Value::Null))), &[])]
+#[case::waited_for(merged(unmanaged(), label("wait-completed")), &[])]
+fn our_evictions_that_destroy_need_consent(#[case] patch: Value, #[case] expected: &[LockReason]) {
+    let cluster = |spec: Value| {
+        let drain = json!({ "metadata": { "name": "n1" }, "spec": merged(json!({ "nodeName": "n1" }), spec) });
+        draining([pod("a", patch.clone())]).drains([drain])
+    };
+    let consents: [(Value, &[LockReason]); 4] = [
+        (json!({}), &[]),
+        (
+            json!({ "unmanagedPods": "Evict", "emptyDirData": "Keep" }),
+            &[UNMANAGED],
+        ),
+        (json!({ "emptyDirData": "Evict" }), &[EMPTY_DIR]),
+        (
+            json!({ "unmanagedPods": "Evict", "emptyDirData": "Evict" }),
+            &[UNMANAGED, EMPTY_DIR],
+        ),
+    ];
+    for (spec, consented) in consents {
+        let named = expected.iter().filter(|reason| !consented.contains(reason));
+        let named: Vec<LockReason> = named.copied().collect();
+        assert_eq!(reasons(&classified(&cluster(spec.clone()))), named, "{spec}");
+    }
+    let by_requester = classified(&cluster(json!({ "evict": "Requester" })));
+    assert_eq!(reasons(&by_requester), [], "an eviction is its own consent");
+    for problem in &classified(&cluster(json!({}))).problems {
+        assert_eq!(problem.pod.as_deref(), Some("shop/a"));
+    }
+}
+
+#[test]
+fn without_drain_a_machines_consent_counts() {
+    let cluster = draining([pod("a", empty_dir()), pod("b", unmanaged())]);
+    let snapshot = cluster.snapshot();
+    let config = "fleetLock: { enabled: true }";
+    let policy = Policy::from_config(nodeward_runtime::config::from_yaml(config).unwrap()).unwrap();
+    let mut placement = Placement::new(&snapshot.scheduling);
+    let need = classify(&snapshot.nodes["n1"], &snapshot, &mut placement, &policy, now());
+    assert_eq!(reasons(&need), [LockReason::UnmanagedPodKept]);
+}
+
 #[rstest]
 #[case::movable(json!({}), &[LockReason::SeveralPDBs], &[])]
 #[case::held(tied_to_n1(), &[LockReason::SeveralPDBs], &["shop/more: a", "shop/web: a"])]

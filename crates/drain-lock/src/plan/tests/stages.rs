@@ -296,3 +296,86 @@ fn plan_wakes_at_each_deadline() {
         SignedDuration::from_mins(5)
     );
 }
+
+fn with_empty_dir(patch: Value) -> Value {
+    merged(
+        json!({ "spec": { "volumes": [{ "name": "v", "emptyDir": {} }] } }),
+        patch,
+    )
+}
+
+fn consenting(spec: Value) -> Value {
+    drain(json!({ "spec": merged(json!({ "emptyDirData": "Evict" }), spec) }))
+}
+
+/// What nobody has consented to is never evicted, and nothing is begun before somebody has.
+#[rstest]
+#[case::nothing_begins_without_consent(
+    cluster(node("n1", json!({})), Some(drain(json!({}))), &[claim(json!({}))], &[pod("a", with_empty_dir(json!({}))), pod("d", bare())]),
+    &["n1 is Queued: EmptyDirDataKept"]
+)]
+#[case::it_begins_with_consent(
+    cluster(node("n1", json!({})), Some(consenting(json!({}))), &[claim(json!({}))], &[pod("a", with_empty_dir(json!({})))]),
+    &["cordon n1", "n1 is Queued"]
+)]
+#[case::nothing_is_claimed_without_consent(
+    cluster(ours(json!({})), Some(drain(json!({}))), &[claim(json!({}))], &[held("a", with_empty_dir(json!({})))]),
+    &["n1 is Queued: EmptyDirDataKept"]
+)]
+#[case::it_is_claimed_with_consent(
+    cluster(ours(json!({})), Some(consenting(json!({}))), &[claim(json!({}))], &[held("a", with_empty_dir(json!({})))]),
+    &["ledger: n1#1 Asking needs [a] holds []", "grant uid-n1", "n1 is Queued"]
+)]
+// It came late, or the drain was granted before there was consent to give.
+#[case::a_granted_drain_leaves_it_and_goes_on(
+    cluster(ours(json!({})), Some(drain(json!({}))), &[granted("Confirmed", &["a"])], &[
+        held("a", json!({})), pod("d", with_empty_dir(bare())),
+    ]),
+    &["evict a under 1/5", "n1 is Draining: EmptyDirDataKept"]
+)]
+#[case::a_node_with_it_is_not_drained(
+    cluster(ours(json!({})), Some(drain(json!({}))), &[granted("Confirmed", &[])], &[pod("d", with_empty_dir(bare()))]),
+    &["n1 is Draining: EmptyDirDataKept"]
+)]
+#[case::whoever_evicts_himself_is_not_asked(
+    cluster(
+        foreign(json!({})), Some(drain(json!({ "spec": { "evict": "Requester" } }))), &[claim(json!({ "foreignCordon": true }))],
+        &[held("a", with_empty_dir(json!({})))],
+    ),
+    &["ledger: n1#1 Asking needs [a] holds []", "grant uid-n1", "n1 is Queued"]
+)]
+fn only_consent_evicts_what_is_lost(#[case] cluster: Cluster, #[case] expected: &[&str]) {
+    assert_eq!(shown(&planned(&cluster)), expected);
+}
+
+/// A fallback ends waiting, for budgets and for pods that asked to finish; it consents to nothing.
+#[rstest]
+#[case::of_the_queue(claim(json!({ "queuedAt": YESTERDAY })), json!({}))]
+#[case::of_a_grant(merged(granted("Confirmed", &[]), json!({ "since": YESTERDAY })), json!({}))]
+#[case::of_a_grant_beside_a_pod_that_asked_to_finish(
+    merged(granted("Confirmed", &[]), json!({ "since": YESTERDAY })),
+    json!({ "metadata": { "labels": { "nodeward.dev/drain": "wait-completed" } } })
+)]
+fn no_fallback_consents(#[values("EvictAnyway", "Delete")] fallback: &str, #[case] claim: Value, #[case] patch: Value) {
+    let pods = [pod("d", merged(with_empty_dir(bare()), patch))];
+    let keeps = drain(json!({ "spec": { "fallback": fallback } }));
+    let plan = planned(&cluster(
+        ours(json!({})),
+        Some(keeps),
+        std::slice::from_ref(&claim),
+        &pods,
+    ));
+    let steps = shown(&plan);
+    assert!(!steps.iter().any(|step| step.starts_with("evict")), "{steps:?}");
+    assert!(
+        steps.last().is_some_and(|last| last.contains("EmptyDirDataKept")),
+        "{steps:?}"
+    );
+    assert!(plan.ledger.is_none_or(|write| write.announcements.is_empty()));
+    let consents = consenting(json!({ "fallback": fallback }));
+    let steps = shown(&planned(&cluster(ours(json!({})), Some(consents), &[claim], &pods)));
+    assert!(
+        steps.len() > 1 && !steps.last().is_some_and(|last| last.contains("EmptyDirDataKept")),
+        "{steps:?}"
+    );
+}

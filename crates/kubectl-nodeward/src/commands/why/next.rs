@@ -150,6 +150,16 @@ impl Why {
                     ..Step::new(format!("{remedy}:"))
                 }]
             }
+            (reason, _) if reason.lacks_consent() => {
+                let flag = match reason {
+                    LockReason::UnmanagedPodKept => "--force",
+                    _ => "--delete-emptydir-data",
+                };
+                vec![Step::with(
+                    reason.remedy(),
+                    commands.nodeward("drain", &format!("{} {flag}", self.name)),
+                )]
+            }
             (LockReason::Reserved, _) => {
                 let text = |older: &Drain| {
                     format!(
