@@ -382,7 +382,7 @@ subjects:
     namespace: {{ .root.Release.Namespace }}
 {{- end -}}
 
-{{/* The webhook's certificate, which its replicas share. `create` cannot be limited to a name. */}}
+{{/* The webhook's certificate, which its replicas share; .writes: they make it. `create` cannot be limited to a name. */}}
 {{- define "nodeward.component.webhookCertificateRole" -}}
 {{- $role := printf "%s-webhook" (include "nodeward.component.fullname" .) -}}
 apiVersion: rbac.authorization.k8s.io/v1
@@ -394,9 +394,9 @@ metadata:
 rules:
   - apiGroups: [""]
     resources: [secrets]
-    resourceNames: [{{ .component }}-webhook-cert]
-    verbs: [get, list, watch{{ if not .values.dryRun }}, update{{ end }}]
-  {{- if not .values.dryRun }}
+    resourceNames: [{{ .component }}-webhook-cert{{ if .values.dryRun }}-dry-run{{ end }}]
+    verbs: [get, list, watch{{ if .writes }}, update{{ end }}]
+  {{- if .writes }}
   - apiGroups: [""]
     resources: [secrets]
     verbs: [create]
@@ -463,7 +463,10 @@ spec:
     {{- end }}
 {{- end -}}
 
-{{/* Whether the component makes its webhook's certificate itself. Where the API server does not ask it, nobody else makes one. */}}
+{{/*
+Whether the component makes its webhook's certificate itself: a dry run always does, under a name of its own, and so does one that
+the API server does not ask.
+*/}}
 {{- define "nodeward.component.ownCertificate" -}}
 {{- if or .values.dryRun (not .values.webhook.enabled) (eq .values.webhook.certificate.from "self") -}}
 true

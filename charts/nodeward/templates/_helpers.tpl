@@ -143,6 +143,10 @@ follows from the switches (flags, ports, volumes) is worked out here. They are c
 {{- fail (printf "drainLock.config.%s and drainLock.%s say the same: set the second only, which also grants and mounts what it needs" $switch $switch) -}}
 {{- end -}}
 {{- end -}}
+{{- if or $values.dryRun (eq (toString $values.config.mode) "audit") -}}
+{{- /* What would have been written only the leader knows, so another replica could not answer. */ -}}
+{{- $_ := set $values "replicas" 1 -}}
+{{- end -}}
 {{- $args := list -}}
 {{- $ports := list -}}
 {{- $volumes := list -}}

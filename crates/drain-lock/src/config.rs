@@ -16,6 +16,8 @@ use serde::Deserialize;
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Config {
+    /// Whether it acts, or only says what it would do. Default `enforce`.
+    pub mode: Mode,
     /// How long each part of a drain may take, where the NodeDrain does not say.
     pub deadlines: DeadlinesConfig,
     /// What becomes of drains that the webhook or FleetLock asks for when a time of theirs is over. Default
@@ -43,6 +45,17 @@ pub struct Config {
     /// Whether retained pods are written into their budgets' status, so that they are reserved where the webhook does
     /// not answer. Default false.
     pub reserve_through_budget_status: bool,
+}
+
+/// What becomes of decisions.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// They are carried out.
+    #[default]
+    Enforce,
+    /// They are logged, counted and told to whoever evicts, as with `--dry-run`.
+    Audit,
 }
 
 /// An entry of `nodeGroups`.

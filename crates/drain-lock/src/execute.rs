@@ -230,10 +230,7 @@ impl Action for Task {
     async fn run(self, pass: PassContext, permits: Permits) -> TaskOutcome {
         let context = ExecutorContext { pass, permits };
         match context.permits.check() {
-            Err(Stop::DryRun) => {
-                tracing::info!(action = %self.key(), "dry run: not done");
-                return ActionResult::Stopped(Stop::DryRun).into();
-            }
+            Err(Stop::DryRun) => return audit(&context, self).await,
             // Evictions tell of each pod that it was not asked to go.
             Err(stop) if self.pods().is_empty() => return ActionResult::from(stop).into(),
             Ok(()) | Err(_) => {}
@@ -261,6 +258,28 @@ impl Task {
                 pods.iter().map(|eviction| eviction.pod.uid.clone()).collect()
             }
             _ => Vec::new(),
+        }
+    }
+}
+
+/// What nothing is written of: as far as decisions on evictions rest on it, it is kept in memory.
+async fn audit(context: &ExecutorContext, task: Task) -> TaskOutcome {
+    let key = task.key();
+    match task {
+        Task::Ledger(write) => {
+            let mut outcome = ledger::write(context, write).await;
+            for would_be in std::mem::take(&mut outcome.announcements) {
+                tracing::info!(node = %would_be.node, reason = %would_be.reason, "audit: {}", would_be.note);
+            }
+            outcome
+        }
+        Task::Act(Planned::Delete { drain, reason }) if context.pass.cache.forget_drain(&drain) => {
+            tracing::info!(node = drain.spec.node_name, %reason, "audit: its drain would be over");
+            ActionResult::Acted(()).into()
+        }
+        Task::Act(_) | Task::StatusUpdate(_) => {
+            tracing::info!(action = %key, "dry run: not done");
+            ActionResult::Stopped(Stop::DryRun).into()
         }
     }
 }

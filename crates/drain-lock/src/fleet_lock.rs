@@ -214,13 +214,20 @@ impl FleetLock {
         }
     }
 
+    /// Whether requests are carried out at all.
+    fn may_act(&self) -> Result<(), Problem> {
+        if self.dry_run || self.settings.current().policy.audits {
+            let text = "this process only audits (--dry-run, or mode: audit): it drains nothing and releases nothing";
+            return Err(Problem::new(Kind::NotReady, text));
+        }
+        Ok(())
+    }
+
     /// Asks for the drain of the client's node; 200 once it is drained.
     async fn pre_reboot(&self, client: &Client) -> Result<(), Problem> {
         let node = self.node_of(client)?;
         self.check_group(client, &node)?;
-        if self.dry_run {
-            return Err(dry_run());
-        }
+        self.may_act()?;
         let policy = Arc::clone(&self.settings.current().policy);
         // Unlike what is served, this is not that of the start: consent that was taken back counts at once.
         let consents = policy.fleet_lock.as_ref().map(|fleet_lock| fleet_lock.consents);
@@ -329,9 +336,7 @@ impl FleetLock {
     async fn steady_state(&self, client: &Client) -> Result<(), Problem> {
         let node = self.node_of(client)?;
         self.check_group(client, &node)?;
-        if self.dry_run {
-            return Err(dry_run());
-        }
+        self.may_act()?;
         let requester = client.requester(&node.name);
         // By the server's own word: a watch may not have shown a drain yet that another replica has just made.
         let left = release_drain(&self.client, node.name.as_str(), &requester).await;
@@ -357,13 +362,6 @@ fn gate<'a>(node: &'a NodeFacts, ledger: &'a Ledger, facts: &'a Facts) -> Reboot
         ledger,
         facts,
     }
-}
-
-fn dry_run() -> Problem {
-    Problem::new(
-        Kind::NotReady,
-        "this process runs with --dry-run: it drains nothing and releases nothing",
-    )
 }
 
 fn unavailable(error: impl Into<ApiError>) -> Problem {

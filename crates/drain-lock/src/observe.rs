@@ -4,6 +4,7 @@
 //! The eviction webhook asks while the watches go on telling. All of it is behind one lock, which is held for the time of
 //! one small change or one small answer; nothing is copied as a whole, and pods share what they have in common.
 
+mod audit;
 mod cluster_index;
 mod decoded;
 mod index_handler;
@@ -23,6 +24,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::{Api, Client, Resource};
 use nodeward_api::NodeDrain;
+use nodeward_core::drain_request::{DrainRequest, JoinOutcome};
 use nodeward_core::id::BudgetKey;
 use nodeward_core::ledger::{BudgetFacts, Claim, Facts, Ledger};
 use nodeward_runtime::cache::STALE_AFTER;
@@ -31,6 +33,7 @@ use parking_lot::RwLockReadGuard;
 use serde::de::DeserializeOwned;
 
 use crate::snapshot::{BudgetEntry, HoldFacts, LedgerFacts, NodeFacts, PodFacts, Snapshot, SnapshotScope};
+use audit::Audit;
 use cluster_index::ClusterIndex;
 use index_handler::{IndexHandler, SharedIndex};
 
@@ -149,21 +152,50 @@ impl ClusterCache {
 
     pub fn drain(&self, node: &str) -> Option<Arc<NodeDrain>> {
         let index = self.read();
-        index.drains.get(node)?.as_ref().as_ref().ok().cloned()
+        index.drain(node)?.as_ref().as_ref().ok().cloned()
     }
 
     /// All drains that can be read, by their nodes' names.
     pub fn drains(&self) -> Vec<Arc<NodeDrain>> {
         let index = self.read();
-        let drains = index.drains.values();
+        let drains = index.all_drains();
         drains
-            .filter_map(|drain| drain.as_ref().as_ref().ok().cloned())
+            .filter_map(|(_, drain)| drain.as_ref().as_ref().ok().cloned())
             .collect()
     }
 
     /// The ledger as the watch last showed it; a decision to write it rests on a read of its own.
     pub fn ledger(&self) -> Option<Arc<LedgerFacts>> {
         self.read().ledger()
+    }
+
+    /// From now on what would be written is kept here, or no longer: then what was kept is forgotten.
+    pub fn keep_audit(&self, audits: bool) {
+        if self.read().audit.is_some() != audits {
+            self.index.write().audit = audits.then(Audit::default);
+        }
+    }
+
+    /// Takes a ledger for the one that is stored, while this process only audits.
+    pub fn keep_ledger(&self, ledger: Ledger) {
+        if let Some(audit) = &mut self.index.write().audit {
+            audit.put_ledger(ledger);
+        }
+    }
+
+    /// Takes a requested drain for one that is stored, while this process only audits; `None`: one is stored.
+    pub fn keep_drain(&self, request: &DrainRequest, now: Timestamp) -> Option<JoinOutcome> {
+        let mut index = self.index.write();
+        if index.drains.get(&request.node).is_some() {
+            return None;
+        }
+        Some(index.audit.as_mut()?.request_drain(request, now))
+    }
+
+    /// Forgets a drain that was only kept here; whether it was.
+    pub fn forget_drain(&self, drain: &NodeDrain) -> bool {
+        let audit = &mut self.index.write().audit;
+        audit.as_mut().is_some_and(|audit| audit.remove_drain(drain))
     }
 
     /// All owners' holds, in force or not.

@@ -30,6 +30,7 @@ pub struct DrainLock {
     tracker: ActionTracker,
     reporter: Reporter,
     leadership: Leadership,
+    dry_run: bool,
 }
 
 /// The ledger as a person has to see to it first. It stops the whole pass, for its report, too, would rest on an older reading
@@ -97,6 +98,7 @@ impl Operator for DrainLock {
             tracker: ActionTracker::nothing(),
             reporter: Reporter::new(&context.metrics, context.events.clone()),
             leadership: context.leadership.clone(),
+            dry_run: context.args.dry_run,
         })
     }
 
@@ -104,9 +106,15 @@ impl Operator for DrainLock {
         Some(Arc::clone(&self.config.current().policy))
     }
 
+    fn audits(policy: &Policy) -> bool {
+        policy.audits
+    }
+
     /// What the plan needs to see besides the nodes of drains and claims: the budgets that owners hold, and those in whose
     /// statuses pods are reserved.
-    fn observe(&mut self, _: &Policy, now: Timestamp) -> Observed<Snapshot> {
+    fn observe(&mut self, policy: &Policy, now: Timestamp) -> Observed<Snapshot> {
+        let audits = self.dry_run || policy.audits;
+        self.cache.keep_audit(audits);
         if let Some(until) = self.cache.waits_until() {
             return Observed::Wait {
                 why: "remediations are still being listed".to_owned(),
@@ -118,9 +126,13 @@ impl Operator for DrainLock {
             budgets: held.chain(self.tracker.reserved_budgets().cloned()).collect(),
             ..SnapshotScope::default()
         };
-        let Some(snapshot) = self.cache.snapshot(&scope, now) else {
+        let Some(mut snapshot) = self.cache.snapshot(&scope, now) else {
             return Observed::wait("the watches are incomplete or stale");
         };
+        if audits {
+            // None would be taken, and what needs one would wait for ever.
+            snapshot.leases = None;
+        }
         match snapshot.ledger.as_ref().and_then(|facts| problem_of(facts)) {
             Some(problem) => Observed::Blocked(problem),
             None => Observed::Ready(snapshot),
@@ -171,6 +183,7 @@ impl Operator for DrainLock {
 
     fn on_leadership_lost(&mut self) {
         self.tracker = ActionTracker::nothing();
+        self.cache.keep_audit(false);
         self.reporter.on_leadership_lost();
     }
 }

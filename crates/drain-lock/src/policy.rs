@@ -11,7 +11,7 @@ use nodeward_core::hold::{DRAIN_LASTS, RECOVERY_LASTS};
 use nodeward_core::selector::Selector;
 use nodeward_runtime::ConfigError;
 
-use crate::config::{Config, FleetLockConfig, KnownConsent, KnownFallback};
+use crate::config::{Config, FleetLockConfig, KnownConsent, KnownFallback, Mode};
 use crate::node_group::NodeGroup;
 
 const QUEUE: SignedDuration = SignedDuration::from_hours(1);
@@ -26,6 +26,8 @@ const FLEET_LOCK_BIND: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::ne
 /// What drain-lock goes by.
 #[derive(Debug, Clone)]
 pub struct Policy {
+    /// Whether nothing is carried out.
+    pub audits: bool,
     /// How long each part of a drain may take, where the NodeDrain does not say.
     pub deadlines: Deadlines,
     /// What becomes of drains that the webhook or FleetLock asks for when a time of theirs is over.
@@ -105,6 +107,7 @@ impl Policy {
             ));
         }
         Ok(Self {
+            audits: config.mode == Mode::Audit,
             deadlines: Deadlines {
                 queue: or(config.deadlines.queue, QUEUE),
                 drain: or(config.deadlines.drain, DRAIN_LASTS),

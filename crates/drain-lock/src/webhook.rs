@@ -26,8 +26,9 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use jiff::Timestamp;
 use nodeward_api::reason::LockReason;
+use nodeward_core::drain_request::JoinOutcome;
 use nodeward_runtime::events::{node_reference, pod_reference};
-use nodeward_runtime::{ConfigHandle, EventSink, EventSpec, Leadership, OperatorContext, Severity};
+use nodeward_runtime::{ConfigHandle, EventSink, EventSpec, Leadership, OperatorContext, ReconcileTrigger, Severity};
 use parking_lot::Mutex;
 
 use crate::observe::ClusterCache;
@@ -35,7 +36,8 @@ use crate::settings::Settings;
 
 use self::context_lookup::ContextLookup;
 use self::decide::{
-    Admission, Caller, Decision, EvictionContext, EvictionRequest, LookupResult, Verdict, decide, decide_unreadable,
+    Admission, Caller, Decision, EvictionContext, EvictionRequest, LookupResult, Refused, Verdict, decide,
+    decide_unreadable,
 };
 use self::drain_request_queue::{DrainRequestQueue, QueuedRequest};
 use self::identity::OwnUser;
@@ -55,6 +57,16 @@ pub const LEADERLESS: Duration = Duration::from_mins(2);
 /// What is told to a client that is admitted for that. `kubectl` prints it.
 const LEADERLESS_WARNING: &str = "drain-lock has no leader: this eviction was admitted by its budget alone, and nothing keeps drains from wedging each other";
 
+/// What is told to a client that would have been refused, with the reason. `kubectl` prints it.
+const AUDIT_WARNING: &str = "drain-lock only audits, and would have refused this eviction";
+
+/// How long an eviction waits in an audit for the plan of its drain: a few passes of the loop, and less than the API server
+/// waits for the answer.
+const PLANNED_WITHIN: Duration = Duration::from_millis(1200);
+
+/// How often the plan is looked at meanwhile.
+const PLAN_LOOKUP_INTERVAL: Duration = Duration::from_millis(25);
+
 /// That evictions are admitted for want of knowledge is logged this often.
 const WARN_INTERVAL: Duration = Duration::from_secs(10);
 
@@ -68,6 +80,8 @@ pub struct Webhook {
     events: EventSink,
     metrics: WebhookMetrics,
     dry_run: bool,
+    /// Has the drain planned that an eviction asks for in an audit: no watch tells of it.
+    trigger: ReconcileTrigger,
     leadership: Leadership,
     warned: Mutex<Option<Instant>>,
 }
@@ -96,6 +110,7 @@ impl Webhook {
             events: context.events.clone(),
             metrics,
             dry_run: context.args.dry_run,
+            trigger: context.trigger.clone(),
             leadership: context.leadership.clone(),
             warned: Mutex::default(),
         })
@@ -117,17 +132,12 @@ impl Webhook {
             let verdict = Verdict::from(Decision::Admit(Admission::Unsynced));
             return self.finish(review, &LookupResult::Unsynced, verdict, began);
         };
-        let request = EvictionRequest {
-            caller: if review.user == own_user {
-                Caller::Ourselves
-            } else {
-                Caller::Another
-            },
-            dry_run: review.dry_run,
-            leaderless: self.leadership.leaderless_for() >= LEADERLESS,
-            ticket: review.ticket.as_deref(),
-            pod: &review.pod,
-        };
+        // What an audit would have written only the leader has.
+        if self.audits() && !self.leadership.is_leading_now() {
+            let verdict = Verdict::from(Decision::Admit(Admission::Audit));
+            return self.finish(review, &LookupResult::Unsynced, verdict, began);
+        }
+        let request = self.request(review, own_user);
         let mut found = self.lookup.look_up(review, &policy, now, began);
         let view = self.lookup.ledger_view(now, began);
         // What this process has just given away is no longer free, and two who ask at once must not get the same.
@@ -146,6 +156,48 @@ impl Webhook {
         self.finish(review, &found, verdict, began)
     }
 
+    fn request<'a>(&self, review: &'a EvictionReview, own_user: &str) -> EvictionRequest<'a> {
+        EvictionRequest {
+            caller: if review.user == own_user {
+                Caller::Ourselves
+            } else {
+                Caller::Another
+            },
+            dry_run: review.dry_run,
+            leaderless: self.leadership.leaderless_for() >= LEADERLESS,
+            ticket: review.ticket.as_deref(),
+            pod: &review.pod,
+        }
+    }
+
+    /// Whether every eviction is admitted.
+    fn audits(&self) -> bool {
+        self.dry_run || self.config.current().policy.audits
+    }
+
+    /// In an audit: asks for the drain that the eviction belongs to, and lets it be planned. A drainer that is refused asks again,
+    /// and what it meets then is to be told; one that is admitted does not, and what it has evicted meanwhile its drain can no
+    /// longer claim.
+    async fn await_plan(&self, review: &EvictionReview, own_user: &str) {
+        let until = Instant::now() + PLANNED_WITHIN;
+        while self.leadership.is_leading_now() && Instant::now() < until {
+            let (now, instant) = (Timestamp::now(), Instant::now());
+            let policy = Arc::clone(&self.config.current().policy);
+            let found = self.lookup.look_up(review, &policy, now, instant);
+            let view = self.lookup.ledger_view(now, instant);
+            let verdict = decide(&self.request(review, own_user), &found, &view.ledger, &view.facts);
+            match (&verdict.decision, &found) {
+                (Decision::Refuse(refused), LookupResult::Found(context))
+                    if verdict.requests_drain && is_about_to_change(refused) =>
+                {
+                    self.request_drain(review, context, instant);
+                }
+                _ => return,
+            }
+            tokio::time::sleep(PLAN_LOOKUP_INTERVAL).await;
+        }
+    }
+
     /// Lets the watches catch up with a drainer that has cordoned a moment ago, and has pods classified where that decides.
     /// Our own evictions rest on more than a cordon.
     async fn prepare(&self, review: &EvictionReview) {
@@ -156,12 +208,22 @@ impl Webhook {
         if self.own_user.get().is_some_and(|own_user| review.user != own_user) {
             self.lookup.await_cordon(review, &policy, Timestamp::now()).await;
         }
+        if let Some(own_user) = self.own_user.get().filter(|_| self.audits()) {
+            self.await_plan(review, own_user).await;
+        }
         self.lookup.classify_pods(review, &policy, Timestamp::now()).await;
     }
 
     /// Counts the answer, logs it, and sees to what follows from it.
     fn finish(&self, review: &EvictionReview, found: &LookupResult, mut verdict: Verdict, began: Instant) -> Verdict {
-        self.metrics.decided(&verdict.decision, began.elapsed());
+        let audits = self.audits();
+        if audits {
+            verdict = verdict.audited();
+        }
+        self.metrics.decided(&verdict, began.elapsed());
+        if let Some(would_be) = &verdict.audited {
+            tracing::info!(pod = %review.pod, user = review.user, reason = %would_be.reason, "audit: the eviction would be refused: {}", would_be.message);
+        }
         match &verdict.decision {
             Decision::Admit(admission) if admission.fails_open() => self.warn_failing_open(review, *admission, began),
             Decision::Admit(admission) => {
@@ -171,31 +233,38 @@ impl Webhook {
                 tracing::debug!(pod = %review.pod, user = review.user, reason = %refused.reason, "eviction refused: {}", refused.message);
             }
         }
-        if self.dry_run {
-            if matches!(verdict.decision, Decision::Refuse(_)) {
-                verdict.decision = Decision::Admit(Admission::DryRun);
-            }
-            return verdict;
-        }
         if let LookupResult::Found(context) = found {
             self.follow_up(review, context, &verdict, began);
         }
         verdict
     }
 
-    fn follow_up(&self, review: &EvictionReview, context: &EvictionContext, verdict: &Verdict, now: Instant) {
+    /// Has the drain of the pod's node requested.
+    fn request_drain(&self, review: &EvictionReview, context: &EvictionContext, now: Instant) {
         let Some(node) = &context.node else { return };
-        if verdict.requests_drain {
-            let request = QueuedRequest {
-                node: node.name.clone(),
-                node_uid: node.uid.clone(),
-                user: review.user.clone(),
-                fallback: self.config.current().policy.fallback,
-            };
+        let request = QueuedRequest {
+            node: node.name.clone(),
+            node_uid: node.uid.clone(),
+            user: review.user.clone(),
+            fallback: self.config.current().policy.fallback,
+        };
+        if !self.audits() {
             let has_drain = self.lookup.has_drain(node.name.as_str());
             self.drain_requests.push(request, has_drain, now);
+        } else if let Some(outcome) = self.lookup.keep_drain(&request.request(), Timestamp::now())
+            && outcome != JoinOutcome::Known
+        {
+            tracing::info!(node = %node.name, user = review.user, outcome = outcome.as_label(), "audit: a drain would be asked for");
+            self.trigger.notify();
         }
-        if verdict.ignores_opt_out {
+    }
+
+    fn follow_up(&self, review: &EvictionReview, context: &EvictionContext, verdict: &Verdict, now: Instant) {
+        if verdict.requests_drain {
+            self.request_drain(review, context, now);
+        }
+        let Some(node) = &context.node else { return };
+        if verdict.ignores_opt_out && !self.audits() {
             self.metrics.opt_out_ignored();
             self.events.emit(EventSpec {
                 regarding: pod_reference(&review.pod.namespace, &review.pod.name, Some(context.uid.as_str())),
@@ -226,6 +295,11 @@ impl Webhook {
     }
 }
 
+/// Whether it says no more than that the drain is on its way through a plan.
+fn is_about_to_change(refused: &Refused) -> bool {
+    refused.reason.is_a_step() || refused.reason == LockReason::Queued
+}
+
 async fn answer(
     State(webhook): State<Arc<Webhook>>,
     headers: HeaderMap,
@@ -242,9 +316,18 @@ async fn answer(
     webhook.metrics.ignored_fields(review.unknown_fields);
     webhook.prepare(&review).await;
     let verdict = webhook.judge(&review);
+    let audited = verdict
+        .audited
+        .as_ref()
+        .map(|would_be| format!("{AUDIT_WARNING} ({}): {}", would_be.reason, would_be.message));
     let warning = match &verdict.decision {
         Decision::Admit(Admission::NoLeader) => Some(LEADERLESS_WARNING),
         _ => verdict.ignores_opt_out.then_some(OPT_OUT_WARNING),
     };
-    axum::Json(review::answer(&review, &verdict.decision, warning)).into_response()
+    axum::Json(review::answer(
+        &review,
+        &verdict.decision,
+        audited.as_deref().or(warning),
+    ))
+    .into_response()
 }

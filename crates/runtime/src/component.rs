@@ -40,12 +40,13 @@ impl Component {
 
     /// The name of the lease. A dry run takes one of its own, so that it can run beside the real operator.
     pub fn lease_name(&self, dry_run: bool) -> String {
-        if dry_run {
-            format!("{}-dry-run", self.name)
-        } else {
-            self.name.to_owned()
-        }
+        beside(self.name.to_owned(), dry_run)
     }
+}
+
+/// The name of what a process keeps; that of a dry run is another one, for it runs beside the real operator.
+pub(crate) fn beside(name: String, dry_run: bool) -> String {
+    if dry_run { name + "-dry-run" } else { name }
 }
 
 #[cfg(test)]

@@ -93,6 +93,11 @@ pub trait Operator: Sized + Send + 'static {
     /// Takes a snapshot of the caches.
     fn observe(&mut self, policy: &Self::Policy, now: Timestamp) -> Observed<Self::Snapshot>;
 
+    /// Whether this policy has the operator decide, and write as little as a dry run.
+    fn audits(_policy: &Self::Policy) -> bool {
+        false
+    }
+
     /// Decides, by a pure function of the snapshot, this process's memory, the policy and the time.
     fn plan(
         &mut self,
@@ -323,7 +328,12 @@ impl<O: Operator> Control<O> {
         let policy = self.operator.effective_policy()?;
         if !self.policy.as_ref().is_some_and(|known| Arc::ptr_eq(known, &policy)) {
             // Before anything is planned by the new one: from here on no action of the old one writes.
-            self.executor.policy_changed();
+            let audits = O::audits(&policy);
+            self.executor.policy_changed(audits);
+            if self.policy.as_ref().is_some_and(|known| O::audits(known) != audits) {
+                // What an audit has put off is due at once.
+                self.backoffs = Backoffs::new(O::OPTIONS.backoff);
+            }
             self.policy = Some(Arc::clone(&policy));
         }
         let leads = matches!(self.leadership.state(), LeaderState::Leading { .. });

@@ -14,6 +14,7 @@ use nodeward_core::remediation::Remediations;
 use nodeward_scheduling::requirements::Namespaces;
 use nodeward_scheduling::{NodeAffinity, NodeCapacity, SchedulingView};
 
+use super::audit::Audit;
 use super::pod_index::PodIndex;
 use super::table::Table;
 use crate::snapshot::{
@@ -43,11 +44,27 @@ pub(super) struct ClusterIndex {
     pub(super) ledgers: Table<Arc<str>, LedgerFacts>,
     pub(super) holds: Table<NamespacedName, HoldFacts>,
     pub(super) leases: Table<Arc<str>, LeaseView>,
+    /// What would have been written, where nothing is.
+    pub(super) audit: Option<Audit>,
 }
 
 impl ClusterIndex {
     pub(super) fn ledger(&self) -> Option<Arc<LedgerFacts>> {
-        self.ledgers.get(nodeward_api::drain_ledger::NAME).cloned()
+        let kept = self.audit.as_ref().and_then(|audit| audit.ledger.as_ref());
+        kept.or_else(|| self.ledgers.get(nodeward_api::drain_ledger::NAME))
+            .cloned()
+    }
+
+    pub(super) fn drain(&self, node: &str) -> Option<&Arc<ReadableDrain>> {
+        let kept = || self.audit.as_ref()?.drains.get(node);
+        self.drains.get(node).or_else(kept)
+    }
+
+    /// All drains by their nodes' names; of two for one node the one that is stored.
+    pub(super) fn all_drains(&self) -> impl Iterator<Item = (&NodeName, &Arc<ReadableDrain>)> {
+        let kept = self.audit.iter().flat_map(|audit| &audit.drains);
+        let kept = kept.filter(|(node, _)| self.drains.get(*node).is_none());
+        self.drains.iter().chain(kept)
     }
 
     /// What a budget's owner keeps for himself at `now`.
@@ -98,7 +115,7 @@ impl ClusterIndex {
         let ledger = self.ledger();
         let claims = ledger.as_ref().map(|facts| facts.ledger.claims()).unwrap_or_default();
         let mut nodes: BTreeSet<NodeName> = scope.nodes.clone();
-        nodes.extend(self.drains.iter().map(|(node, _)| node.clone()));
+        nodes.extend(self.all_drains().map(|(node, _)| node.clone()));
         nodes.extend(claims.iter().map(|claim| NodeName::from(claim.node.as_str())));
         let pods = nodes.into_iter().map(|node| {
             let mut pods: Vec<_> = self.pods.of_node(node.as_str()).cloned().collect();
@@ -125,7 +142,7 @@ impl ClusterIndex {
             }
         }
         let (mut drains, mut unreadable_drains) = (BTreeMap::new(), BTreeMap::new());
-        for (node, drain) in self.drains.iter() {
+        for (node, drain) in self.all_drains() {
             match &**drain {
                 Ok(drain) => _ = drains.insert(node.clone(), Arc::clone(drain)),
                 Err(why) => _ = unreadable_drains.insert(node.clone(), Arc::clone(why)),

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
+use nodeward_core::drain_request::{DrainRequest, JoinOutcome};
 use nodeward_core::id::{NodeUid, PodKey, PodUid, ResourceVersion};
 use nodeward_core::ledger::{Facts, Ledger};
 use parking_lot::Mutex;
@@ -106,6 +107,11 @@ impl ContextLookup {
     /// Whether the watches show a drain of the node.
     pub fn has_drain(&self, node: &str) -> bool {
         self.cache.drain(node).is_some()
+    }
+
+    /// Takes a drain that would be requested for one that is there, in an audit.
+    pub fn keep_drain(&self, request: &DrainRequest, now: Timestamp) -> Option<JoinOutcome> {
+        self.cache.keep_drain(request, now)
     }
 
     /// Whether the pod's budget lets it go while it is not Ready.

@@ -174,6 +174,8 @@ pub enum Decision {
 pub enum Admission {
     /// Nothing is to happen.
     DryRun,
+    /// It would have been refused, or may have been; drain-lock only audits.
+    Audit,
     /// Nobody has led for too long.
     NoLeader,
     /// The watches are not complete.
@@ -263,6 +265,8 @@ pub struct Verdict {
     pub requests_drain: bool,
     /// Whether a pod goes that asked to stay.
     pub ignores_opt_out: bool,
+    /// Why it would have been refused, were this no audit.
+    pub audited: Option<Refused>,
 }
 
 impl From<Decision> for Verdict {
@@ -271,11 +275,25 @@ impl From<Decision> for Verdict {
             decision,
             requests_drain: false,
             ignores_opt_out: false,
+            audited: None,
         }
     }
 }
 
 impl Verdict {
+    /// The same where nothing is refused.
+    #[must_use]
+    pub fn audited(self) -> Self {
+        match self.decision {
+            Decision::Admit(_) => self,
+            Decision::Refuse(refused) => Self {
+                decision: Decision::Admit(Admission::Audit),
+                audited: Some(refused),
+                ..self
+            },
+        }
+    }
+
     /// Whether a disruption goes with it that no claim holds.
     pub fn takes_free_disruption(&self) -> bool {
         matches!(
@@ -358,6 +376,7 @@ pub fn decide(request: &EvictionRequest<'_>, found: &LookupResult, ledger: &Ledg
             && !context.is_on_its_way_out()
             && judge.is_emptied(context),
         decision,
+        audited: None,
     }
 }
 

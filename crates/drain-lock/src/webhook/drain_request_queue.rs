@@ -49,7 +49,7 @@ pub struct QueuedRequest {
 }
 
 impl QueuedRequest {
-    fn request(&self) -> DrainRequest {
+    pub fn request(&self) -> DrainRequest {
         DrainRequest {
             purpose: Some(cut(format!("evictions by {}", self.user), PURPOSE_AT_MOST)),
             evict: Evictor::Requester,

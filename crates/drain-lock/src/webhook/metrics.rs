@@ -7,7 +7,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
 
-use super::decide::{Decision, RefusalKind};
+use super::decide::{Decision, RefusalKind, Verdict};
 
 /// Seconds of one answer: the target is 10 ms for 99 of 100.
 const SECONDS: [f64; 10] = [0.0001, 0.000_25, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25, 1.0];
@@ -31,7 +31,7 @@ impl WebhookMetrics {
         Self {
             reviews: metrics.register(
                 "eviction_reviews",
-                "Evictions reviewed, by decision (admitted, refused, forbidden) and reason",
+                "Evictions reviewed, by decision (admitted, refused, forbidden; would-refuse and would-forbid in an audit) and reason",
             ),
             bad: metrics.register(
                 "bad_reviews",
@@ -62,10 +62,15 @@ impl WebhookMetrics {
     }
 
     /// Counts an answer.
-    pub fn decided(&self, decision: &Decision, took: Duration) {
-        let (label, reason) = match decision {
-            Decision::Admit(admission) => ("admitted", admission.as_label()),
-            Decision::Refuse(refused) => match refused.kind {
+    pub fn decided(&self, verdict: &Verdict, took: Duration) {
+        let decision = &verdict.decision;
+        let (label, reason) = match (decision, &verdict.audited) {
+            (_, Some(would_be)) => match would_be.kind {
+                RefusalKind::Wait => ("would-refuse", would_be.reason.as_str()),
+                RefusalKind::Forbidden => ("would-forbid", would_be.reason.as_str()),
+            },
+            (Decision::Admit(admission), None) => ("admitted", admission.as_label()),
+            (Decision::Refuse(refused), None) => match refused.kind {
                 RefusalKind::Wait => ("refused", refused.reason.as_str()),
                 RefusalKind::Forbidden => ("forbidden", refused.reason.as_str()),
             },

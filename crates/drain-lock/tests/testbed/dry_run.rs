@@ -1,11 +1,17 @@
-//! Dry runs write nothing.
+//! Dry runs write nothing, and show what drains would meet.
 
 use anyhow::{Result, ensure};
+use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
+use k8s_openapi::api::core::v1::Secret;
+use kube::Api;
+use kube::api::ListParams;
 use nodeward_api::reason::LockReason;
+use nodeward_testkit::kubectl::Kubectl;
 use nodeward_testkit::wait::{self, secs};
 use serde_json::json;
 
 use crate::environment::{ACCOUNT, Environment, SYSTEM, spec};
+use crate::reviewed::{Eviction, NAME, Reviewed};
 
 const NODES: [&str; 3] = ["n1", "n2", "n3"];
 
@@ -61,4 +67,116 @@ async fn dry_run_drain_reports_and_does_nothing() -> Result<()> {
     env.delete_drain("n1").await?;
     env.released("n1", secs(60)).await?;
     env.end([lock]).await
+}
+
+/// What it would have written decides all the same: one of two drains holds what the other waits for.
+#[tokio::test(flavor = "multi_thread")]
+async fn dry_run_admits_waiting_drains_with_a_warning() -> Result<()> {
+    let reviewed = Reviewed::new(&NODES, json!({ "dryRun": true })).await?;
+    let env = &reviewed.env;
+    for app in ["a", "b"] {
+        env.add_pinned(app, &NODES).await?;
+    }
+    let mark = env.plane.audit().mark()?;
+    let lock = env.run(reviewed.spec(&json!({}))?.arg("--dry-run")).await?;
+    wait::until("the API server to ask the leader", secs(60), || async {
+        let forged = Eviction::of("nobody").ticket("1/1").by(&env.client).await?;
+        ensure!(forged.status == 404, "{forged:?}");
+        ensure!(
+            format!("{forged:?}").contains("would have refused this eviction"),
+            "{forged:?}"
+        );
+        Ok(())
+    })
+    .await?;
+
+    let kubectl = Kubectl::of(&env.plane)?;
+    let first = kubectl.start(["drain", "n1", "--ignore-daemonsets"])?;
+    let second = kubectl.start(["drain", "n2", "--ignore-daemonsets"])?;
+    let is_told = |text: &str, node: &str, holder: &str| {
+        let waits = format!("(WaitsForDisruptions): node {node} waits for its turn to drain");
+        let mut warnings = text.lines().filter(|line| line.contains("only audits"));
+        warnings.any(|line| line.contains(&waits) && line.contains(&format!("node {holder} holds")))
+    };
+    wait::until("one of them to be told of the other", secs(60), || async {
+        let (first, second) = (first.text(), second.text());
+        ensure!(
+            is_told(&first, "n1", "n2") || is_told(&second, "n2", "n1"),
+            "{first}\n{second}"
+        );
+        Ok(())
+    })
+    .await?;
+    let metrics = lock.metrics().await?;
+    let reviews = |decision| metrics.sum("nodeward_drain_lock_eviction_reviews_total", &[("decision", decision)]);
+    ensure!(reviews("would-refuse") > 0.5, "nothing was counted");
+    ensure!(
+        reviews("refused") < 0.5 && reviews("forbidden") < 0.5,
+        "something was refused"
+    );
+
+    ensure!(env.ledger().await?.is_none(), "there is a ledger");
+    let drains = env.drains().list(&ListParams::default()).await?.items;
+    ensure!(drains.is_empty(), "{drains:?}");
+    let status = lock.stop(secs(30)).await?;
+    ensure!(status.success(), "{status}");
+    let all = env.plane.audit().since(mark)?;
+    let writes = all.of_service_account(SYSTEM, ACCOUNT).writes().without_leases();
+    let writes = writes.only(|request| {
+        let own = ["selfsubjectreviews", "secrets", "validatingwebhookconfigurations"];
+        !own.iter().any(|resource| request.resource.starts_with(resource))
+    });
+    ensure!(writes.count() == 0, "{:?}", writes.0);
+    let secrets: Api<Secret> = Api::namespaced(env.client.clone(), SYSTEM);
+    secrets.get("drain-lock-webhook-cert-dry-run").await?;
+    ensure!(
+        secrets.get_opt("drain-lock-webhook-cert").await?.is_none(),
+        "the real one's"
+    );
+    let hooks: Api<ValidatingWebhookConfiguration> = Api::all(env.client.clone());
+    hooks.get(&format!("{NAME}-dry-run")).await?;
+    ensure!(hooks.get_opt(NAME).await?.is_none(), "the real one's");
+    reviewed.end([]).await
+}
+
+/// The same by configuration, under the names of the real operator, and until the configuration says otherwise.
+#[tokio::test(flavor = "multi_thread")]
+async fn audit_mode_admits_until_it_ends() -> Result<()> {
+    let reviewed = Reviewed::new(&NODES, json!({})).await?;
+    let env = &reviewed.env;
+    env.add_pinned("a", &NODES).await?;
+    let lock = env.run(reviewed.spec(&json!({ "mode": "audit" }))?).await?;
+    let forged = || async { Eviction::of("nobody").ticket("1/1").by(&env.client).await };
+    wait::until("an audit", secs(60), || async {
+        let answer = forged().await?;
+        ensure!(
+            format!("{answer:?}").contains("would have refused this eviction"),
+            "{answer:?}"
+        );
+        Ok(())
+    })
+    .await?;
+    env.drain("n1", json!({})).await?;
+    wait::until("it to say what it would do", secs(60), || async {
+        ensure!(
+            lock.log().contains("dry run: not done"),
+            "{}",
+            lock.process().log_tail(10)
+        );
+        Ok(())
+    })
+    .await?;
+    ensure!(env.claim("n1").await?.is_none(), "it has a claim");
+    lock.write_config(&serde_yaml::to_string(
+        &json!({ "medik8sLease": { "enabled": false } }),
+    )?)?;
+    wait::until("the end of the audit", secs(60), || async {
+        let answer = forged().await?;
+        ensure!(answer.status == 403, "{answer:?}");
+        Ok(())
+    })
+    .await?;
+    env.phase("n1", nodeward_api::node_drain::Phase::Drained, secs(60))
+        .await?;
+    reviewed.end([lock]).await
 }

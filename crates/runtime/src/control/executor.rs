@@ -59,9 +59,9 @@ impl<A: Action> Executor<A> {
         }
     }
 
-    /// From now on no action of an earlier plan writes.
-    pub(super) fn policy_changed(&self) {
-        self.gate.policy_changed();
+    /// From now on no action of an earlier plan writes; and none at all where the new policy only audits.
+    pub(super) fn policy_changed(&self, audits: bool) {
+        self.gate.policy_changed(audits);
     }
 
     pub(super) fn is_in_flight(&self, key: &A::Key) -> bool {

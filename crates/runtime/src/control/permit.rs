@@ -18,6 +18,8 @@ pub(crate) const STATUS_REQUESTS_AT_ONCE: usize = 4;
 pub(super) struct Gate {
     leadership: Leadership,
     dry_run: bool,
+    /// Whether the policy in force has this process write as little as a dry run.
+    audits: AtomicBool,
     /// Counts the policies that were in force; an action is stopped by one that came after its plan.
     policy: AtomicU64,
     api: Arc<Semaphore>,
@@ -36,7 +38,7 @@ pub enum Stop {
     /// The newest plan has no action of this key ([`Action::stops_when_unplanned`](super::Action::stops_when_unplanned)).
     #[error("the newest plan leaves it out")]
     Unplanned,
-    /// A dry run writes nothing.
+    /// A dry run writes nothing, and neither does an operator that only audits.
     #[error("dry run")]
     DryRun,
 }
@@ -66,13 +68,15 @@ impl Gate {
         Arc::new(Self {
             leadership,
             dry_run,
+            audits: AtomicBool::new(false),
             policy: AtomicU64::new(0),
             api: Arc::new(Semaphore::new(REQUESTS_AT_ONCE)),
             status: Arc::new(Semaphore::new(STATUS_REQUESTS_AT_ONCE)),
         })
     }
 
-    pub(super) fn policy_changed(&self) {
+    pub(super) fn policy_changed(&self, audits: bool) {
+        self.audits.store(audits, Ordering::Release);
         self.policy.fetch_add(1, Ordering::AcqRel);
     }
 
@@ -146,7 +150,7 @@ impl Permits {
     /// # Errors
     /// When it would not.
     pub fn check(&self) -> Result<(), Stop> {
-        if self.gate.dry_run {
+        if self.gate.dry_run || self.gate.audits.load(Ordering::Acquire) {
             return Err(Stop::DryRun);
         }
         if !self.gate.leadership.is_leading_now() {

@@ -80,6 +80,9 @@ impl Action for Write {
     }
 }
 
+/// A policy that has nothing written.
+const AUDITING: u32 = 100;
+
 impl Operator for Toy {
     type Args = ();
     type Settings = ();
@@ -102,6 +105,10 @@ impl Operator for Toy {
 
     fn parse(_: &str) -> Result<(), ConfigError> {
         Ok(())
+    }
+
+    fn audits(policy: &u32) -> bool {
+        *policy == AUDITING
     }
 
     async fn open(_: &OperatorContext<()>, (): ()) -> anyhow::Result<Self> {
@@ -370,6 +377,20 @@ async fn dry_run_logs_again_after_its_interval() {
     assert_eq!(control.pass(at(0)), Some(at(600)));
     assert_eq!(control.log(), ["1 after 0: Some(Stopped(DryRun))"]);
     assert_eq!(control.arrived(), []);
+}
+
+#[tokio::test]
+async fn auditing_policy_stops_writes_until_another_comes() {
+    let mut toy = toy();
+    toy.policy = Arc::new(AUDITING);
+    let mut control = control(toy);
+    control.pass(at(0));
+    control.settle().await;
+    assert_eq!(control.arrived(), []);
+    control.operator.policy = Arc::new(1);
+    control.pass(at(1));
+    control.settle().await;
+    assert_eq!(control.arrived(), [(1, 1)]);
 }
 
 #[tokio::test]

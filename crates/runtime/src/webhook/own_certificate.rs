@@ -16,7 +16,7 @@ use super::secret::{Shared, Stored, name_of};
 use crate::api_error::{has_code, with_sources};
 use crate::backoff::endless_backoff;
 use crate::cache::{Cache, Selection, Watches};
-use crate::component::Component;
+use crate::component::{Component, beside};
 use crate::operator::OperatorContext;
 use crate::sleep::sleep_until;
 use crate::tls::{PairError, Served, Tls};
@@ -80,20 +80,22 @@ impl OwnCertificate {
         served: Served,
     ) -> Self {
         let (component, clients, watches) = (context.component, &context.clients, &context.watches);
-        let namespace = &context.args.namespace;
+        let (namespace, dry_run) = (&context.args.namespace, context.args.dry_run);
+        // What the real operator shares and publishes is not a dry run's to write.
+        let (secret, configuration) = (name_of(component, dry_run), beside(configuration, dry_run));
         let secrets: Api<Secret> = Api::namespaced(clients.watches.clone(), namespace);
         let configurations: Api<ValidatingWebhookConfiguration> = Api::all(clients.watches.clone());
         Self {
             component,
-            shared: Shared::new(Api::namespaced(clients.requests.clone(), namespace), component),
-            secret_watch: watch(watches, "webhook-secret", secrets, &name_of(component)),
+            secret_watch: watch(watches, "webhook-secret", secrets, &secret),
+            shared: Shared::new(Api::namespaced(clients.requests.clone(), namespace), component, secret),
             registration_watch: watch(watches, "webhook-configuration", configurations, &configuration),
             registration: Registration {
                 api: Api::all(clients.requests.clone()),
                 name: configuration,
             },
             lifetimes,
-            dry_run: context.args.dry_run,
+            dry_run,
             fallback_host: format!("{}-webhook.{namespace}.svc", component.name()),
             served,
             serving: None,
@@ -151,8 +153,8 @@ impl OwnCertificate {
                 return Ok(Looked::Again);
             }
         }
-        if self.dry_run {
-            return self.serve_without_writing(&stored, registered.as_ref());
+        if self.dry_run && registered.is_none() {
+            return self.serve_without_writing(&stored);
         }
         match self.next_step(stored.contents(), registered.as_ref())? {
             // What cannot be published keeps nothing else from being renewed.
@@ -170,11 +172,11 @@ impl OwnCertificate {
         }
     }
 
-    /// A dry run serves what the real one shares; where there is nothing to share, a certificate that nobody else knows.
-    fn serve_without_writing(&mut self, stored: &Stored, registered: Option<&Registered>) -> Result<Looked, KeepError> {
+    /// A dry run that is not registered writes nothing: it serves a certificate that nobody else knows, and nobody asks it.
+    fn serve_without_writing(&mut self, stored: &Stored) -> Result<Looked, KeepError> {
         if stored.contents().is_none() {
             let mine = self.serving.clone();
-            match self.next_step(mine.as_ref(), registered)? {
+            match self.next_step(mine.as_ref(), None)? {
                 Step::Write { contents, .. } => self.serve(&contents)?,
                 Step::WaitUntil(until) => return Ok(Looked::WaitUntil(until)),
             }
@@ -213,7 +215,7 @@ impl OwnCertificate {
     /// Tells the API server whom to trust; false if it knows, or if there is nobody to tell.
     async fn publish(&self, contents: &Contents, registered: Option<&Registered>) -> Result<bool, KeepError> {
         let bundle = contents.bundle();
-        let Some(registered) = registered.filter(|registered| !self.dry_run && !registered.has(&bundle)) else {
+        let Some(registered) = registered.filter(|registered| !registered.has(&bundle)) else {
             return Ok(false);
         };
         let manager = self.component.field_manager();

@@ -8,7 +8,7 @@ use kube::api::{Api, ObjectMeta, PostParams};
 
 use super::authority::{Authority, Leaf};
 use super::renewal::Contents;
-use crate::component::Component;
+use crate::component::{Component, beside};
 use crate::tls::PairError;
 use crate::tls::pair::certificates;
 
@@ -24,6 +24,7 @@ const NEXT_AUTHORITY_KEY: &str = "next-ca.key";
 pub(super) struct Shared {
     api: Api<Secret>,
     component: Component,
+    name: String,
 }
 
 /// What there is; nothing where there is no Secret.
@@ -42,17 +43,17 @@ impl Stored {
 }
 
 /// `<component>-webhook-cert`.
-pub(super) fn name_of(component: Component) -> String {
-    format!("{}-webhook-cert", component.name())
+pub(super) fn name_of(component: Component, dry_run: bool) -> String {
+    beside(format!("{}-webhook-cert", component.name()), dry_run)
 }
 
 impl Shared {
-    pub(super) fn new(api: Api<Secret>, component: Component) -> Self {
-        Self { api, component }
+    pub(super) fn new(api: Api<Secret>, component: Component, name: String) -> Self {
+        Self { api, component, name }
     }
 
     pub(super) async fn read(&self) -> Result<Stored, kube::Error> {
-        let secret = self.api.get_opt(&name_of(self.component)).await?;
+        let secret = self.api.get_opt(&self.name).await?;
         Ok(secret.map_or_else(Stored::default, |secret| Stored {
             resource_version: secret.metadata.resource_version,
             contents: Some(decode(&secret.data.unwrap_or_default())),
@@ -62,7 +63,7 @@ impl Shared {
     /// Creates it, or replaces just the one that was read: of several replicas that write at once one succeeds, and the
     /// others are told 409.
     pub(super) async fn write(&self, contents: &Contents, over: &Stored) -> Result<(), kube::Error> {
-        let name = name_of(self.component);
+        let name = self.name.clone();
         let resource_version = over.resource_version.clone();
         let secret = Secret {
             metadata: ObjectMeta {

@@ -97,7 +97,8 @@ async fn drain_lock_has_the_rights_it_needs_alone() -> Result<()> {
     let dry = Release::new(&unique("dry"), &namespace).values(with(json!({ "dryRun": true })));
     let own = namespace.as_str();
     let hook = format!("{}-nodeward-drain-lock", real.name());
-    let hook = hook.as_str();
+    let dry_hook = format!("{}-nodeward-drain-lock-dry-run", dry.name());
+    let (hook, dry_hook, of_dry_run) = (hook.as_str(), dry_hook.as_str(), "drain-lock-webhook-cert-dry-run");
     let table = format!(
         "
         watch   nodes                                                         -                              yes  yes
@@ -136,14 +137,16 @@ async fn drain_lock_has_the_rights_it_needs_alone() -> Result<()> {
         patch   disruptionholds.nodeward.dev/status                           -                              yes  no
         create  events.events.k8s.io                                          default                        yes  no
         create  selfsubjectreviews.authentication.k8s.io                      -                              yes  yes
-        watch   secrets                                                       {own}/drain-lock-webhook-cert  yes  yes
+        watch   secrets                                                       {own}/drain-lock-webhook-cert  yes  no
         update  secrets                                                       {own}/drain-lock-webhook-cert  yes  no
-        create  secrets                                                       {own}                          yes  no
+        update  secrets                                                       {own}/{of_dry_run}             no   yes
+        create  secrets                                                       {own}                          yes  yes
         get     secrets                                                       {own}/another                  no   no
         list    secrets                                                       {own}                          no   no
         create  secrets                                                       default                        no   no
         get     validatingwebhookconfigurations.admissionregistration.k8s.io  -/{hook}                       yes  no
         patch   validatingwebhookconfigurations.admissionregistration.k8s.io  -/{hook}                       yes  no
+        patch   validatingwebhookconfigurations.admissionregistration.k8s.io  -/{dry_hook}                   no   yes
         patch   validatingwebhookconfigurations.admissionregistration.k8s.io  -/another                      no   no
         patch   leases.coordination.k8s.io                                    {own}/drain-lock               yes  no
         patch   leases.coordination.k8s.io                                    {own}/drain-lock-dry-run       yes  yes
@@ -319,7 +322,7 @@ async fn health_check_has_the_rights_it_needs_alone() -> Result<()> {
         watch   configmaps                                                    {own}/nodeward-health-check-default        yes  no
         create  configmaps                                                    {own}                                      yes  no
         get     configmaps                                                    {own}/another                              no   no
-        get     secrets                                                       {own}/health-check-webhook-cert            yes  yes
+        get     secrets                                                       {own}/health-check-webhook-cert            yes  no
         update  secrets                                                       {own}/health-check-webhook-cert            yes  no
         get     secrets                                                       {own}/another                              no   no
         list    secrets                                                       -                                          no   no
