@@ -41,7 +41,10 @@ subjects:
     namespace: {{ .root.Release.Namespace }}
 {{- end -}}
 
-{{/* Its leases: one for the real operator, one for a dry run beside it. `create` cannot be limited to a name. */}}
+{{/*
+Its leases: one for the real operator, one for a dry run beside it (`create` cannot be limited to a name); and the emergency
+stop: the ConfigMap that pauses it, and the condition of its own Pods that says so.
+*/}}
 {{- define "nodeward.component.leaseRole" -}}
 apiVersion: rbac.authorization.k8s.io/v1
 kind: Role
@@ -61,6 +64,15 @@ rules:
       {{- end }}
       - {{ .component }}-dry-run
     verbs: [get, update, patch]
+  - apiGroups: [""]
+    resources: [configmaps]
+    resourceNames: [nodeward-pause]
+    verbs: [get, list, watch]
+  {{- if not .values.dryRun }}
+  - apiGroups: [""]
+    resources: [pods/status]
+    verbs: [patch]
+  {{- end }}
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: RoleBinding

@@ -42,3 +42,6 @@ pub const SUCCEEDED: &str = "Succeeded";
 
 /// On a remediation, by its remediator: `True` where the node is deleted for good and another one takes its place.
 pub const PERMANENT_NODE_DELETION_EXPECTED: &str = "PermanentNodeDeletionExpected";
+
+/// On the Pod of an operator: `True` while the ConfigMap [`nodeward-pause`](crate::pause) keeps it from writing; the message is the reason.
+pub const PAUSED: &str = "nodeward.dev/Paused";

@@ -22,6 +22,7 @@ pub mod node_drain;
 pub mod node_health_check;
 pub mod node_lease;
 pub mod opt_out;
+pub mod pause;
 pub mod reason;
 mod remedy;
 mod schema;
@@ -33,6 +34,9 @@ pub use disruption_hold::DisruptionHold;
 pub use drain_ledger::DrainLedger;
 pub use node_drain::NodeDrain;
 pub use node_health_check::NodeHealthCheck;
+
+/// The operators. Each has a lease of its name.
+pub const COMPONENTS: [&str; 4] = ["drain-keeper", "drain-lock", "health-check", "ceph-pdb"];
 
 /// Namespace that the components run in unless told otherwise.
 pub const DEFAULT_NAMESPACE: &str = "nodeward-system";

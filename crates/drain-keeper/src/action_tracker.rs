@@ -200,7 +200,7 @@ impl ActionTracker {
                 self.memory.attempts.remove(&uid);
                 return;
             }
-            ActionResult::Stopped(Stop::PolicyChanged | Stop::Unplanned) => (Outcome::NotSent, now),
+            ActionResult::Stopped(Stop::PolicyChanged | Stop::Unplanned | Stop::Paused) => (Outcome::NotSent, now),
             ActionResult::Outdated(_) => (Outcome::NotSent, retry_at),
             ActionResult::Failed(ApiError::RefusedByBudget { .. }) => (Outcome::RefusedByBudget, retry_at),
             ActionResult::Failed(ApiError::NamespaceTerminating) => (Outcome::NamespaceTerminating, retry_at),

@@ -93,6 +93,7 @@ pub fn outcome_label(result: &PodResult) -> &'static str {
         ActionResult::Failed(_) => "failed",
         ActionResult::Outdated(_) | ActionResult::Stopped(Stop::PolicyChanged | Stop::Unplanned) => "outdated",
         ActionResult::Stopped(Stop::NotLeading) => "not-leading",
+        ActionResult::Stopped(Stop::Paused) => "paused",
         ActionResult::Stopped(Stop::DryRun) => "dry-run",
     }
 }

@@ -6,6 +6,7 @@ use nodeward_core::deadline::saturating_add;
 use nodeward_core::id::{BudgetKey, NodeUid, PodUid};
 use nodeward_core::ledger::Leaderless;
 use nodeward_runtime::control::EXPECTATION_TIMEOUT;
+use nodeward_runtime::pause::PastPause;
 use nodeward_runtime::{BackoffPolicy, Backoffs, LeaderState};
 
 use nodeward_runtime::ActionResult;
@@ -87,15 +88,20 @@ impl ActionTracker {
         self.memory.is_first_plan = false;
     }
 
-    /// Notes for how long nobody led before this process did. A failover is over before anything else happens.
-    pub fn leads(&mut self, leader: LeaderState) {
+    /// Notes for how long nobody planned: before this process led, and while it was paused. A failover is over before
+    /// anything else happens.
+    pub fn leads(&mut self, leader: LeaderState, last_pause: Option<PastPause>) {
         let LeaderState::Leading { since, unrenewed_for } = leader else {
             return;
         };
-        self.memory.leaderless = (unrenewed_for >= LEADERLESS).then(|| Leaderless {
+        let before_it_led = Leaderless {
             from: since.checked_sub(unrenewed_for).unwrap_or(Timestamp::MIN),
             to: since,
-        });
+        };
+        let paused = last_pause.map(|PastPause { from, to }| Leaderless { from, to });
+        let times = [Some(before_it_led), paused].into_iter().flatten();
+        let is_long = |time: &Leaderless| time.to.duration_since(time.from).unsigned_abs() >= LEADERLESS;
+        self.memory.leaderless = times.filter(is_long).collect();
     }
 
     /// Budgets in whose statuses pods are reserved: the next snapshot has to contain them.
@@ -166,16 +172,26 @@ mod tests {
     #[rstest]
     #[case::failover(30, None)]
     #[case::outage(600, Some(600))]
-    fn long_time_without_a_leader_is_kept(#[case] seconds: u64, #[case] kept: Option<i64>) {
+    fn long_time_without_plans_is_kept(#[case] seconds: u64, #[case] kept: Option<i64>) {
         let mut tracker = ActionTracker::nothing();
-        tracker.leads(LeaderState::Following);
-        assert_eq!(tracker.at(now()).leaderless, None);
-        tracker.leads(LeaderState::Leading {
+        tracker.leads(LeaderState::Following, None);
+        assert_eq!(tracker.at(now()).leaderless, []);
+        let leads = |unrenewed_for| LeaderState::Leading {
             since: now(),
-            unrenewed_for: Duration::from_secs(seconds),
-        });
-        let time = tracker.at(now()).leaderless;
-        assert_eq!(time.map(|time| time.to.duration_since(time.from).as_secs()), kept);
+            unrenewed_for,
+        };
+        let kept_times = |tracker: &mut ActionTracker| -> Vec<i64> {
+            let times = tracker.at(now()).leaderless.iter();
+            times.map(|time| time.to.duration_since(time.from).as_secs()).collect()
+        };
+        tracker.leads(leads(Duration::from_secs(seconds)), None);
+        assert_eq!(kept_times(&mut tracker), Vec::from_iter(kept));
+        let pause = PastPause {
+            from: saturating_add(now(), -SignedDuration::from_secs(seconds.cast_signed())),
+            to: now(),
+        };
+        tracker.leads(leads(Duration::ZERO), Some(pause));
+        assert_eq!(kept_times(&mut tracker), Vec::from_iter(kept), "paused");
     }
 
     #[test]

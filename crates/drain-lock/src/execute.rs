@@ -82,6 +82,7 @@ pub fn result_label(done: &ActionResult) -> &'static str {
             ApiError::NamespaceTerminating | ApiError::NotFound | ApiError::Conflict => "outdated",
         },
         ActionResult::Stopped(Stop::NotLeading) => "not-leading",
+        ActionResult::Stopped(Stop::Paused) => "paused",
         ActionResult::Stopped(Stop::DryRun) => "dry-run",
     }
 }

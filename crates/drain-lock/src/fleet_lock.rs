@@ -39,7 +39,7 @@ use nodeward_core::ledger::{Facts, Ledger};
 use nodeward_runtime::events::node_reference;
 use nodeward_runtime::serve::{BindError, HttpServer, Limits};
 use nodeward_runtime::tls::TlsDirectory;
-use nodeward_runtime::{ApiError, EventSink, EventSpec, OperatorContext, Severity};
+use nodeward_runtime::{ApiError, EventSink, EventSpec, OperatorContext, Pause, PauseState, Severity};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use serde::Deserialize;
@@ -75,6 +75,7 @@ pub struct FleetLock {
     token: Option<BearerToken>,
     dry_run: bool,
     events: EventSink,
+    pause: Pause,
     reads: Semaphore,
     explanations: SingleFlight,
     answers: Family<[(&'static str, &'static str); 2], Counter>,
@@ -134,6 +135,7 @@ impl FleetLock {
             token: policy.bearer_token_file.as_deref().map(BearerToken::in_file),
             dry_run: context.args.dry_run,
             events: context.events.clone(),
+            pause: context.pause.clone(),
             reads: Semaphore::new(READS),
             explanations: SingleFlight::default(),
             answers: context.metrics.register(
@@ -220,7 +222,14 @@ impl FleetLock {
             let text = "this process only audits (--dry-run, or mode: audit): it drains nothing and releases nothing";
             return Err(Problem::new(Kind::NotReady, text));
         }
-        Ok(())
+        match self.pause.state() {
+            PauseState::Running => Ok(()),
+            PauseState::Paused(paused) => Err(Problem::new(
+                Kind::Paused,
+                format!("drain-lock is paused and drains nothing: {}", paused.reason),
+            )),
+            PauseState::Unknown(why) => Err(Problem::new(Kind::NotReady, why)),
+        }
     }
 
     /// Asks for the drain of the client's node; 200 once it is drained.
@@ -263,7 +272,9 @@ impl FleetLock {
             }
         }
         seen?;
-        self.as_read(&node).await
+        self.as_read(&node).await?;
+        // It may have been paused meanwhile, and then no node is sent down.
+        self.may_act()
     }
 
     /// Tells what is consented to in the machine's name, which has asked for nothing of the kind.

@@ -8,7 +8,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use nodeward_api::drain_ledger::FORMAT_VERSION;
 use nodeward_runtime::control::{Completed, ControlOptions, Observed, Report};
 use nodeward_runtime::{
-    Clients, Component, ConfigError, ConfigHandle, Leadership, Operator, OperatorContext, WebhookArgs, control,
+    Clients, Component, ConfigError, ConfigHandle, Leadership, Operator, OperatorContext, Pause, WebhookArgs, control,
 };
 
 use crate::action_tracker::{ActionTracker, BACKOFF};
@@ -31,6 +31,7 @@ pub struct DrainLock {
     reporter: Reporter,
     leadership: Leadership,
     dry_run: bool,
+    pause: Pause,
 }
 
 /// The ledger as a person has to see to it first. It stops the whole pass, for its report, too, would rest on an older reading
@@ -99,6 +100,7 @@ impl Operator for DrainLock {
             reporter: Reporter::new(&context.metrics, context.events.clone()),
             leadership: context.leadership.clone(),
             dry_run: context.args.dry_run,
+            pause: context.pause.clone(),
         })
     }
 
@@ -141,7 +143,7 @@ impl Operator for DrainLock {
 
     /// The ledger comes first: everything else waits for it.
     fn plan(&mut self, snapshot: &Snapshot, policy: &Policy, now: Timestamp) -> control::Plan<Task, Plan> {
-        self.tracker.leads(self.leadership.state());
+        self.tracker.leads(self.leadership.state(), self.pause.last());
         let mut plan = plan(snapshot, self.tracker.at(now), policy, now);
         self.tracker.planned(&mut plan, now);
         let ledger = plan.ledger.take().map(Task::Ledger).into_iter();

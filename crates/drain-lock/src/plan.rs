@@ -110,8 +110,8 @@ pub fn plan(snapshot: &Snapshot, memory: &Memory, policy: &Policy, now: Timestam
         plan: Plan::default(),
         requeue_at: RequeueAt::after(now),
     };
-    if let Some(time) = memory.leaderless {
-        planner.write.next.note_leaderless(time);
+    for time in &memory.leaderless {
+        planner.write.next.note_leaderless(*time);
     }
     planner.requeue_at.note(memory.next_attempt(now));
     let contexts = planner.analyze_drains();

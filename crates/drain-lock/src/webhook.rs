@@ -28,7 +28,9 @@ use jiff::Timestamp;
 use nodeward_api::reason::LockReason;
 use nodeward_core::drain_request::JoinOutcome;
 use nodeward_runtime::events::{node_reference, pod_reference};
-use nodeward_runtime::{ConfigHandle, EventSink, EventSpec, Leadership, OperatorContext, ReconcileTrigger, Severity};
+use nodeward_runtime::{
+    ConfigHandle, EventSink, EventSpec, Leadership, OperatorContext, Pause, ReconcileTrigger, Severity,
+};
 use parking_lot::Mutex;
 
 use crate::observe::ClusterCache;
@@ -67,6 +69,9 @@ const PLANNED_WITHIN: Duration = Duration::from_millis(1200);
 /// How often the plan is looked at meanwhile.
 const PLAN_LOOKUP_INTERVAL: Duration = Duration::from_millis(25);
 
+/// What is told to a client that is admitted while drain-lock is paused.
+const PAUSED_WARNING: &str = "drain-lock is paused: this eviction was admitted by its budget alone, and nothing keeps drains from wedging each other";
+
 /// That evictions are admitted for want of knowledge is logged this often.
 const WARN_INTERVAL: Duration = Duration::from_secs(10);
 
@@ -83,6 +88,7 @@ pub struct Webhook {
     /// Has the drain planned that an eviction asks for in an audit: no watch tells of it.
     trigger: ReconcileTrigger,
     leadership: Leadership,
+    pause: Pause,
     warned: Mutex<Option<Instant>>,
 }
 
@@ -95,7 +101,9 @@ impl Webhook {
         let (client, stop) = (context.clients.requests.clone(), context.shutdown.clone());
         let learn = own_user.clone().learn(client.clone(), stop.clone());
         context.supervisor.spawn("own user", learn);
-        context.supervisor.spawn("drain requests", writer.run(client, stop));
+        context
+            .supervisor
+            .spawn("drain requests", writer.run(client, context.pause.clone(), stop));
         let known = own_user.clone();
         context.readiness.require("own user", move || {
             let unknown = "the API server has not said who this process is (create selfsubjectreviews)";
@@ -112,6 +120,7 @@ impl Webhook {
             dry_run: context.args.dry_run,
             trigger: context.trigger.clone(),
             leadership: context.leadership.clone(),
+            pause: context.pause.clone(),
             warned: Mutex::default(),
         })
     }
@@ -165,6 +174,7 @@ impl Webhook {
             },
             dry_run: review.dry_run,
             leaderless: self.leadership.leaderless_for() >= LEADERLESS,
+            paused: self.pause.paused().is_some(),
             ticket: review.ticket.as_deref(),
             pod: &review.pod,
         }
@@ -322,6 +332,7 @@ async fn answer(
         .map(|would_be| format!("{AUDIT_WARNING} ({}): {}", would_be.reason, would_be.message));
     let warning = match &verdict.decision {
         Decision::Admit(Admission::NoLeader) => Some(LEADERLESS_WARNING),
+        Decision::Admit(Admission::Paused) => Some(PAUSED_WARNING),
         _ => verdict.ignores_opt_out.then_some(OPT_OUT_WARNING),
     };
     axum::Json(review::answer(

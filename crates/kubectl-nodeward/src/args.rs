@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
+use nodeward_api::COMPONENTS;
 use nodeward_api::node_drain::Fallback;
 use nodeward_core::duration::ConfigDuration;
 
@@ -102,6 +103,10 @@ pub enum Command {
     Locks,
     /// Keep drains from disrupting the pods of a budget for some time
     Hold(HoldArgs),
+    /// Emergency stop: keep components from writing anything to the cluster until you resume them
+    Pause(PauseArgs),
+    /// End a pause
+    Resume(ResumeArgs),
     /// Show the fleet live in a browser, with your own rights and nothing installed in the cluster
     #[command(after_help = UI_EXAMPLES)]
     Ui(UiArgs),
@@ -221,6 +226,25 @@ pub struct ReleaseArgs {
     /// The reason of the override
     #[arg(long, value_name = "TEXT", requires = "force", value_parser = reason)]
     pub reason: Option<String>,
+}
+
+/// Options of `pause`.
+#[derive(Debug, Clone, Args)]
+pub struct PauseArgs {
+    /// The components [default: all]
+    #[arg(value_name = "COMPONENT", value_parser = COMPONENTS)]
+    pub components: Vec<String>,
+    /// The reason, shown to everybody
+    #[arg(long, value_name = "TEXT", value_parser = reason)]
+    pub reason: String,
+}
+
+/// Options of `resume`.
+#[derive(Debug, Clone, Args)]
+pub struct ResumeArgs {
+    /// The components [default: all]
+    #[arg(value_name = "COMPONENT", value_parser = COMPONENTS)]
+    pub components: Vec<String>,
 }
 
 /// Options of `hold`.

@@ -4,6 +4,7 @@ pub mod completion;
 mod drain;
 mod hold;
 mod locks;
+mod pause;
 mod plan;
 pub mod printed;
 mod release;
@@ -15,6 +16,7 @@ pub mod why;
 use jiff::Timestamp;
 
 use self::locks::Locks;
+use self::pause::Pauses;
 use self::plan::NodePlan;
 use self::printed::{PrintedCommands, options};
 use self::release::Releases;
@@ -72,6 +74,17 @@ pub async fn run(line: CommandLine) -> anyhow::Result<Exit> {
             let releases = Releases::run(&cluster, &args).await?;
             screen.show(&releases, |page| releases.print(page))?;
             if releases.has_failed() {
+                return Ok(Exit::Failed);
+            }
+        }
+        Command::Pause(args) => {
+            let pauses = Pauses::pause(&cluster, &args).await?;
+            screen.show(&pauses, |page| pauses.print(page))?;
+        }
+        Command::Resume(args) => {
+            let pauses = Pauses::resume(&cluster, &args).await?;
+            screen.show(&pauses, |page| pauses.print(page))?;
+            if pauses.is_still_paused() {
                 return Ok(Exit::Failed);
             }
         }

@@ -25,6 +25,7 @@ use crate::component::Component;
 use crate::config::ConfigError;
 use crate::leader::{LeaderState, Leadership};
 use crate::operator::OperatorContext;
+use crate::pause::{Pause, PauseState};
 use crate::sleep::sleep_until;
 
 use self::executor::{Ended, Executor};
@@ -259,7 +260,8 @@ pub async fn run<O: Operator>(context: OperatorContext<O::Settings>, args: O::Ar
     let progress = context.liveness.watch("main loop", PASS_LIMIT);
     let (shutdown, trigger) = (context.shutdown.clone(), context.trigger.clone());
     let operator = O::open(&context, args).await?;
-    let mut control = Control::new(operator, context.leadership.clone(), context.args.dry_run);
+    let (leadership, pause) = (context.leadership.clone(), context.pause.clone());
+    let mut control = Control::new(operator, leadership, pause, context.args.dry_run);
     loop {
         let began = Instant::now();
         let next = {
@@ -299,6 +301,7 @@ async fn until_due(deadline: Option<Timestamp>, earliest: Instant) {
 struct Control<O: Operator> {
     operator: O,
     leadership: Leadership,
+    pause: Pause,
     executor: Executor<O::Action>,
     backoffs: Backoffs<<O::Action as Action>::Key>,
     policy: Option<Arc<O::Policy>>,
@@ -307,11 +310,12 @@ struct Control<O: Operator> {
 }
 
 impl<O: Operator> Control<O> {
-    fn new(operator: O, leadership: Leadership, dry_run: bool) -> Self {
+    fn new(operator: O, leadership: Leadership, pause: Pause, dry_run: bool) -> Self {
         Self {
             operator,
-            executor: Executor::new(leadership.clone(), dry_run),
+            executor: Executor::new(leadership.clone(), pause.clone(), dry_run),
             leadership,
+            pause,
             backoffs: Backoffs::new(O::OPTIONS.backoff),
             policy: None,
             led: false,
@@ -345,6 +349,13 @@ impl<O: Operator> Control<O> {
         if !leads && !O::OPTIONS.standbys_observe {
             return None;
         }
+        if let (true, PauseState::Unknown(why)) = (leads, self.pause.state()) {
+            // An operator that was stopped, and restarts, must not act before it knows.
+            if self.waits_anew(&why) {
+                tracing::info!("nothing is planned: {why}");
+            }
+            return Some(saturating_add(now, STALE_RETRY));
+        }
         let snapshot = match self.operator.observe(&policy, now) {
             Observed::Ready(snapshot) => Arc::new(snapshot),
             Observed::Wait { why, again } => {
@@ -375,6 +386,11 @@ impl<O: Operator> Control<O> {
         let actions: Vec<O::Action> = plan.actions.into_iter().chain(report.actions).collect();
         // Before the new actions start, whose keys may be the same.
         self.executor.stop_unplanned(&actions.iter().map(Action::key).collect());
+        if !self.pause.is_running() {
+            // Planned and reported all the same, so that metrics stay true. What is due stays due: no reason to hurry.
+            let next = [plan.requeue_at, report.requeue_at].into_iter().flatten().min();
+            return next.map(|next| next.max(saturating_add(now, STALE_RETRY)));
+        }
         let delayed = actions
             .into_iter()
             .filter_map(|action| self.start(action, &context, now).err())

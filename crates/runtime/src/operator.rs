@@ -26,6 +26,7 @@ use crate::events::{EventQueue, EventSink, pod_reference};
 use crate::leader::{Election, ElectionTimes, Leadership};
 use crate::liveness::Liveness;
 use crate::metrics::Metrics;
+use crate::pause::{Pause, PauseReporter};
 use crate::readiness::Readiness;
 use crate::reconcile_trigger::ReconcileTrigger;
 use crate::serve::Limits;
@@ -68,6 +69,8 @@ pub struct OperatorContext<T> {
     pub metrics: Metrics,
     /// Ask before each write.
     pub leadership: Leadership,
+    /// Ask before each write that no permit covers.
+    pub pause: Pause,
     /// Tell people.
     pub events: EventSink,
     /// Start further tasks.
@@ -227,16 +230,37 @@ async fn operate_until_told<O: Operator>(
     let own_pod = pod_reference(&args.namespace, &args.identity, None);
     let announcements = config::announce(config.clone(), events.clone(), own_pod, shutdown.clone());
     supervisor.spawn("config events", announcements);
+    let watches = Watches::new(trigger.clone(), supervisor.clone(), &metrics);
+    let pause = Pause::watch(
+        component,
+        &watches,
+        clients.watches.clone(),
+        &args.namespace,
+        &readiness,
+    );
+    let reporter = PauseReporter {
+        component,
+        pause: pause.clone(),
+        namespace: args.namespace.clone(),
+        own_pod: args.identity.clone(),
+        client: clients.requests.clone(),
+        events: events.clone(),
+        leadership: election.leadership.clone(),
+        dry_run: args.dry_run,
+        gauge: PauseReporter::gauge(&metrics),
+    };
+    supervisor.spawn("pause", reporter.run(shutdown.clone()));
 
     let context = OperatorContext {
         component,
         clients,
-        watches: Watches::new(trigger.clone(), supervisor.clone(), &metrics),
+        watches,
         trigger,
         readiness,
         liveness,
         metrics,
         leadership: election.leadership.clone(),
+        pause,
         events,
         supervisor: supervisor.clone(),
         shutdown: shutdown.clone(),

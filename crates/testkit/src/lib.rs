@@ -33,6 +33,7 @@ pub mod kubectl;
 pub mod kwok;
 pub mod names;
 pub mod operator;
+pub mod pause;
 mod pki;
 pub mod ports;
 pub mod process;

@@ -9,16 +9,25 @@ use crate::deadline::saturating_add;
 const KEPT: usize = 16;
 
 impl Ledger {
-    /// Notes a time without a leader, and forgets those that concern no claim. Noted again, it changes nothing.
+    /// Notes a time without a leader, and forgets those that concern no claim. Noted again, it changes nothing; two that
+    /// overlap, such as a pause and an outage during it, are one, for no deadline stands still twice.
     pub fn note_leaderless(&mut self, time: Leaderless) {
-        let is_known = |known: &Leaderless| known.to.as_second() == time.to.as_second();
+        let is_known = |known: &Leaderless| known.from <= time.from && time.to.as_second() <= known.to.as_second();
         let oldest = self.claims.iter().map(|claim| claim.queued_at.min(claim.since)).min();
         let concerns = |time: &Leaderless| oldest.is_some_and(|oldest| oldest < time.to);
         if !concerns(&time) || self.leaderless.iter().any(is_known) {
             return;
         }
         self.leaderless.retain(concerns);
-        self.leaderless.push(time);
+        let overlaps = |known: &mut Leaderless| known.from <= time.to && time.from <= known.to;
+        let union = self
+            .leaderless
+            .extract_if(.., overlaps)
+            .fold(time, |union, known| Leaderless {
+                from: union.from.min(known.from),
+                to: union.to.max(known.to),
+            });
+        self.leaderless.push(union);
         let excess = self.leaderless.len().saturating_sub(KEPT);
         self.leaderless.drain(..excess);
     }
@@ -72,6 +81,16 @@ mod tests {
     }
 
     #[test]
+    fn overlapping_times_are_one() {
+        let mut ledger = Ledger::default();
+        ledger.enqueue("node-1", "uid-1", false, at(0));
+        for (from, to) in [(10, 20), (12, 18), (15, 25), (40, 50), (5, 11)] {
+            ledger.note_leaderless(time(from, to));
+        }
+        assert_eq!(ledger.leaderless, [time(40, 50), time(5, 25)]);
+    }
+
+    #[test]
     fn only_times_that_concern_a_claim_are_kept() {
         let mut ledger = Ledger::default();
         ledger.note_leaderless(time(0, 5));
@@ -85,8 +104,8 @@ mod tests {
         ledger.note_leaderless(time(22, 25));
         assert_eq!(ledger.leaderless, [time(22, 25)]);
         for minute in 30..60 {
-            ledger.note_leaderless(time(minute, minute + 1));
+            ledger.note_leaderless(time(2 * minute, 2 * minute + 1));
         }
-        assert_eq!((ledger.leaderless.len(), ledger.leaderless[0]), (KEPT, time(44, 45)));
+        assert_eq!((ledger.leaderless.len(), ledger.leaderless[0]), (KEPT, time(88, 89)));
     }
 }

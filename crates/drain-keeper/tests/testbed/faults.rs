@@ -15,7 +15,7 @@ use nodeward_api::annotation::LAST_OVERRIDE;
 use nodeward_testkit::proxy::{Fault, Proxy, Record, Rule, Verb};
 use nodeward_testkit::wait::{self, secs};
 use nodeward_testkit::workload::{self, Budget, End};
-use nodeward_testkit::{ControlPlane, Options, fleet};
+use nodeward_testkit::{ControlPlane, Options, fleet, pause};
 use rstest::rstest;
 use serde_json::json;
 
@@ -292,6 +292,7 @@ async fn refused_delete_is_recorded_once() -> Result<()> {
 enum Revoked {
     Strategies,
     Lease,
+    Pause,
 }
 
 /// The record of an override is answered late, and meanwhile the act loses its permit: the delete that was to follow is not
@@ -299,6 +300,7 @@ enum Revoked {
 #[rstest]
 #[case::disabled_strategies(Revoked::Strategies, "outdated")]
 #[case::lost_lease(Revoked::Lease, "not-leading")]
+#[case::paused(Revoked::Pause, "paused")]
 #[tokio::test(flavor = "multi_thread")]
 async fn act_without_permit_stops_after_its_record(#[case] revoked: Revoked, #[case] outcome: &str) -> Result<()> {
     let env = Environment::new().await?;
@@ -340,6 +342,9 @@ async fn act_without_permit_stops_after_its_record(#[case] revoked: Revoked, #[c
     if revoked == Revoked::Strategies {
         let disabled = json!({ "timeOut": "2s", "expectedNodeDrainTime": "1s", "disableDrainStrategies": true });
         keeper.write_config(&env.config(&json!({ "pdbForceDrainTimeout": "1s", "nodeDrain": disabled })))?;
+    }
+    if revoked == Revoked::Pause {
+        pause::write(&env.client, &env.system, json!({ "all": "INC-1" })).await?;
     }
     let budgets: Api<PodDisruptionBudget> = Api::namespaced(env.client.clone(), &env.name);
     wait::until("the act to end without its delete", secs(90), || async {

@@ -14,6 +14,7 @@ mod leaders;
 mod migration;
 mod openshift;
 mod opt_outs;
+mod pause;
 mod presets;
 mod remediations;
 mod requests;

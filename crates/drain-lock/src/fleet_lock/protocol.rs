@@ -134,6 +134,8 @@ pub enum Kind {
     NotReady,
     /// The API server did not answer as it should.
     ApiUnavailable,
+    /// A person has paused drain-lock.
+    Paused,
     /// The drain waits for its turn.
     Queued,
     /// The drain waits for disruptions of a budget.
@@ -171,7 +173,8 @@ impl Kind {
             Self::Unauthorized => StatusCode::UNAUTHORIZED,
             Self::AmbiguousId => StatusCode::CONFLICT,
             Self::NotReady | Self::ApiUnavailable => StatusCode::SERVICE_UNAVAILABLE,
-            Self::Queued
+            Self::Paused
+            | Self::Queued
             | Self::Waiting
             | Self::Granted
             | Self::Draining

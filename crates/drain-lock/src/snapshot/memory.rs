@@ -55,8 +55,8 @@ pub struct Memory {
     pub reserved: Reserved,
     /// Budgets whose status contradicts their pods.
     pub stale_budgets: StaleBudgets,
-    /// How long nobody led before this process did, if that was long.
-    pub leaderless: Option<Leaderless>,
+    /// Long times in which nobody planned: nobody led before this process did, or a person had paused it.
+    pub leaderless: Vec<Leaderless>,
     /// Nothing was planned since this process leads.
     pub is_first_plan: bool,
 }

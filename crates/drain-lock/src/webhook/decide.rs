@@ -30,6 +30,8 @@ pub struct EvictionRequest<'a> {
     pub dry_run: bool,
     /// Whether nobody has led for too long: nothing is planned, and what waits would wait for ever.
     pub leaderless: bool,
+    /// Whether a person has paused drain-lock, with the same consequence.
+    pub paused: bool,
     /// The grant that it says it rests on.
     pub ticket: Option<&'a str>,
     pub pod: &'a PodKey,
@@ -178,6 +180,8 @@ pub enum Admission {
     Audit,
     /// Nobody has led for too long.
     NoLeader,
+    /// A person has paused drain-lock.
+    Paused,
     /// The watches are not complete.
     Unsynced,
     /// The watches know no such pod.
@@ -314,7 +318,7 @@ pub fn decide_unreadable(
     // Nobody plans, so that no claim would ever be confirmed.
     let found = &found.without_retained();
     let verdict = decide(request, found, &ledger, &facts);
-    let is_judged = request.ticket.is_none() && !request.dry_run && !request.leaderless;
+    let is_judged = request.ticket.is_none() && !request.dry_run && !request.leaderless && !request.paused;
     let (Some(context), true) = (found.context(), is_judged) else {
         return verdict;
     };
@@ -355,6 +359,7 @@ pub fn decide(request: &EvictionRequest<'_>, found: &LookupResult, ledger: &Ledg
             "the annotation nodeward.dev/ticket is drain-lock's own, and not for others to set",
         ),
         _ if request.dry_run => Decision::Admit(Admission::DryRun),
+        (Caller::Another, None) if request.paused => Decision::Admit(Admission::Paused),
         (Caller::Another, None) if request.leaderless => Decision::Admit(Admission::NoLeader),
         (Caller::Ourselves, Some(ticket)) => judge.under_ticket(ticket, found.context()),
         _ => match found {
@@ -370,7 +375,7 @@ pub fn decide(request: &EvictionRequest<'_>, found: &LookupResult, ledger: &Ledg
     let is_drained = context.node.as_ref().is_some_and(NodeContext::is_drained_by_another);
     let admits = matches!(decision, Decision::Admit(_));
     Verdict {
-        requests_drain: context.state != PodState::Mirror && is_drained,
+        requests_drain: context.state != PodState::Mirror && is_drained && !request.paused,
         ignores_opt_out: admits
             && context.opted_out.is_some()
             && !context.is_on_its_way_out()

@@ -12,7 +12,7 @@ use nodeward_api::node_drain::{Evictor, Fallback, PURPOSE_AT_MOST};
 use nodeward_core::drain_request::{DrainRequest, JoinOutcome, evicting_requester};
 use nodeward_core::id::{NodeName, NodeUid};
 use nodeward_core::text::cut;
-use nodeward_runtime::CancellationToken;
+use nodeward_runtime::{CancellationToken, Pause};
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 
@@ -141,12 +141,17 @@ impl DrainRequestQueue {
 
 impl DrainRequestWriter {
     /// Writes until shutdown.
-    pub async fn run(self, client: Client, stop: CancellationToken) {
+    pub async fn run(self, client: Client, pause: Pause, stop: CancellationToken) {
         let Self { queue, recent, metrics } = self;
         let requests = futures::stream::unfold(queue, async |mut queue| {
             queue.recv().await.map(|request| (request, queue))
         });
         let write = requests.for_each_concurrent(AT_ONCE, async |request| {
+            if !pause.is_running() {
+                // The drainer's next eviction asks again, once there is somebody to ask.
+                recent.lock().remove(&request);
+                return;
+            }
             let outcome = request_drain(&client, &request.request(), Timestamp::now()).await;
             if !matches!(outcome, Ok(joined) if joined.has_joined()) {
                 let at = Instant::now();

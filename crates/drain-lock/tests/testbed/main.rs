@@ -25,6 +25,7 @@ mod lagging;
 mod leaders;
 mod leases;
 mod node_groups;
+mod pause;
 mod queue;
 mod refusals;
 mod requesters;

@@ -273,6 +273,7 @@ fn outcome_of(result: &ActionResult) -> &'static str {
         ActionResult::Outdated(_) | ActionResult::Stopped(Stop::PolicyChanged | Stop::Unplanned) => "outdated",
         ActionResult::Failed(_) => "failed",
         ActionResult::Stopped(Stop::NotLeading) => "not-leading",
+        ActionResult::Stopped(Stop::Paused) => "paused",
         ActionResult::Stopped(Stop::DryRun) => "dry-run",
     }
 }

@@ -7,11 +7,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::{ConfigMap, Node};
 use kube::api::ListParams;
 use kube::{Api, ResourceExt};
+pub use nodeward_api::COMPONENTS;
 use nodeward_api::node_drain::NodeDrain;
 use nodeward_api::node_health_check::Phase;
+use nodeward_api::pause::{self, CONFIG_MAP, Paused};
 use serde::Serialize;
 
 use crate::cluster::Cluster;
@@ -69,6 +71,9 @@ pub struct Component {
     pub leader: Option<String>,
     /// When the leader last renewed its lease.
     pub renewed: Option<Timestamp>,
+    /// A person has stopped it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub paused: Option<Paused>,
 }
 
 /// The health of a component.
@@ -103,9 +108,6 @@ pub struct LockCounts {
     pub waited_for: usize,
     pub owner_held: usize,
 }
-
-/// The components, each of which has a lease of its name.
-pub const COMPONENTS: [&str; 4] = ["drain-keeper", "drain-lock", "health-check", "ceph-pdb"];
 
 /// How many of the nodes that a NodeHealthCheck remediates are named.
 const NAMED: usize = 3;
@@ -205,7 +207,17 @@ pub(super) async fn components_of(reader: &mut Reader<'_>) -> Result<Vec<Compone
             None => break,
         }
     }
-    Ok(components(&deployments, &leases, reader.now))
+    let mut components = components(&deployments, &leases, reader.now);
+    let params = ListParams::default().fields(&format!("metadata.name={CONFIG_MAP}"));
+    let pauses = reader.list("pauses", Api::all(client), params, |pause: ConfigMap| pause);
+    let pauses = pauses.await?.unwrap_or_default();
+    for component in &mut components {
+        let own = pauses
+            .iter()
+            .find(|pause| pause.namespace().as_deref() == Some(&component.namespace));
+        component.paused = own.and_then(|own| pause::paused(own, &component.name));
+    }
+    Ok(components)
 }
 
 async fn lock_counts(reader: &mut Reader<'_>) -> Result<Option<LockCounts>, Failure> {
@@ -287,19 +299,24 @@ fn component(name: String, namespace: String, traces: &Traces<'_>, now: Timestam
         replicas: deployment.and_then(|deployment| deployment.spec.as_ref()?.replicas),
         leader: leader.filter(|_| renews),
         renewed,
+        paused: None,
     }
 }
 
 impl Component {
     pub fn line(&self, now: Timestamp) -> Cell {
-        let (style, state) = match self.state {
-            ComponentState::Leading => (Style::Good, "works".to_owned()),
-            ComponentState::Ready => (Style::Good, "ready".to_owned()),
-            ComponentState::NotLeading => {
+        let (style, state) = match (self.state, &self.paused) {
+            (ComponentState::Leading | ComponentState::Ready, Some(paused)) => {
+                let since = prefixed(" since ", paused.since.map(|since| moment(since, now)));
+                (Style::Warning, format!("paused{since}: {}", paused.reason))
+            }
+            (ComponentState::Leading, None) => (Style::Good, "works".to_owned()),
+            (ComponentState::Ready, None) => (Style::Good, "ready".to_owned()),
+            (ComponentState::NotLeading, _) => {
                 let last = self.renewed.map(|renewed| distance(renewed, now));
                 (Style::Bad, format!("no leader{}", prefixed(", last seen ", last)))
             }
-            ComponentState::NotReady => (Style::Bad, "no ready replica".to_owned()),
+            (ComponentState::NotReady, _) => (Style::Bad, "no ready replica".to_owned()),
         };
         let version = prefixed(" ", self.version.as_ref());
         let replicas = self.ready.zip(self.replicas);
@@ -317,6 +334,7 @@ impl Component {
         let Self { name, leader, .. } = self;
         let silent = prefixed(" since ", self.renewed.map(|renewed| moment(renewed, now)));
         match self.state {
+            _ if self.paused.is_some() => Some(self.line(now)),
             ComponentState::Leading => {
                 let leader = leader.as_deref().unwrap_or("a replica");
                 Some(Cell::new(Style::Faint, format!("{name}: {leader} leads")))

@@ -5,6 +5,7 @@
 mod drains;
 mod environment;
 mod pages;
+mod pause;
 mod person;
 mod plugin;
 mod rights;

@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use tokio::task::{Id, JoinError, JoinSet};
 
 use crate::leader::Leadership;
+use crate::pause::Pause;
 
 use super::permit::{Gate, Permits};
 use super::{Action, Lane};
@@ -49,9 +50,9 @@ pub(super) struct Ended<A: Action> {
 }
 
 impl<A: Action> Executor<A> {
-    pub(super) fn new(leadership: Leadership, dry_run: bool) -> Self {
+    pub(super) fn new(leadership: Leadership, pause: Pause, dry_run: bool) -> Self {
         Self {
-            gate: Gate::new(leadership, dry_run),
+            gate: Gate::new(leadership, pause, dry_run),
             tasks: JoinSet::new(),
             keys: HashMap::new(),
             in_flight: BTreeMap::new(),

@@ -8,6 +8,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::client::REQUESTS_AT_ONCE;
 use crate::leader::Leadership;
+use crate::pause::{Pause, PauseState};
 
 use super::Lane;
 
@@ -17,6 +18,7 @@ pub(crate) const STATUS_REQUESTS_AT_ONCE: usize = 4;
 /// What all actions of a process are permitted by.
 pub(super) struct Gate {
     leadership: Leadership,
+    pause: Pause,
     dry_run: bool,
     /// Whether the policy in force has this process write as little as a dry run.
     audits: AtomicBool,
@@ -38,6 +40,9 @@ pub enum Stop {
     /// The newest plan has no action of this key ([`Action::stops_when_unplanned`](super::Action::stops_when_unplanned)).
     #[error("the newest plan leaves it out")]
     Unplanned,
+    /// A person has stopped all writes, or it is not known yet whether one has.
+    #[error("paused")]
+    Paused,
     /// A dry run writes nothing, and neither does an operator that only audits.
     #[error("dry run")]
     DryRun,
@@ -64,9 +69,10 @@ pub struct Permit {
 }
 
 impl Gate {
-    pub(super) fn new(leadership: Leadership, dry_run: bool) -> Arc<Self> {
+    pub(super) fn new(leadership: Leadership, pause: Pause, dry_run: bool) -> Arc<Self> {
         Arc::new(Self {
             leadership,
+            pause,
             dry_run,
             audits: AtomicBool::new(false),
             policy: AtomicU64::new(0),
@@ -113,12 +119,12 @@ impl Permits {
 
     /// Permits everything, for tests of one action.
     pub fn unrestricted() -> Self {
-        let gate = Gate::new(Leadership::fixed(true), false);
+        let gate = Gate::new(Leadership::fixed(true), Pause::fixed(PauseState::Running), false);
         let policy = gate.policy();
         Self::new(gate, Lane::Api, policy, Arc::default(), None)
     }
 
-    /// Waits for a slot, and then asks whether this process still leads, by the policy of the plan, and still plans it.
+    /// Waits for a slot, and then asks whether this process still leads, is not paused, goes by the policy of the plan, and still plans it.
     ///
     /// # Errors
     /// When the write is not to be sent.
@@ -155,6 +161,9 @@ impl Permits {
         }
         if !self.gate.leadership.is_leading_now() {
             return Err(Stop::NotLeading);
+        }
+        if !self.gate.pause.is_running() {
+            return Err(Stop::Paused);
         }
         if self.gate.policy() != self.policy {
             return Err(Stop::PolicyChanged);

@@ -2,6 +2,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures::FutureExt as _;
+use nodeward_api::pause::Paused;
 use rstest::rstest;
 use tokio::sync::Notify;
 
@@ -178,8 +179,12 @@ fn toy() -> Toy {
     }
 }
 
+fn running() -> Pause {
+    Pause::fixed(PauseState::Running)
+}
+
 fn control(toy: Toy) -> Control<Toy> {
-    Control::new(toy, Leadership::fixed(true), false)
+    Control::new(toy, Leadership::fixed(true), running(), false)
 }
 
 fn at(second: i64) -> Timestamp {
@@ -371,7 +376,7 @@ async fn action_that_is_planned_again_while_queued_runs() {
 
 #[tokio::test]
 async fn dry_run_logs_again_after_its_interval() {
-    let mut control = Control::new(toy(), Leadership::fixed(true), true);
+    let mut control = Control::new(toy(), Leadership::fixed(true), running(), true);
     control.pass(at(0));
     control.settle().await;
     assert_eq!(control.pass(at(0)), Some(at(600)));
@@ -395,7 +400,7 @@ async fn auditing_policy_stops_writes_until_another_comes() {
 
 #[tokio::test]
 async fn a_standby_follows_and_does_nothing() {
-    let mut control = Control::new(toy(), Leadership::fixed(false), false);
+    let mut control = Control::new(toy(), Leadership::fixed(false), running(), false);
     control.pass(at(0));
     control.settle().await;
     assert_eq!(
@@ -464,4 +469,46 @@ async fn overdue_deadline_respects_the_pass_spacing() {
         until_due(None, Instant::now()).now_or_never().is_none(),
         "nothing is due without a deadline"
     );
+}
+
+fn paused() -> PauseState {
+    PauseState::Paused(Arc::new(Paused {
+        reason: "INC-1".to_owned(),
+        since: None,
+    }))
+}
+
+#[rstest]
+#[case::by_a_person(paused())]
+#[case::until_it_is_known(PauseState::Unknown("not read yet".to_owned()))]
+#[tokio::test]
+async fn paused_operator_starts_nothing(#[case] state: PauseState) {
+    let mut control = control(toy());
+    control.pause.set(state);
+    assert!(control.pass(at(0)).is_none_or(|next| at(0) < next), "it does not spin");
+    control.settle().await;
+    assert_eq!(control.arrived(), []);
+    control.pause.set(PauseState::Running);
+    control.pass(at(1));
+    control.settle().await;
+    assert_eq!(control.arrived(), [(1, 1)]);
+}
+
+#[tokio::test]
+async fn pause_stops_a_write_that_waits_for_its_slot() {
+    let mut toy = toy();
+    let all = u32::try_from(crate::client::REQUESTS_AT_ONCE).unwrap() + 1;
+    toy.planned = (0..all).map(|key| (key, 1)).collect();
+    let mut control = control(toy);
+    control.block(true);
+    control.pass(at(0));
+    control.settle().await;
+    assert_eq!(control.arrived().len(), all as usize - 1);
+    control.pause.set(paused());
+    control.operator.writes.release.notify_waiters();
+    control.settle().await;
+    control.pass(at(1));
+    assert_eq!(control.arrived().len(), all as usize - 1);
+    let stopped = format!("{} after 0: Some(Stopped(Paused))", all - 1);
+    assert!(control.log().contains(&stopped));
 }

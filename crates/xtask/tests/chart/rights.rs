@@ -63,6 +63,9 @@ async fn drain_keeper_has_the_rights_it_needs_alone() -> Result<()> {
         watch             configmaps                                            {FOREIGN_NAMESPACE}/managed-upgrade-operator-config  yes  no
         watch             configmaps                                            {FOREIGN_NAMESPACE}/another                          no   no
         get               configmaps                                            {own}                                                no   no
+        watch   configmaps   {own}/nodeward-pause  yes  yes
+        patch   configmaps   {own}/nodeward-pause  no   no
+        patch   pods/status  {own}  yes  no
         list              nodedrains.nodeward.dev                               -                                                    yes  yes
         watch             namespaces                                            -                                                    yes  no
         patch             namespaces                                            -                                                    no   no
@@ -157,6 +160,9 @@ async fn drain_lock_has_the_rights_it_needs_alone() -> Result<()> {
         delete  leases.coordination.k8s.io                                    {LEASES_NAMESPACE}/node-n1     yes  no
         delete  leases.coordination.k8s.io                                    kube-system                    no   no
         get     configmaps                                                    {own}                          no   no
+        watch   configmaps   {own}/nodeward-pause  yes  yes
+        patch   configmaps   {own}/nodeward-pause  no   no
+        patch   pods/status  {own}  yes  no
         "
     );
     expect(plane, "drain-lock", [&real, &dry], &table).await
@@ -240,6 +246,8 @@ async fn owners_and_administrators_cannot_evict() -> Result<()> {
         list    pods                            -            no   yes
         list    configmaps                      -            no   no
         list    configmaps                      -/nodeward-ceph-pdb  no  yes
+        list    configmaps                      -/nodeward-pause     no  yes
+        patch   configmaps                      -/nodeward-pause     no  no
         create  pods/eviction                   kube-system  no   no
         patch   nodes                           -            no   no
         "
@@ -313,6 +321,9 @@ async fn health_check_has_the_rights_it_needs_alone() -> Result<()> {
         patch   leases.coordination.k8s.io                                    {own}/health-check                         yes  no
         patch   leases.coordination.k8s.io                                    {own}/health-check-dry-run                 yes  yes
         patch   leases.coordination.k8s.io                                    {own}/another                              no   no
+        watch   configmaps   {own}/nodeward-pause  yes  yes
+        patch   configmaps   {own}/nodeward-pause  no   no
+        patch   pods/status  {own}  yes  no
         get     leases.coordination.k8s.io                                    {own}/ceph-pdb                             yes  no
         patch   leases.coordination.k8s.io                                    {own}/ceph-pdb                             no   no
         watch   configmaps                                                    {FOREIGN_NAMESPACE}/nodeward-ceph-pdb      yes  no

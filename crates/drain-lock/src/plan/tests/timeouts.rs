@@ -55,10 +55,10 @@ fn timeout_follows_the_drains_fallback(#[case] fallback: &str, #[case] claim: Va
 /// Nobody led from this time to a minute ago.
 fn without_leader_from(from: &str) -> Memory {
     let mut memory = Memory::default();
-    memory.leaderless = Some(Leaderless {
+    memory.leaderless = vec![Leaderless {
         from: at(from),
         to: at("2026-01-01T11:59:00Z"),
-    });
+    }];
     memory
 }
 

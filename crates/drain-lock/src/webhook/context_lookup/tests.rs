@@ -253,6 +253,7 @@ async fn told(lookup: &ContextLookup, name: &str) -> Decision {
         caller: Caller::Another,
         dry_run: false,
         leaderless: false,
+        paused: false,
         ticket: None,
         pod: &review.pod,
     };

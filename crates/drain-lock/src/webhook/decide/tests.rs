@@ -113,6 +113,7 @@ struct Case {
     caller: Caller,
     dry_run: bool,
     leaderless: bool,
+    paused: bool,
     ticket: Option<String>,
     context: EvictionContext,
     claims: Vec<Claim>,
@@ -123,6 +124,7 @@ fn case() -> Case {
         caller: Caller::Another,
         dry_run: false,
         leaderless: false,
+        paused: false,
         ticket: None,
         context: context(),
         claims: Vec::new(),
@@ -136,19 +138,23 @@ impl Case {
 
     fn judge_by(&self, found: &LookupResult) -> Verdict {
         let pod = PodKey::new("shop", POD);
-        let request = EvictionRequest {
-            caller: self.caller,
-            dry_run: self.dry_run,
-            leaderless: self.leaderless,
-            ticket: self.ticket.as_deref(),
-            pod: &pod,
-        };
         let ledger = Ledger::of(100, self.claims.clone());
         let facts: Facts = match &self.context.budgets {
             MatchingBudgets::One(budget) => [(budget.key.clone(), budget.clone())].into(),
             MatchingBudgets::None | MatchingBudgets::Several => Facts::new(),
         };
-        decide(&request, found, &ledger, &facts)
+        decide(&self.request(&pod), found, &ledger, &facts)
+    }
+
+    fn request<'a>(&'a self, pod: &'a PodKey) -> EvictionRequest<'a> {
+        EvictionRequest {
+            caller: self.caller,
+            dry_run: self.dry_run,
+            leaderless: self.leaderless,
+            paused: self.paused,
+            ticket: self.ticket.as_deref(),
+            pod,
+        }
     }
 
     fn with(self, claims: Vec<Claim>) -> Self {
@@ -285,6 +291,26 @@ fn leaderless_lock_admits_and_still_files(#[case] claims: Vec<Claim>) {
 }
 
 #[rstest]
+#[case::held(asking())]
+#[case::of_another_drain(vec![claim(1, "n2", ClaimState::Confirmed, &[], &["web-1", "web-2"])])]
+fn paused_lock_admits_and_requests_nothing(#[case] claims: Vec<Claim>) {
+    let paused = Case {
+        paused: true,
+        ..case().with(claims)
+    };
+    let verdict = paused.judge();
+    assert_eq!(told(&verdict), Ok(Admission::Paused));
+    assert!(!verdict.requests_drain);
+    assert!(!Admission::Paused.fails_open(), "it was asked for");
+    let (pod, found) = (
+        PodKey::new("shop", POD),
+        LookupResult::Found(Box::new(paused.context.clone())),
+    );
+    let unreadable = decide_unreadable(&paused.request(&pod), &found, None);
+    assert_eq!(told(&unreadable), Ok(Admission::Paused));
+}
+
+#[rstest]
 #[case::named_by_the_ledger(Some(&["web"][..]), case(), Err(LockReason::LedgerUnreadable))]
 #[case::not_named(Some(&["db"][..]), case(), Ok(Admission::FreeDisruption))]
 #[case::on_a_cordoned_node(None, case(), Err(LockReason::LedgerUnreadable))]
@@ -300,15 +326,9 @@ fn unreadable_ledger_refuses_what_it_may_hold(
 ) {
     let budgets = budgets.map(|names| names.iter().map(|name| BudgetKey::new("shop", *name)).collect());
     let pod = PodKey::new("shop", POD);
-    let request = EvictionRequest {
-        caller: case.caller,
-        dry_run: case.dry_run,
-        leaderless: false,
-        ticket: case.ticket.as_deref(),
-        pod: &pod,
-    };
-    let found = LookupResult::Found(Box::new(case.context));
-    assert_eq!(told(&decide_unreadable(&request, &found, budgets.as_ref())), expected);
+    let found = LookupResult::Found(Box::new(case.context.clone()));
+    let verdict = decide_unreadable(&case.request(&pod), &found, budgets.as_ref());
+    assert_eq!(told(&verdict), expected);
 }
 
 #[rstest]
@@ -769,16 +789,8 @@ fn node_is_not_emptied_around_retained_pods(#[case] case: Case, #[case] expected
 #[test]
 fn unreadable_ledger_keeps_nobody_for_retained_pods() {
     let pod = PodKey::new("shop", POD);
-    let request = EvictionRequest {
-        caller: Caller::Another,
-        dry_run: false,
-        leaderless: false,
-        ticket: None,
-        pod: &pod,
-    };
-    let found = LookupResult::Found(Box::new(beside_retained().context));
-    assert_eq!(
-        told(&decide_unreadable(&request, &found, None)),
-        Ok(Admission::NoBudget)
-    );
+    let case = beside_retained();
+    let found = LookupResult::Found(Box::new(case.context.clone()));
+    let verdict = decide_unreadable(&case.request(&pod), &found, None);
+    assert_eq!(told(&verdict), Ok(Admission::NoBudget));
 }

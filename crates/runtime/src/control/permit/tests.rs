@@ -10,6 +10,11 @@ use crate::client::REQUESTS_AT_ONCE;
 use crate::control::executor::Executor;
 use crate::control::{Action, ActionResult};
 use crate::leader::Leadership;
+use crate::pause::{Pause, PauseState};
+
+fn running() -> Pause {
+    Pause::fixed(PauseState::Running)
+}
 
 const READ: Duration = Duration::from_millis(20);
 const WRITE: Duration = Duration::from_millis(100);
@@ -68,7 +73,7 @@ impl Action for Forced {
 #[tokio::test(start_paused = true)]
 async fn all_actions_read_before_any_writes() {
     let server = Arc::<Mutex<Server>>::default();
-    let mut executor = Executor::new(Leadership::fixed(true), false);
+    let mut executor = Executor::new(Leadership::fixed(true), running(), false);
     let began = Instant::now();
     for key in 0..300 {
         executor.start(Forced(key), &server, Timestamp::UNIX_EPOCH);
@@ -85,7 +90,7 @@ async fn all_actions_read_before_any_writes() {
 #[tokio::test]
 async fn reads_ahead_need_permission_to_write() {
     let server = Arc::<Mutex<Server>>::default();
-    let mut executor = Executor::new(Leadership::fixed(false), false);
+    let mut executor = Executor::new(Leadership::fixed(false), running(), false);
     executor.start(Forced(1), &server, Timestamp::UNIX_EPOCH);
     let ended = executor.finish().await;
     assert_eq!(ended[0].outcome, Some(ActionResult::Stopped(Stop::NotLeading)));
@@ -97,7 +102,7 @@ async fn reads_ahead_need_permission_to_write() {
 async fn lost_leadership_stops_queued_and_later_requests() {
     let server = Arc::<Mutex<Server>>::default();
     let (leadership, revoke) = Leadership::revocable();
-    let mut executor = Executor::new(leadership, false);
+    let mut executor = Executor::new(leadership, running(), false);
     for key in 0..30 {
         executor.start(Forced(key), &server, Timestamp::UNIX_EPOCH);
     }
