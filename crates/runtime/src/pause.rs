@@ -92,14 +92,6 @@ impl Pause {
         Self(Source::Fixed(Arc::new(Mutex::new(state))))
     }
 
-    /// Changes a state that is not watched.
-    #[cfg(test)]
-    pub(crate) fn set(&self, state: PauseState) {
-        if let Source::Fixed(fixed) = &self.0 {
-            *fixed.lock() = state;
-        }
-    }
-
     /// Whether the operator may write now. Asked before each write, so it reads memory only.
     pub fn state(&self) -> PauseState {
         let (cache, key) = match &self.0 {
@@ -289,6 +281,16 @@ impl PauseReporter {
                 tracing::debug!(pod = self.own_pod, "no Pod of this name carries the condition");
             }
             Err(error) => tracing::warn!(%error, "the condition {} of the own Pod was not written", condition::PAUSED),
+        }
+    }
+}
+
+#[cfg(test)]
+impl Pause {
+    /// Changes a state that is not watched.
+    pub(crate) fn set(&self, state: PauseState) {
+        if let Source::Fixed(fixed) = &self.0 {
+            *fixed.lock() = state;
         }
     }
 }
