@@ -347,7 +347,7 @@ async fn kubectl_dry_run_requests_no_drain() -> Result<()> {
 async fn process_dry_run_refuses_and_requests_nothing() -> Result<()> {
     let reviewed = Reviewed::new(&NODES, json!({})).await?;
     let env = &reviewed.env;
-    // Only somebody else can tell the API server whom to trust, for a dry run publishes nothing.
+    // A certificate that is mounted, and a registration that somebody else keeps.
     let files = tempfile::tempdir()?;
     let (certificate, key) = env.plane.serving_certificate("webhook")?;
     std::fs::write(files.path().join("tls.crt"), certificate)?;
@@ -371,7 +371,7 @@ async fn process_dry_run_refuses_and_requests_nothing() -> Result<()> {
         let metrics = lock.metrics().await?;
         let would_refuse = metrics.sum(
             "nodeward_drain_lock_eviction_reviews_total",
-            &[("reason", "NotPlanned")],
+            &[("decision", "would-refuse")],
         );
         ensure!(would_refuse > 0.5, "it was not asked, or would have admitted it");
         Ok(())
