@@ -3,7 +3,9 @@
 
 mod answer;
 mod drain_marker;
+mod evaluations;
 mod expression;
+mod fields;
 mod inputs;
 mod machine_config;
 mod node_marker;
@@ -13,13 +15,15 @@ mod resource;
 mod spec;
 mod written;
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
 pub use self::answer::{Answer, NoteLevel, SignalNote, Tristate};
 pub use self::drain_marker::{BeingDrained, CountsAsDrain, DrainMarkers};
+pub use self::evaluations::Evaluations;
 pub use self::expression::{Expression, ExpressionError};
+pub use self::fields::Fields;
 pub use self::inputs::{KindObjects, KindState, SignalInputs, WatchedResource};
 pub use self::node_marker::{NodeMarker, NodeMarkerPlace};
 pub use self::openshift::{PdbForceDrainTimeout, pdb_force_drain_timeout, upgrades_in_progress};
@@ -45,7 +49,7 @@ enum Compiled {
     Always,
     OpenShift,
     OpenShiftClusterVersion,
-    OpenShiftMachineConfig,
+    MachineConfigPool,
     Preset(PresetSignal),
     Node(NodeMarker),
     Resource(Box<ResourceSignal>),
@@ -97,11 +101,11 @@ impl UpgradeSignal {
         Self {
             spec: SignalSpec::AnyOf(vec![
                 SignalSpec::OpenShiftClusterVersion,
-                SignalSpec::OpenShiftMachineConfig,
+                SignalSpec::Preset(Preset::MachineConfig.into()),
             ]),
             root: Compiled::AnyOf(vec![
                 Compiled::OpenShiftClusterVersion,
-                Compiled::OpenShiftMachineConfig,
+                Compiled::Preset(Preset::MachineConfig.into()),
             ]),
         }
     }
@@ -116,9 +120,14 @@ impl UpgradeSignal {
         self.root.leaves().iter().any(|leaf| leaf.reads_annotation(key))
     }
 
-    /// What must be watched to evaluate it, each once.
-    pub fn kinds(&self) -> BTreeSet<WatchedResource> {
-        self.root.leaves().into_iter().flat_map(Compiled::kinds).collect()
+    /// What must be watched to evaluate it, each once, and what is read of it.
+    pub fn kinds(&self) -> BTreeMap<WatchedResource, Fields> {
+        let mut kinds = BTreeMap::new();
+        for (kind, fields) in self.root.leaves().into_iter().flat_map(Compiled::kinds) {
+            let known = kinds.remove(&kind).unwrap_or_else(Fields::none);
+            kinds.insert(kind, known.and(fields));
+        }
+        kinds
     }
 
     /// Whether an upgrade is on that concerns this node.
@@ -190,7 +199,7 @@ impl Compiled {
             SignalSpec::Always => Self::Always,
             SignalSpec::OpenShift => Self::OpenShift,
             SignalSpec::OpenShiftClusterVersion => Self::OpenShiftClusterVersion,
-            SignalSpec::OpenShiftMachineConfig => Self::OpenShiftMachineConfig,
+            SignalSpec::MachineConfigPool => Self::MachineConfigPool,
             SignalSpec::Preset(preset) => Self::Preset(preset.clone()),
             SignalSpec::Node(mark) => Self::Node(mark.clone()),
             SignalSpec::Resource(resource) => Self::Resource(Box::new(ResourceSignal::compile(resource)?)),
@@ -206,19 +215,22 @@ impl Compiled {
         }
     }
 
-    fn kinds(&self) -> Vec<WatchedResource> {
+    fn kinds(&self) -> Vec<(WatchedResource, Fields)> {
         match self {
             Self::OpenShift => openshift::kinds(),
-            Self::OpenShiftClusterVersion => vec![openshift::cluster_version_kind()],
+            Self::OpenShiftClusterVersion => {
+                vec![(openshift::cluster_version_kind(), openshift::cluster_version_fields())]
+            }
+            Self::MachineConfigPool => vec![(machine_config::pool_kind(), machine_config::pool_fields())],
             Self::Preset(preset) => preset.kinds(),
-            Self::Resource(resource) => vec![resource.kind().clone()],
-            Self::Always | Self::OpenShiftMachineConfig | Self::Node(_) | Self::AnyOf(_) | Self::AllOf(_) => Vec::new(),
+            Self::Resource(resource) => vec![(resource.kind().clone(), resource.fields())],
+            Self::Always | Self::Node(_) | Self::AnyOf(_) | Self::AllOf(_) => Vec::new(),
         }
     }
 
     fn reads_annotation(&self, key: &str) -> bool {
         match self {
-            Self::OpenShiftMachineConfig => machine_config::CONFIGS.contains(&key),
+            Self::MachineConfigPool => machine_config::CONFIGS.contains(&key),
             Self::Preset(preset) => preset.preset.reads_annotation(key),
             Self::Node(mark) => mark.place == NodeMarkerPlace::Annotation && mark.matches_key(key),
             // The expression sees the whole node.
@@ -232,7 +244,7 @@ impl Compiled {
             Self::Always => Answer::yes(None),
             Self::OpenShift => openshift::upgrading(inputs, node),
             Self::OpenShiftClusterVersion => openshift::cluster_version_progressing(inputs),
-            Self::OpenShiftMachineConfig => machine_config::is_changing(node),
+            Self::MachineConfigPool => openshift::pool_or_node_is_changing(inputs, node),
             Self::Preset(preset) => preset.evaluate(inputs, node),
             Self::Node(mark) => mark.as_answer(node),
             Self::Resource(resource) => resource.evaluate(inputs, node),

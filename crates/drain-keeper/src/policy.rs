@@ -280,7 +280,7 @@ impl DrainSettings {
 /// Whether every signal is one of OpenShift's, whose own drains delete pods without a controller too.
 fn is_openshift_only(signal: &SignalSpec) -> bool {
     match signal {
-        SignalSpec::OpenShift | SignalSpec::OpenShiftClusterVersion | SignalSpec::OpenShiftMachineConfig => true,
+        SignalSpec::OpenShift | SignalSpec::OpenShiftClusterVersion | SignalSpec::MachineConfigPool => true,
         SignalSpec::AnyOf(all) | SignalSpec::AllOf(all) => all.iter().all(is_openshift_only),
         SignalSpec::Always | SignalSpec::Preset(_) | SignalSpec::Node(_) | SignalSpec::Resource(_) => false,
     }

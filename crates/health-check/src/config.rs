@@ -11,7 +11,7 @@ use serde::Deserialize;
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Config {
     /// What stops remediations during an upgrade. Default
-    /// `{anyOf: [openshiftClusterVersion, openshiftMachineConfig]}`, which is never on where there is no OpenShift.
+    /// `{anyOf: [openshiftClusterVersion, {preset: machineConfig}]}`, which is never on where there is no OpenShift.
     pub upgrade_signal: Option<UpgradeSignal>,
     /// Namespace of the leases of nodes and of the control plane. Default: the environment variable `LEASE_NAMESPACE`, else
     /// `medik8s-leases`.

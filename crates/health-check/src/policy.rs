@@ -111,7 +111,7 @@ fn is_always_on(spec: &SignalSpec) -> bool {
         SignalSpec::AnyOf(members) | SignalSpec::AllOf(members) => members.iter().any(is_always_on),
         SignalSpec::OpenShift
         | SignalSpec::OpenShiftClusterVersion
-        | SignalSpec::OpenShiftMachineConfig
+        | SignalSpec::MachineConfigPool
         | SignalSpec::Preset(_)
         | SignalSpec::Node(_)
         | SignalSpec::Resource(_) => false,

@@ -93,7 +93,7 @@ impl DrainMarker {
             Some(marks).filter(|marks| !marks.is_empty())
         };
         match signal {
-            Compiled::OpenShift | Compiled::OpenShiftClusterVersion | Compiled::OpenShiftMachineConfig => {
+            Compiled::OpenShift | Compiled::OpenShiftClusterVersion | Compiled::MachineConfigPool => {
                 Some(Self::MachineConfigOperator)
             }
             Compiled::Preset(preset) => preset.preset.marks_drains().then(|| Self::Preset(preset.clone())),
@@ -234,7 +234,7 @@ mod tests {
         for yaml in [
             "openshift",
             "openshiftClusterVersion",
-            "openshiftMachineConfig",
+            "machineConfigPool",
             "{anyOf: [openshift, always]}",
         ] {
             let answer = is_drained(&marks(yaml, None).unwrap(), annotations.clone());

@@ -4,6 +4,7 @@
 mod check;
 mod functions;
 mod meter;
+mod selected;
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -23,6 +24,8 @@ use crate::text::cut_visibly;
 use self::check::{Checks, FUNCTIONS, check};
 use self::functions::add_functions;
 use self::meter::{is_overspent, meter};
+use self::selected::fields_of_object;
+use super::fields::Fields;
 
 /// How long an expression may be, in bytes.
 pub const MAX_SOURCE: usize = 1024;
@@ -42,6 +45,7 @@ struct Checked {
     root: IdedExpr,
     patterns: Arc<BTreeMap<String, Regex>>,
     reads_node: bool,
+    object_fields: Fields,
 }
 
 /// Why an expression is refused.
@@ -158,6 +162,11 @@ impl Expression {
         self.0.reads_node
     }
 
+    /// Which fields of the object it reads.
+    pub fn object_fields(&self) -> &Fields {
+        &self.0.object_fields
+    }
+
     /// The expression about one node, for any number of objects.
     pub fn about(&self, node: &Json) -> AboutNode<'_> {
         let spent = Arc::new(AtomicU64::new(0));
@@ -220,12 +229,14 @@ impl Checked {
             Some((line, before.rsplit('\n').next().unwrap_or_default().chars().count() + 1))
         };
         let Checks { patterns, reads_node } = check(&root, &position)?;
+        let object_fields = fields_of_object(&root);
         meter(&mut root);
         Ok(Self {
             source: source.to_owned(),
             root,
             patterns: Arc::new(patterns),
             reads_node,
+            object_fields,
         })
     }
 }

@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 use serde_json::Value;
 
 use super::answer::{Answer, SignalNote};
+use super::evaluations::Evaluations;
 use super::machine_config::{Pool, Pools};
 use crate::id::NodeName;
 
@@ -135,7 +136,7 @@ pub struct SignalInputs {
 #[derive(Debug, Default)]
 struct Memo {
     by_node: Mutex<HashMap<WatchedResource, ObjectsByNode>>,
-    answers: Mutex<HashMap<String, Answer>>,
+    evaluations: Arc<Evaluations>,
     pools: OnceLock<Pools>,
 }
 
@@ -162,6 +163,28 @@ impl SignalInputs {
         Self { now, ..Self::default() }
     }
 
+    /// With what expressions came to a moment before.
+    #[must_use]
+    pub fn after(mut self, before: &Evaluations) -> Self {
+        self.memo.evaluations = Arc::new(before.carried_on());
+        self
+    }
+
+    /// What expressions come to.
+    pub fn evaluations(&self) -> &Arc<Evaluations> {
+        &self.memo.evaluations
+    }
+
+    /// What follows from the objects is worked out again.
+    fn forget(&mut self) {
+        let evaluations = std::mem::take(&mut self.memo.evaluations);
+        evaluations.outdate();
+        self.memo = Memo {
+            evaluations,
+            ..Memo::default()
+        };
+    }
+
     /// The moment.
     pub(super) fn now(&self) -> Timestamp {
         self.now
@@ -170,7 +193,7 @@ impl SignalInputs {
     /// Sets the state of a kind.
     pub fn insert(&mut self, kind: WatchedResource, state: KindObjects) {
         self.kinds.insert(kind, state);
-        self.memo = Memo::default();
+        self.forget();
     }
 
     /// The state of a kind; one that nobody has set is syncing.
@@ -181,7 +204,7 @@ impl SignalInputs {
     /// Forgets a kind.
     pub fn remove(&mut self, kind: &WatchedResource) {
         self.kinds.remove(kind);
-        self.memo = Memo::default();
+        self.forget();
     }
 
     /// The objects of a kind whose field at `pointer`, which is the same for all who ask for the kind, names the node.
@@ -208,12 +231,6 @@ impl SignalInputs {
     /// The MachineConfigPools, which are `objects` here.
     pub(super) fn pools(&self, objects: &[Arc<Value>]) -> &Pools {
         self.memo.pools.get_or_init(|| Pool::read_all(objects))
-    }
-
-    /// An answer that is the same for all nodes.
-    pub(super) fn for_all_nodes(&self, key: String, answer: impl FnOnce() -> Answer) -> Answer {
-        let mut answers = self.memo.answers.lock();
-        answers.entry(key).or_insert_with(answer).clone()
     }
 
     /// The objects of a kind, or the answer of whoever needs them.

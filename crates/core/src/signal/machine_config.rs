@@ -7,6 +7,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::answer::Answer;
+use super::fields::Fields;
 use super::inputs::{WatchedResource, full_name};
 use crate::labels::Labels;
 use crate::node::NodeView;
@@ -28,6 +29,17 @@ pub(super) const CONFIGS: [&str; 2] = [
 /// MachineConfigPools, which are cluster-scoped.
 pub(super) fn pool_kind() -> WatchedResource {
     WatchedResource::all("machineconfiguration.openshift.io/v1", "MachineConfigPool")
+}
+
+/// What is read of them.
+pub(super) fn pool_fields() -> Fields {
+    Fields::of(&[
+        "spec.nodeSelector",
+        "spec.paused",
+        "status.machineCount",
+        "status.updatedMachineCount",
+        "status.conditions",
+    ])
 }
 
 /// The pool that a node belongs to.
@@ -60,6 +72,9 @@ pub(super) struct Pool {
     selector: Selector,
     machines: Option<i64>,
     updated: Option<i64>,
+    paused: bool,
+    /// Its condition `Updating`, where that is `True` or `False`.
+    updating: Option<bool>,
 }
 
 #[derive(Deserialize)]
@@ -105,11 +120,25 @@ impl Pool {
             selector,
             machines: pool.status.machine_count,
             updated: pool.status.updated_machine_count,
+            paused: object.pointer("/spec/paused") == Some(&Value::Bool(true)),
+            updating: condition(object, "Updating"),
         })
     }
 
-    /// Whether some of its machines are still to be updated.
+    /// Whether the Machine Config Operator is at work on its nodes; of a pool that is paused it begins no further one.
     pub fn is_updating(&self) -> Result<bool, String> {
+        match self.updating {
+            _ if self.paused => Ok(false),
+            Some(updating) => Ok(updating),
+            None => Err(format!(
+                "MachineConfigPool {} has no condition Updating that is True or False",
+                self.name
+            )),
+        }
+    }
+
+    /// Whether some of its machines are still to be updated.
+    pub fn has_outdated_machines(&self) -> Result<bool, String> {
         match (self.machines, self.updated) {
             (Some(machines), Some(updated)) => Ok(machines != updated),
             _ => Err(format!(
@@ -122,6 +151,17 @@ impl Pool {
     /// A pool without a selector, or with an empty one, has no nodes.
     fn selects(&self, labels: &Labels) -> bool {
         !self.selector.is_empty() && self.selector.matches(labels)
+    }
+}
+
+/// Whether the condition is `True`; none where it is neither that nor `False`.
+fn condition(object: &Value, kind: &str) -> Option<bool> {
+    let conditions = object.pointer("/status/conditions")?.as_array()?;
+    let condition = conditions.iter().find(|condition| condition["type"] == kind)?;
+    match condition["status"].as_str()? {
+        "True" => Some(true),
+        "False" => Some(false),
+        _ => None,
     }
 }
 

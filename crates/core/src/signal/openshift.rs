@@ -4,8 +4,9 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
 use super::answer::{Answer, SignalNote, Tristate};
+use super::fields::Fields;
 use super::inputs::{SignalInputs, WatchedResource, full_name};
-use super::machine_config::{NodePool, PoolProblem, Pools, pool_kind, pool_of};
+use super::machine_config::{NodePool, Pool, PoolProblem, Pools, is_changing, pool_fields, pool_kind, pool_of};
 use crate::duration::ConfigDuration;
 use crate::node::NodeView;
 
@@ -15,8 +16,18 @@ fn upgrade_config_kind() -> WatchedResource {
 }
 
 /// What the `openshift` signal reads.
-pub(super) fn kinds() -> Vec<WatchedResource> {
-    vec![upgrade_config_kind(), pool_kind()]
+pub(super) fn kinds() -> Vec<(WatchedResource, Fields)> {
+    let fields = Fields::of(&[
+        "metadata.generation",
+        "spec.desired.version",
+        "spec.PDBForceDrainTimeout",
+        "status.history",
+    ]);
+    vec![(upgrade_config_kind(), fields), (pool_kind(), pool_fields())]
+}
+
+pub(super) fn cluster_version_fields() -> Fields {
+    Fields::of(&["metadata.generation", "status.conditions"])
 }
 
 pub(super) fn cluster_version_kind() -> WatchedResource {
@@ -37,7 +48,7 @@ pub(super) fn upgrading(inputs: &SignalInputs, node: &NodeView) -> Answer {
         return upgrade;
     }
     let pool = match inputs.objects(&pool_kind()) {
-        Ok(objects) => pool_is_updating(node, inputs.pools(objects)),
+        Ok(objects) => ask_pool(node, inputs.pools(objects), Pool::has_outdated_machines),
         Err(answer) => answer,
     };
     // The pool has no start of its own: the upgrade's stands.
@@ -49,10 +60,21 @@ pub(super) fn upgrading(inputs: &SignalInputs, node: &NodeView) -> Answer {
     }
 }
 
-fn pool_is_updating(node: &NodeView, pools: &Pools) -> Answer {
+/// Whether the node's own pool is being updated, or the node is to get another configuration than it has: the Machine Config
+/// Operator alone tells, be there a managed-upgrade-operator or not.
+pub(super) fn pool_or_node_is_changing(inputs: &SignalInputs, node: &NodeView) -> Answer {
+    let pool = match inputs.objects(&pool_kind()) {
+        Ok(objects) => ask_pool(node, inputs.pools(objects), Pool::is_updating),
+        Err(answer) => answer,
+    };
+    Answer::any_of([is_changing(node), pool])
+}
+
+/// What the node's own pool says to `question`.
+fn ask_pool(node: &NodeView, pools: &Pools, question: impl Fn(&Pool) -> Result<bool, String>) -> Answer {
     let malformed = |problem: String| Answer::unknown(SignalNote::warning(format!("malformed/{problem}"), problem));
     match pool_of(node, pools) {
-        NodePool::Member(pool) => match pool.is_updating() {
+        NodePool::Member(pool) => match question(&pool) {
             Ok(true) => Answer::yes(None),
             Ok(false) => Answer::no(),
             Err(problem) => malformed(problem),
@@ -152,10 +174,7 @@ fn progressing(version: &Value) -> Answer {
     let Some(conditions) = version.pointer("/status/conditions").and_then(Value::as_array) else {
         return malformed("status.conditions is not a list");
     };
-    let Some(condition) = conditions
-        .iter()
-        .find(|c| c.get("type").and_then(Value::as_str) == Some("Progressing"))
-    else {
+    let Some(condition) = conditions.iter().find(|condition| condition["type"] == "Progressing") else {
         return malformed("status.conditions has no Progressing");
     };
     match condition.get("status").and_then(Value::as_str) {

@@ -11,6 +11,7 @@ use serde::{Deserialize, Deserializer};
 
 use self::kured::KuredLock;
 use super::answer::{Answer, Tristate};
+use super::fields::Fields;
 use super::inputs::{SignalInputs, WatchedResource};
 use super::machine_config;
 use super::node_marker::{NodeMarker, NodeMarkerPlace};
@@ -129,12 +130,25 @@ impl From<Preset> for PresetSignal {
 }
 
 impl PresetSignal {
-    pub(super) fn kinds(&self) -> Vec<WatchedResource> {
+    pub(super) fn kinds(&self) -> Vec<(WatchedResource, Fields)> {
         match self.preset {
-            Preset::Kured => vec![self.kured.kind()],
-            Preset::ClusterApi => claim::machine_kinds().to_vec(),
-            Preset::Karpenter => vec![claim::node_claim_kind()],
-            Preset::SystemUpgradeController => vec![plan::kind()],
+            Preset::Kured => {
+                let mut fields = Fields::none();
+                let lock = ["metadata", "annotations", &self.kured.annotation];
+                fields.add(lock.map(str::to_owned).into());
+                vec![(self.kured.kind(), fields)]
+            }
+            Preset::ClusterApi => {
+                let fields = Fields::of(&["metadata.deletionTimestamp", "status.nodeRef.name"]);
+                claim::machine_kinds().map(|kind| (kind, fields.clone())).into()
+            }
+            Preset::Karpenter => {
+                let fields = Fields::of(&["metadata.deletionTimestamp", "status.nodeName", "status.conditions"]);
+                vec![(claim::node_claim_kind(), fields)]
+            }
+            Preset::SystemUpgradeController => {
+                vec![(plan::kind(), Fields::of(&["spec.drain", "status.applying"]))]
+            }
             Preset::Talos | Preset::MachineConfig | Preset::Kops => Vec::new(),
         }
     }

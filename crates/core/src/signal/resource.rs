@@ -6,7 +6,9 @@ use serde_json::Value;
 
 use super::SignalError;
 use super::answer::{Answer, SignalNote};
+use super::evaluations::Found;
 use super::expression::Expression;
+use super::fields::Fields;
 use super::inputs::{SignalInputs, WatchedResource, full_name};
 use super::spec::ResourceSpec;
 use crate::node::NodeView;
@@ -63,34 +65,30 @@ impl ResourceSignal {
         &self.kind
     }
 
+    /// What the expression reads of an object.
+    pub(super) fn fields(&self) -> Fields {
+        self.when.object_fields().clone()
+    }
+
     /// Yes if the expression is true for any object; Unknown if for none, and for some it cannot be told.
     pub(super) fn evaluate(&self, inputs: &SignalInputs, node: &NodeView) -> Answer {
         let objects = match inputs.objects(&self.kind) {
             Ok(objects) => objects,
             Err(answer) => return answer,
         };
-        if self.when.reads_node() {
-            return self.any(objects, &node.to_expression_value());
-        }
-        inputs.for_all_nodes(format!("{}: {}", self.kind, self.when), || {
-            self.any(objects, &Value::Null)
-        })
-    }
-
-    fn any(&self, objects: &[Arc<Value>], node: &Value) -> Answer {
-        let mut when = self.when.about(node);
-        let mut failed: Option<(String, String)> = None;
-        for object in objects {
-            match when.is_true(object) {
-                Ok(true) => return Answer::yes(None),
-                Ok(false) => {}
-                Err(problem) => {
-                    failed.get_or_insert_with(|| (full_name(object), problem));
-                }
-            }
-        }
-        let Some((object, problem)) = failed else {
-            return Answer::no();
+        let (uid, node) = if self.when.reads_node() {
+            (Some(node.uid.clone()), node.to_expression_value())
+        } else {
+            (None, Value::Null)
+        };
+        let node = Arc::new(node);
+        let mut when = None;
+        let is_true = |object: &Value| when.get_or_insert_with(|| self.when.about(&node)).is_true(object);
+        let name = format!("{}: {}", self.kind, self.when);
+        let (object, problem) = match inputs.evaluations().over(name, objects, uid, &node, is_true) {
+            Found::True(_) => return Answer::yes(None),
+            Found::False => return Answer::no(),
+            Found::Unknown(object, problem) => (full_name(&object), problem),
         };
         Answer::unknown(SignalNote::warning(
             format!("expression/{}/{}", self.kind, self.when),

@@ -9,8 +9,8 @@ use super::preset::{Preset, PresetSignal};
 use super::written::{exactly_one, text_or_map};
 use crate::selector::Selector;
 
-/// An upgrade signal as configured: a name (`always`, `openshift`, `openshiftClusterVersion`, `openshiftMachineConfig`) or a map with one entry
-/// (`preset`, `node`, `resource`, `anyOf`, `allOf`).
+/// An upgrade signal as configured: a name (`always`, `openshift`, `openshiftClusterVersion`, `machineConfigPool`) or a map with
+/// one entry (`preset`, `node`, `resource`, `anyOf`, `allOf`).
 #[derive(Debug, Clone, PartialEq)]
 pub enum SignalSpec {
     /// An upgrade is always on.
@@ -19,8 +19,8 @@ pub enum SignalSpec {
     OpenShift,
     /// The ClusterVersion is `Progressing`.
     OpenShiftClusterVersion,
-    /// The node is to get another machine configuration than it has.
-    OpenShiftMachineConfig,
+    /// The node's MachineConfigPool is being updated, or the node is to get another machine configuration than it has.
+    MachineConfigPool,
     /// A known system, by name.
     Preset(PresetSignal),
     /// The node carries a mark.
@@ -65,7 +65,7 @@ impl fmt::Display for SignalSpec {
             Self::Always => f.write_str("always"),
             Self::OpenShift => f.write_str("openshift"),
             Self::OpenShiftClusterVersion => f.write_str("openshiftClusterVersion"),
-            Self::OpenShiftMachineConfig => f.write_str("openshiftMachineConfig"),
+            Self::MachineConfigPool => f.write_str("machineConfigPool"),
             Self::Preset(preset) => write!(f, "preset {preset}"),
             Self::Node(mark) => write!(f, "node {mark}"),
             Self::Resource(resource) => write!(f, "resource {} {}", resource.api_version, resource.kind),
@@ -103,13 +103,13 @@ impl TryFrom<WrittenSignal> for SignalSpec {
 
 impl<'de> Deserialize<'de> for SignalSpec {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        const EXPECTED: &str = "a signal: one of always, openshift, openshiftClusterVersion, openshiftMachineConfig, or one of \
+        const EXPECTED: &str = "a signal: one of always, openshift, openshiftClusterVersion, machineConfigPool, or one of \
                                 {preset, node, resource, anyOf, allOf}";
         let from_text = |name: &str| match name {
             "always" => Ok(Self::Always),
             "openshift" => Ok(Self::OpenShift),
             "openshiftClusterVersion" => Ok(Self::OpenShiftClusterVersion),
-            "openshiftMachineConfig" => Ok(Self::OpenShiftMachineConfig),
+            "machineConfigPool" => Ok(Self::MachineConfigPool),
             other if Preset::ALL.iter().any(|preset| preset.as_str() == other) => {
                 Err(format!("{other} is a preset: write {{preset: {other}}}"))
             }

@@ -21,7 +21,7 @@ fn no_signal_configured_means_openshift() {
 #[case("always", "always")]
 #[case("openshift", "openshift")]
 #[case("openshiftClusterVersion", "openshiftClusterVersion")]
-#[case("openshiftMachineConfig", "openshiftMachineConfig")]
+#[case("machineConfigPool", "machineConfigPool")]
 #[case("{preset: kured}", "preset kured")]
 #[case("{preset: clusterApi}", "preset clusterApi")]
 #[case("{preset: karpenter}", "preset karpenter")]
@@ -60,7 +60,7 @@ fn every_signal_form_parses_as_yaml_and_json(#[case] yaml: &str, #[case] shown: 
 #[rstest]
 #[case(
     "sometimes",
-    "unknown signal \"sometimes\": expected a signal: one of always, openshift, openshiftClusterVersion, openshiftMachineConfig, or one of {preset"
+    "unknown signal \"sometimes\": expected a signal: one of always, openshift, openshiftClusterVersion, machineConfigPool, or one of {preset"
 )]
 #[case("kured", "kured is a preset: write {preset: kured}")]
 #[case("{}", "one of preset, node, resource, anyOf, allOf is needed")]
@@ -162,7 +162,8 @@ fn nesting_has_a_limit() {
 #[case("{preset: clusterApi}", &["cluster.x-k8s.io/v1beta1/Machine", "cluster.x-k8s.io/v1beta2/Machine"])]
 #[case("openshift", &["machineconfiguration.openshift.io/v1/MachineConfigPool", "upgrade.managed.openshift.io/v1alpha1/UpgradeConfig"])]
 #[case("openshiftClusterVersion", &["config.openshift.io/v1/ClusterVersion version"])]
-#[case("openshiftMachineConfig", &[])]
+#[case("machineConfigPool", &["machineconfiguration.openshift.io/v1/MachineConfigPool"])]
+#[case("{preset: machineConfig}", &[])]
 #[case("{preset: systemUpgradeController}", &["upgrade.cattle.io/v1/Plan"])]
 #[case(
     "{resource: {apiVersion: a.io/v1, kind: Plan, name: p, namespace: n, selector: {matchLabels: {x: y}}, when: 'true'}}",
@@ -178,7 +179,7 @@ fn nesting_has_a_limit() {
     ]
 )]
 fn each_kind_that_a_signal_reads_is_watched_once(#[case] yaml: &str, #[case] kinds: &[&str]) {
-    let watched: Vec<String> = signal(yaml).kinds().iter().map(ToString::to_string).collect();
+    let watched: Vec<String> = signal(yaml).kinds().keys().map(ToString::to_string).collect();
     assert_eq!(watched, kinds);
 }
 
@@ -486,7 +487,7 @@ fn differing_desired_machine_config_is_an_upgrade(#[case] configs: Value, #[case
         .map(|(key, value)| (format!("machineconfiguration.openshift.io/{key}"), value.clone()))
         .collect();
     let node = cordoned(json!({ "annotations": annotations }));
-    let answer = signal("openshiftMachineConfig").evaluate(&SignalInputs::default(), &node);
+    let answer = signal("{preset: machineConfig}").evaluate(&SignalInputs::default(), &node);
     assert_eq!(answer.truth, truth);
 }
 
@@ -521,7 +522,7 @@ fn answers_follow_the_node_and_the_objects(
 
 #[rstest]
 #[case("openshift", &[])]
-#[case("openshiftMachineConfig", &["machineconfiguration.openshift.io/currentConfig", "machineconfiguration.openshift.io/desiredConfig"])]
+#[case("machineConfigPool", &["machineconfiguration.openshift.io/currentConfig", "machineconfiguration.openshift.io/desiredConfig"])]
 #[case("{anyOf: [always, {node: {annotation: a}}, {node: {label: b}}]}", &["a"])]
 #[case("{preset: talos}", &["talos.dev/cordoned"])]
 #[case("{resource: {apiVersion: v1, kind: ConfigMap, when: 'true'}}", &[

@@ -21,10 +21,35 @@ fn node() -> Json {
     json!({ "metadata": { "name": "b", "labels": { "pool": "blue" }, "annotations": {} } })
 }
 
+/// What an expression comes to; without the fields that it does not select the object is the same to it.
 fn evaluate(source: &str) -> Result<bool, String> {
-    Expression::compile(source)
-        .unwrap_or_else(|error| panic!("{source}: {error}"))
-        .is_true(&object(), &node())
+    let expression = Expression::compile(source).unwrap_or_else(|error| panic!("{source}: {error}"));
+    let answer = expression.is_true(&object(), &node());
+    let kept = expression.object_fields().keep(object());
+    assert_eq!(expression.is_true(&kept, &node()), answer, "{source}, of {kept}");
+    answer
+}
+
+#[rstest]
+#[case("object.status.phase == 'Upgrading'", &["status.phase"])]
+#[case("has(object.status.phase) || object.spec.paused", &["status.phase", "spec.paused"])]
+#[case("object.metadata.labels['app'] == 'a'", &["metadata.labels.app"])]
+#[case("object.status['conditions'][0].status == 'True'", &["status.conditions"])]
+#[case("object.status.conditions.exists(c, c.status == object.spec.version)", &["status.conditions", "spec.version"])]
+#[case("node.metadata.name in object.status.nodes", &["status.nodes"])]
+#[case("{'a': object.spec.ratio}['a'] == [object.spec.limit][0]", &["spec.ratio", "spec.limit"])]
+#[case("node.metadata.name == 'b'", &[])]
+fn only_selected_fields_of_the_object_are_read(#[case] source: &str, #[case] paths: &[&str]) {
+    assert_eq!(*Expression::compile(source).unwrap().object_fields(), Fields::of(paths));
+}
+
+#[rstest]
+#[case("size(object) == 3")]
+#[case("'status' in object && object.status.phase == 'Upgrading'")]
+#[case("object[node.metadata.name] == 1")]
+#[case("[object].exists(o, o.spec.paused)")]
+fn expression_over_the_whole_object_reads_all(#[case] source: &str) {
+    assert_eq!(*Expression::compile(source).unwrap().object_fields(), Fields::Whole);
 }
 
 #[rstest]

@@ -173,10 +173,13 @@ fn the_nodes_own_pool_must_not_be_done(#[case] pool: Value, #[case] truth: Trist
 #[case::master(&["master"], Some("master"))]
 #[case::master_before_worker(&["master", "worker"], Some("master"))]
 #[case::master_before_custom(&["master", "infra", "worker"], Some("master"))]
+#[case::arbiter(&["arbiter"], Some("arbiter"))]
+#[case::arbiter_is_no_custom_pool(&["arbiter", "infra", "worker"], Some("arbiter"))]
+#[case::master_before_arbiter(&["master", "arbiter"], Some("master"))]
 #[case::none(&["edge"], None)]
 #[case::no_labels(&[], None)]
 fn pool_is_chosen_as_the_mco_chooses(#[case] roles: &[&str], #[case] chosen: Option<&str>) {
-    let names = ["worker", "infra", "gpu", "master"];
+    let names = ["worker", "infra", "gpu", "master", "arbiter"];
     let pools = names.map(|name| pool(name, role(name), 3, if Some(name) == chosen { 1 } else { 3 }));
     let answer = evaluate(objects([upgrading_config()]), objects(pools), &node_with_roles(roles));
     assert_eq!(
@@ -283,6 +286,66 @@ fn a_kind_that_cannot_be_read_is_explained(
 fn no_upgrade_without_an_upgrade_config() {
     let answer = evaluate(objects([]), KindState::Syncing, &node_with_roles(&["worker"]));
     assert_eq!(answer, Answer::no());
+}
+
+fn updating_pool(conditions: Value, paused: Value) -> Value {
+    let mut pool = pool("worker", role("worker"), 3, 1);
+    pool["spec"]["paused"] = paused;
+    pool["status"]["conditions"] = conditions;
+    pool
+}
+
+/// What a pool's controller says; its counts do not matter.
+fn says(updating: &str) -> Value {
+    json!([{ "type": "Updated", "status": "False" }, { "type": "Updating", "status": updating }])
+}
+
+#[rstest]
+#[case::updating(updating_pool(says("True"), json!(false)), Tristate::Yes)]
+#[case::never_paused(updating_pool(says("True"), json!(null)), Tristate::Yes)]
+#[case::paused(updating_pool(says("True"), json!(true)), Tristate::No)]
+#[case::done(updating_pool(says("False"), json!(false)), Tristate::No)]
+#[case::not_told(updating_pool(says("Unknown"), json!(false)), Tristate::Unknown)]
+#[case::no_such_condition(updating_pool(json!([{ "type": "Updated", "status": "True" }]), json!(false)), Tristate::Unknown)]
+#[case::conditions_are_no_list(updating_pool(json!("True"), json!(false)), Tristate::Unknown)]
+#[case::paused_without_conditions(updating_pool(json!(null), json!(true)), Tristate::No)]
+#[case::another_pool(pool("infra", role("infra"), 3, 1), Tristate::No)]
+fn updating_pool_concerns_its_own_nodes(#[case] pool: Value, #[case] truth: Tristate) {
+    let inputs = inputs([(pool_kind(), objects([pool]))]);
+    let answer = pool_or_node_is_changing(&inputs, &node_with_roles(&["worker"]));
+    assert_eq!((answer.truth, answer.since), (truth, None));
+    assert!(
+        truth != Tristate::Unknown || answer.notes[0].message.contains("MachineConfigPool worker"),
+        "{:?}",
+        answer.notes
+    );
+}
+
+/// The daemon goes by the annotations alone: a node under way is finished, whatever became of its pool.
+#[rstest]
+#[case::paused(objects([updating_pool(says("False"), json!(true))]))]
+#[case::forbidden(KindState::Forbidden("no".into()))]
+#[case::stale(KindState::Stale)]
+#[case::absent(KindState::Absent)]
+fn node_under_way_needs_no_pool(#[case] pools: KindObjects) {
+    let inputs = inputs([(pool_kind(), pools)]);
+    let node = |desired: &str| {
+        cordoned(json!({
+            "labels": { "node-role.kubernetes.io/worker": "" },
+            "annotations": {
+                "machineconfiguration.openshift.io/currentConfig": "rendered-worker-1",
+                "machineconfiguration.openshift.io/desiredConfig": desired,
+            },
+        }))
+    };
+    assert_eq!(
+        pool_or_node_is_changing(&inputs, &node("rendered-worker-2")).truth,
+        Tristate::Yes
+    );
+    assert_ne!(
+        pool_or_node_is_changing(&inputs, &node("rendered-worker-1")).truth,
+        Tristate::Yes
+    );
 }
 
 fn version_with(conditions: Value) -> KindObjects {

@@ -83,11 +83,11 @@ fn kured_annotation_alone_is_no_drain() {
 fn kured_lock_is_found_where_it_is_configured() {
     let signal = signal("{preset: {name: kured, namespace: os, daemonSet: k, annotation: a.io/lock}}");
     let daemon_set = json!({ "metadata": { "annotations": { "a.io/lock": lock("n1", 0).to_string() } } });
-    let kind = signal.kinds().into_iter().next().unwrap();
+    let kind = signal.kinds().into_keys().next().unwrap();
     let inputs = inputs([(kind, objects([daemon_set]))]);
     let (answer, drained) = judged(&signal, &inputs, &cordoned(json!({})));
     assert_eq!((answer.truth, drained), (Tristate::Yes, true));
-    let nowhere = self::inputs([(signal.kinds().into_iter().next().unwrap(), objects([]))]);
+    let nowhere = self::inputs([(signal.kinds().into_keys().next().unwrap(), objects([]))]);
     let (answer, _) = judged(&signal, &nowhere, &cordoned(json!({})));
     assert_eq!(answer.truth, Tristate::No);
     assert!(answer.notes[0].message.contains("no DaemonSet os/k"));
