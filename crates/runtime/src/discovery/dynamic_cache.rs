@@ -454,6 +454,30 @@ mod tests {
         assert_eq!((cache.state(), cache.resource().is_none()), (KindState::Absent, true));
     }
 
+    /// As of an aggregated API whose server is gone.
+    #[tokio::test(start_paused = true)]
+    async fn discovery_without_answer_is_asked_again() {
+        let asked = AtomicU32::new(0);
+        let service = tower::service_fn(move |request: Request<kube::client::Body>| {
+            let response = match request.uri().path() {
+                "/apis/g.example.com/v1" if asked.fetch_add(1, Ordering::SeqCst) == 0 => None,
+                "/apis/g.example.com/v1" => Some(resources()),
+                _ => Some(nothing()),
+            };
+            async move {
+                match response {
+                    Some(response) => Ok::<_, std::convert::Infallible>(response),
+                    None => std::future::pending().await,
+                }
+            }
+        });
+        let watches = Watches::detached();
+        let kinds = KindRegistry::spawn(&watches, Client::new(service, "default"));
+        let signals = WatchedResource::all("g.example.com/v1", "Signal");
+        let cache = watches.dynamic("signals", &kinds, signals, |_| Some(()));
+        reaches(&cache, &KindState::Synced(())).await;
+    }
+
     #[test]
     fn name_and_labels_are_left_to_the_server() {
         let mut resource = WatchedResource::all("v1", "ConfigMap").named("a");

@@ -1,6 +1,7 @@
 //! Which kinds the cluster serves, noticed without polling.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind, PartialObjectMeta};
@@ -8,8 +9,12 @@ use kube::discovery::{Scope, pinned_kind};
 use kube::{Api, Client, ResourceExt};
 use nodeward_core::signal::WatchedResource;
 use tokio::sync::watch;
+use tokio::time::timeout;
 
 use crate::cache::{Cache, KindState, Selection, Watches};
+
+/// The client of watches has no time limit, and an aggregated API may never answer.
+const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(35);
 
 /// One metadata-only watch on CustomResourceDefinitions. It tells *that* something about an API group changed; whether a
 /// kind is then served is asked once, by discovery, which every authenticated user may read.
@@ -97,7 +102,9 @@ impl KindRegistry {
     /// Asks the server once. `Ok(None)`: it answered, and does not serve the kind.
     pub(super) async fn resolve(&self, resource: &WatchedResource) -> kube::Result<Option<ServedKind>> {
         let kind = GroupVersionKind::gvk(resource.group(), resource.version(), &resource.kind);
-        match pinned_kind(&self.client, &kind).await {
+        let asked = timeout(DISCOVERY_TIMEOUT, pinned_kind(&self.client, &kind)).await;
+        let timed_out = |elapsed| Err(kube::Error::Service(Box::new(elapsed)));
+        match asked.unwrap_or_else(timed_out) {
             Ok((resource, capabilities)) => Ok(Some(ServedKind {
                 resource,
                 namespaced: capabilities.scope == Scope::Namespaced,
