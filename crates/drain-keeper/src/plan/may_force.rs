@@ -186,7 +186,7 @@ fn judge(pod: &PodView, evidence: &Evidence<'_>, now: Timestamp) -> Decision {
         let detail = "the node is not Ready; taint it node.kubernetes.io/out-of-service once it is surely off";
         return blocked(BlockerReason::NodeUnreachable, Next::Nothing, detail.to_owned());
     }
-    if is_unconfirmed(node, pod, strategy.remedy) {
+    if is_unconfirmed(node, pod, strategy.remedy, policy) {
         // Until its grace is over the kubelet is not late.
         let is_in_its_grace = pod
             .deletion
@@ -274,9 +274,11 @@ fn due(pod: &PodView, strategy: Strategy, evidence: &Evidence<'_>) -> Timestamp 
 }
 
 /// Whether it is a pod by which an upgrader works on the node: it ends with the work, and forced it would break it off.
-/// system-upgrade-controller labels its Jobs' pods; HyperShift's in-place upgrader names its daemon's pod after the node.
+/// system-upgrade-controller labels its Jobs' pods; HyperShift's in-place upgrader names its daemon's pod after the node, and
+/// the namespace after the NodePool.
 fn is_upgraders_own(pod: &PodView, node: &NodeView) -> bool {
-    let is_daemon = &*pod.key.namespace == "openshift-machine-config-operator"
+    let is_daemon = pod.owner.is_none()
+        && pod.key.namespace.ends_with("-upgrade")
         && pod.key.name.strip_prefix("machine-config-daemon-") == Some(node.name.as_str());
     pod.labels.get("upgrade.cattle.io/controller").is_some() || is_daemon
 }
@@ -292,11 +294,12 @@ fn could_run_twice(node: &NodeView, pod: &PodView, remedy: Remedy, policy: &Poli
         && forgets_at_once(pod, remedy, policy)
 }
 
-/// Whether the pod is to be deleted without grace although the kubelet of its Ready node, which would remove it from the API
-/// once its containers have ended, has not done so, and two copies could do harm.
-fn is_unconfirmed(node: &NodeView, pod: &PodView, remedy: Remedy) -> bool {
+/// Whether the API server would forget the pod, which was asked to go, although the kubelet of its Ready node has not confirmed
+/// that its containers have ended, and two copies could do harm.
+fn is_unconfirmed(node: &NodeView, pod: &PodView, remedy: Remedy, policy: &Policy) -> bool {
     let is_kept = node.ready && !node.is_out_of_service() && !pod.is_finished();
-    is_kept && must_not_run_twice(pod) && remedy == Remedy::DeleteNow
+    let was_asked = matches!(remedy, Remedy::DeleteNow | Remedy::RemoveFinalizers);
+    is_kept && was_asked && must_not_run_twice(pod) && forgets_at_once(pod, remedy, policy)
 }
 
 /// Whether the API server forgets the pod with this remedy without waiting for the kubelet: a grace of 0 does that, even

@@ -178,9 +178,10 @@ fn empty_dir_pod_is_evicted_normally() {
 /// It is at work on the node: nobody waits for it, and it is not forced.
 #[rstest]
 #[case::of_system_upgrade_controller(json!({ "metadata": { "labels": { "upgrade.cattle.io/controller": "system-upgrade-controller" } } }), false)]
-#[case::of_hypershift(json!({ "metadata": { "namespace": "openshift-machine-config-operator", "name": "machine-config-daemon-n1" } }), false)]
-#[case::named_for_another_node(json!({ "metadata": { "namespace": "openshift-machine-config-operator", "name": "machine-config-daemon-n2" } }), true)]
+#[case::of_hypershift(json!({ "metadata": { "namespace": "pool-1-upgrade", "name": "machine-config-daemon-n1", "ownerReferences": null } }), false)]
+#[case::named_for_another_node(json!({ "metadata": { "namespace": "pool-1-upgrade", "name": "machine-config-daemon-n2" } }), true)]
 #[case::of_its_name_elsewhere(json!({ "metadata": { "name": "machine-config-daemon-n1" } }), true)]
+#[case::of_a_controller(json!({ "metadata": { "namespace": "pool-1-upgrade", "name": "machine-config-daemon-n1" } }), true)]
 fn pod_of_an_upgrader_is_no_blocker(#[case] patch: Value, #[case] forced: bool) {
     let plan = World::draining().pod(with(pod("p"), patch)).at(45);
     assert_eq!(plan.acts().len(), usize::from(forced));

@@ -155,3 +155,18 @@ fn singleton_pod_with_zero_grace_is_kept(#[case] state: Value, #[case] covered: 
     let stateless = world(with(pod("p"), state));
     assert_eq!(stateless.acted(), ["p"]);
 }
+
+/// Of a pod that somebody has deleted without grace the last finalizer is all that is left: the kubelet may still be ending it.
+#[rstest]
+#[case::running(json!({}), false)]
+#[case::another_finalizer_is_protected(finalizers(&["a.io/x", "orphan"]), true)]
+#[case::ended(json!({ "status": { "phase": "Failed" } }), true)]
+#[case::deleted_with_grace(terminating(30, 1), true)]
+fn last_finalizer_stays_until_the_end_is_confirmed(#[case] state: Value, #[case] removed: bool) {
+    let deleted = with(terminating(30, 0), finalizers(&["a.io/x"]));
+    let world = |pod: Value| World::draining().pod(with(pod, state.clone())).at(10_000);
+    let plan = world(with(with(pod("p"), with_claim()), deleted.clone()));
+    assert_eq!(plan.acted().len(), usize::from(removed));
+    assert_eq!(plan.reason("p") == Some(BlockerReason::StillRunning), !removed);
+    assert_eq!(world(with(pod("p"), deleted)).acted(), ["p"], "two of it do no harm");
+}
