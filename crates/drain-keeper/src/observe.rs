@@ -1,19 +1,19 @@
 //! Observe: from watches to a [`Snapshot`]. Pods are watched only on draining nodes, one watch a node.
 
 pub(crate) mod holds;
+mod pod_watches;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
+use k8s_openapi::api::core::v1::{Namespace, Node};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::{Api, Client};
 use nodeward_core::budget::{BudgetView, Budgets};
 use nodeward_core::id::NodeName;
 use nodeward_core::labels::Labels;
 use nodeward_core::node::NodeView;
-use nodeward_core::pod::PodView;
 use nodeward_core::selector::Selector;
 use nodeward_core::signal::{UpgradeSignal, pdb_force_drain_timeout};
 use nodeward_runtime::control::Observed;
@@ -24,9 +24,10 @@ use nodeward_runtime::{
 
 use crate::policy::{ConfigMapRef, Policy};
 use crate::settings::Settings;
-use crate::snapshot::{Memory, NodePods, Snapshot};
+use crate::snapshot::{Memory, Snapshot};
 
 use self::holds::HoldWatches;
+use self::pod_watches::PodWatches;
 
 /// Key in managed-upgrade-operator's ConfigMap.
 const MANAGED_UPGRADE_CONFIG_KEY: &str = "config.yaml";
@@ -40,7 +41,7 @@ pub struct Observer {
     budgets: Cache<BudgetView>,
     /// The budgets as they were indexed last.
     indexed: Arc<Budgets>,
-    pods: BTreeMap<NodeName, Cache<PodView>>,
+    pods: PodWatches,
     signal: SignalWatches,
     holds: HoldWatches,
     remediations: RemediationWatches,
@@ -77,7 +78,7 @@ impl Observer {
             nodes,
             budgets,
             indexed: Arc::default(),
-            pods: BTreeMap::new(),
+            pods: PodWatches::new(watches, client()),
             signal: SignalWatches::new(watches, &kinds, &context.readiness),
             holds: HoldWatches::open(watches, &kinds),
             remediations: RemediationWatches::new(watches, &kinds),
@@ -136,17 +137,9 @@ impl Observer {
         self.config_map.as_ref().map(|(_, source)| source.text())
     }
 
-    /// Watches the pods of these nodes, and of no others.
-    pub fn follow_pods_of(&mut self, nodes: &BTreeSet<NodeName>) {
-        self.pods.retain(|node, _| nodes.contains(node));
-        for node in nodes {
-            if !self.pods.contains_key(node) {
-                let (name, api) = ("pods of a draining node", Api::<Pod>::all(self.client.clone()));
-                let on_node = Selection::all().fields(format!("spec.nodeName={node}"));
-                let cache = self.watches.cache(name, api, on_node, |pod| PodView::project(&pod));
-                self.pods.insert(node.clone(), cache);
-            }
-        }
+    /// Watches the pods of these nodes, and of no others; `false` if some of the watches are still to be opened.
+    pub fn follow_pods_of(&mut self, nodes: &BTreeSet<NodeName>) -> bool {
+        self.pods.follow(nodes)
     }
 
     /// This moment, once what every decision rests on is complete: absent from a cache that has not synced is not absent.
@@ -161,10 +154,9 @@ impl Observer {
         self.indexed = Arc::new(self.indexed.renewed(budgets.values().cloned()));
         let drains = self.holds.drains();
         let signals = self.signal.inputs();
-        let pods = self.pods.iter().map(|(node, cache)| (node.clone(), pods_of(cache)));
         Observed::Ready(Snapshot {
             nodes: self.nodes.snapshot().values().cloned().collect(),
-            pods: pods.collect(),
+            pods: self.pods.pods(),
             pdb_force_drain_timeout: pdb_force_drain_timeout(&signals),
             signals,
             holds: self.holds.holds(budgets.values(), &drains),
@@ -193,13 +185,5 @@ impl Observer {
             self.holds.waits_until(),
         ];
         waits.into_iter().flatten().min()
-    }
-}
-
-fn pods_of(cache: &Cache<PodView>) -> NodePods {
-    if cache.is_fresh() {
-        NodePods::Synced(cache.snapshot().values().cloned().collect())
-    } else {
-        NodePods::Syncing
     }
 }

@@ -25,6 +25,9 @@ use crate::snapshot::Snapshot;
 /// How soon after a signal's watch went silent a drain that rests on it is looked at again.
 const STALE_SIGNAL: SignedDuration = SignedDuration::from_mins(1);
 
+/// How soon further watches are opened, if no list that comes to its end wakes the loop before.
+const OPEN_AGAIN: SignedDuration = SignedDuration::from_secs(5);
+
 /// Everything that lives as long as the process.
 pub struct DrainKeeper {
     clients: Clients,
@@ -91,7 +94,7 @@ impl Operator for DrainKeeper {
 
     fn plan(&mut self, snapshot: &Snapshot, policy: &Policy, now: Timestamp) -> control::Plan<Task, Plan> {
         let mut plan = plan(snapshot, policy, now);
-        self.observer.follow_pods_of(&plan.watch_pods);
+        let are_pods_followed = self.observer.follow_pods_of(&plan.watch_pods);
         self.tracker.planned(&plan);
         let actions = std::mem::take(&mut plan.actions)
             .into_iter()
@@ -103,9 +106,10 @@ impl Operator for DrainKeeper {
         // No watch tells that another one has gone silent.
         let signal_may_be_stale = (!plan.watch_pods.is_empty() && !policy.signal.kinds().is_empty())
             .then(|| saturating_add(now, STALE_SIGNAL));
+        let watches_to_open = (!are_pods_followed).then(|| saturating_add(now, OPEN_AGAIN));
         control::Plan {
             actions: actions.collect(),
-            requeue_at: [plan.requeue_at, expires_at, signal_may_be_stale]
+            requeue_at: [plan.requeue_at, expires_at, signal_may_be_stale, watches_to_open]
                 .into_iter()
                 .flatten()
                 .min(),
