@@ -160,6 +160,11 @@ impl Operator {
         &self.process
     }
 
+    /// Host and port of its admin server.
+    pub fn admin_address(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
     /// Waits until `/readyz` is 200.
     ///
     /// # Errors
@@ -187,7 +192,7 @@ impl Operator {
     /// When it does not answer in 20 s.
     pub async fn get(&self, path: &str) -> Result<(u16, String)> {
         let client = HttpClient::builder(TokioExecutor::new()).build_http::<Empty<Bytes>>();
-        let uri = format!("http://127.0.0.1:{}{path}", self.port).parse()?;
+        let uri = format!("http://{}{path}", self.admin_address()).parse()?;
         let answer = tokio::time::timeout(ANSWERS_WITHIN, async {
             let response = client.get(uri).await?;
             let status = response.status().as_u16();

@@ -16,6 +16,7 @@ mod openshift;
 mod opt_outs;
 mod pause;
 mod presets;
+mod prometheus;
 mod remediations;
 mod requests;
 mod strategies;

@@ -12,12 +12,16 @@ use nodeward_testkit::foreign::{Foreign, machine_config_pool, upgrade_config};
 use nodeward_testkit::wait::{self, secs};
 use nodeward_testkit::workload;
 use serde_json::{Value, json};
+use tokio::sync::Mutex;
 
 use crate::environment::{Environment, Keeper, an_hour_ago, is_untouched, managed};
 
 const DESIRED: &str = "machineconfiguration.openshift.io/desiredDrain";
 const APPLIED: &str = "machineconfiguration.openshift.io/lastAppliedDrain";
 const VERSION: &str = "4.99.1";
+
+/// Held by whoever installs OpenShift's kinds, which belong to the whole cluster, and counts on what is there of them.
+pub static KINDS: Mutex<()> = Mutex::const_new(());
 
 /// A node that the machine-config-operator has drained for an hour, and a pod on it.
 async fn draining(env: &Environment<'_>, name: &str) -> Result<(String, Pod)> {
@@ -81,9 +85,10 @@ async fn is_said_to_be_unreadable(env: &Environment<'_>, node: &str, parts: &[&s
     .await
 }
 
-/// The kinds belong to the whole cluster: one test for all that happens to them.
+/// One test for all that happens to the kinds.
 #[tokio::test(flavor = "multi_thread")]
 async fn late_and_malformed_kinds_need_no_restart() -> Result<()> {
+    let _kinds = KINDS.lock().await;
     let env = Environment::new().await?;
     let (node, pod) = draining(&env, "first").await?;
     let config = json!({
@@ -95,6 +100,12 @@ async fn late_and_malformed_kinds_need_no_restart() -> Result<()> {
     let keeper = env.start(config).await?;
     let pid = keeper.process().pid();
     nothing_happens(&env, &keeper, &[&pod]).await?;
+    for kind in ["UpgradeConfig", "MachineConfigPool"] {
+        let log = keeper.log();
+        let lines = log.lines().filter(|line| line.contains("the kind is absent"));
+        let count = lines.filter(|line| line.contains(&format!("/{kind}"))).count();
+        ensure!(count == 1, "{count} lines say that {kind} is absent: {log}");
+    }
     ensure!(
         env.clock(&node).await?.is_none(),
         "a drain is timed although nothing says that an upgrade is on"

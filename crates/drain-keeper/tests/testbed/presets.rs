@@ -7,7 +7,7 @@ use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::ResourceExt;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
-use nodeward_testkit::foreign::Foreign;
+use nodeward_testkit::foreign::{Foreign, machine_config_pool};
 use nodeward_testkit::wait::{self, secs};
 use nodeward_testkit::workload::{self, PodTemplate};
 use nodeward_testkit::{bulk, fleet};
@@ -15,6 +15,7 @@ use rstest::rstest;
 use serde_json::{Value, json};
 
 use crate::environment::{ENVIRONMENT, Environment, Keeper, an_hour_ago, is_untouched, managed};
+use crate::openshift::KINDS;
 
 /// A node that an upgrader is about to work on, and another one that a person has parked.
 struct Scene {
@@ -166,21 +167,24 @@ async fn kured_drains_under_its_lock() -> Result<()> {
     scene.give_back().await
 }
 
-/// Without managed-upgrade-operator the Machine Config Operator's annotations are all there is.
+/// Annotations of the Machine Config Operator, without their prefix.
+async fn annotate(scene: &Scene, annotations: &[(&str, &str)]) -> Result<()> {
+    for (key, value) in annotations {
+        let key = format!("machineconfiguration.openshift.io/{key}");
+        fleet::annotate(&scene.env.client, &scene.node, &key, Some(value)).await?;
+    }
+    Ok(())
+}
+
+/// Without managed-upgrade-operator the Machine Config Operator's annotations tell of a new configuration, with its pools or
+/// without.
 #[rstest]
 #[case::its_preset(json!({ "preset": "machineConfig" }))]
-#[case::on_openshift(json!("openshiftMachineConfig"))]
+#[case::on_openshift(json!("machineConfigPool"))]
 #[tokio::test(flavor = "multi_thread")]
 async fn machine_config_drains_as_its_annotations_say(#[case] signal: Value) -> Result<()> {
     let scene = Scene::new(&[], |_| signal, &json!({})).await?;
-    let (client, node) = (scene.env.client.clone(), scene.node.clone());
-    let set = async |annotations: &[(&str, &str)]| {
-        for (key, value) in annotations {
-            let key = format!("machineconfiguration.openshift.io/{key}");
-            fleet::annotate(&client, &node, &key, Some(value)).await?;
-        }
-        anyhow::Ok(())
-    };
+    let set = async |annotations: &[(&str, &str)]| annotate(&scene, annotations).await;
     set(&[
         ("currentConfig", "rendered-worker-1"),
         ("desiredConfig", "rendered-worker-1"),
@@ -198,7 +202,7 @@ async fn machine_config_drains_as_its_annotations_say(#[case] signal: Value) -> 
     set(&[("state", "Working"), ("desiredDrain", "drain-rendered-worker-2")]).await?;
     scene.is_drained(began).await?;
     set(&[("lastAppliedDrain", "drain-rendered-worker-2")]).await?;
-    fleet::reboot(&client, &node).await?;
+    fleet::reboot(&scene.env.client, &scene.node).await?;
     set(&[
         ("currentConfig", "rendered-worker-2"),
         ("desiredDrain", "uncordon-rendered-worker-2"),
@@ -206,6 +210,85 @@ async fn machine_config_drains_as_its_annotations_say(#[case] signal: Value) -> 
         ("state", "Done"),
     ])
     .await?;
+    scene.give_back().await
+}
+
+/// A new image of its pool leaves the node's configuration as it is: only the pool says that it is being updated.
+#[tokio::test(flavor = "multi_thread")]
+async fn updating_pool_drains_its_nodes_unless_paused() -> Result<()> {
+    let _kinds = KINDS.lock().await;
+    let kind = Foreign::MachineConfigPool;
+    let scene = Scene::new(&[kind], |_| json!("machineConfigPool"), &json!({})).await?;
+    let put = async |updated: u32, paused: bool| {
+        let mut pool = machine_config_pool("worker", 3, updated);
+        pool["spec"]["paused"] = json!(paused);
+        kind.put(&scene.env.client, None, "worker", pool).await
+    };
+    let set = async |annotations: &[(&str, &str)]| annotate(&scene, annotations).await;
+    put(3, false).await?;
+    set(&[
+        ("currentConfig", "rendered-worker-1"),
+        ("desiredConfig", "rendered-worker-1"),
+        ("state", "Done"),
+        ("desiredDrain", "uncordon-rendered-worker-1"),
+        ("lastAppliedDrain", "uncordon-rendered-worker-1"),
+    ])
+    .await?;
+    scene.park().await?;
+    // Other nodes of the pool come first.
+    put(1, false).await?;
+    scene.nothing_is_forced().await?;
+    put(1, true).await?;
+    set(&[("state", "Working"), ("desiredDrain", "drain-rendered-worker-1")]).await?;
+    scene.nothing_is_forced().await?;
+    let began = Timestamp::now();
+    put(1, false).await?;
+    scene.is_drained(began).await?;
+    set(&[("lastAppliedDrain", "drain-rendered-worker-1")]).await?;
+    fleet::reboot(&scene.env.client, &scene.node).await?;
+    set(&[
+        ("desiredDrain", "uncordon-rendered-worker-1"),
+        ("lastAppliedDrain", "uncordon-rendered-worker-1"),
+        ("state", "Done"),
+    ])
+    .await?;
+    put(3, false).await?;
+    let client = scene.env.client.clone();
+    scene.give_back().await?;
+    kind.remove(&client).await
+}
+
+/// In place it sets the configuration, starts its daemon's pod on the node, and drains around that pod when the daemon asks.
+#[tokio::test(flavor = "multi_thread")]
+async fn hypershift_in_place_keeps_its_own_pod() -> Result<()> {
+    let every_pod = json!({ "unmanagedPods": "delete" });
+    let scene = Scene::new(&[], |_| json!({ "preset": "machineConfig" }), &every_pod).await?;
+    let set = async |annotations: &[(&str, &str)]| annotate(&scene, annotations).await;
+    set(&[("currentConfig", "1"), ("desiredConfig", "1"), ("state", "Done")]).await?;
+    scene.nothing_is_forced().await?;
+    set(&[("desiredConfig", "2")]).await?;
+    let pool = format!("{}-upgrade", scene.env.name);
+    scene.env.plane.namespace(&pool).await?;
+    let daemon = PodTemplate::new().on(&scene.node);
+    let daemon = daemon.pod(&pool, &format!("machine-config-daemon-{}", scene.node))?;
+    let daemon = bulk::create_one(scene.env.client.clone(), daemon).await?;
+    scene.nothing_is_forced().await?;
+    let began = Timestamp::now();
+    set(&[("state", "Working"), ("desiredDrain", "drain-2")]).await?;
+    fleet::cordon(&scene.env.client, &scene.node).await?;
+    scene.is_drained(began).await?;
+    let pods: Api<Pod> = Api::namespaced(scene.env.client.clone(), &pool);
+    wait::throughout("its own pod", secs(4), || is_untouched(&pods, &daemon)).await?;
+    set(&[("lastAppliedDrain", "drain-2")]).await?;
+    fleet::reboot(&scene.env.client, &scene.node).await?;
+    set(&[
+        ("currentConfig", "2"),
+        ("desiredDrain", "uncordon-2"),
+        ("lastAppliedDrain", "uncordon-2"),
+        ("state", "Done"),
+    ])
+    .await?;
+    pods.delete(&daemon.name_any(), &DeleteParams::default()).await?;
     scene.give_back().await
 }
 

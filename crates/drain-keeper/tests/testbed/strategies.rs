@@ -1,15 +1,19 @@
 //! The six strategies, and what they must not touch beside.
 
+use std::pin::pin;
+
 use anyhow::{Context, Result, ensure};
+use futures::TryStreamExt;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::ResourceExt;
-use kube::api::{Api, ListParams, Patch, PatchParams};
+use kube::api::{Api, ListParams, Patch, PatchParams, WatchEvent, WatchParams};
 use nodeward_api::annotation::LAST_OVERRIDE;
 use nodeward_api::last_override::LastOverride;
 use nodeward_testkit::audit::AuditedRequest;
+use nodeward_testkit::proxy::{Fault, Proxy, Rule};
 use nodeward_testkit::wait::{self, secs};
 use nodeward_testkit::workload::{self, Budget, End, PodTemplate};
 use nodeward_testkit::{bulk, names};
@@ -392,4 +396,56 @@ async fn overridden_budget_waits_for_the_replacement() -> Result<()> {
     }
     workload::ready_pods(&env.client, &env.name, "web", 3, secs(60)).await?;
     env.end([keeper]).await
+}
+
+/// Without the phase its Job would never count it. Where drain-keeper may not write that, it does not delete the pod without
+/// grace; an override, which then counts as a failure, goes on.
+#[tokio::test(flavor = "multi_thread")]
+async fn jobs_stuck_pod_is_failed_before_its_delete() -> Result<()> {
+    let env = Environment::new().await?;
+    let node = env.add_cordoned_node("a").await?;
+    // Nobody serves this version, so the garbage collector leaves the pods alone.
+    let uid = "5a8e1c5e-0f0e-4f5c-9a53-d53a41de5a03";
+    let of_job = || PodTemplate::new().on(&node).owned_by("batch/v9", "Job", "backup", uid);
+    let [stuck, refused] = env
+        .add_pods([("stuck", of_job().grace(1).end(End::Stuck)), ("refused", of_job())])
+        .await?;
+    env.add_budget(env.tight("refused", 1), 1).await?;
+    workload::delete(&env.client, &env.name, "stuck").await?;
+    let proxy = Proxy::start(env.plane).await?;
+    proxy.inject(Rule::new(Fault::Status(403, "Forbidden")).resource("pods/status"));
+    let config = json!({ "pdbForceDrainTimeout": "1s" });
+    let keeper = env.run(env.spec(&config).through(&proxy.url())).await?;
+    workload::gone(&env.client, &refused, secs(60)).await?;
+    acted(
+        &keeper,
+        &[("PdbDelete", "budget-overridden"), ("StuckTerminating", "denied")],
+    )
+    .await?;
+    ensure!(keeper.log().contains("the Job is not told that this is a disruption"));
+    let version = env
+        .pods()
+        .get("stuck")
+        .await?
+        .resource_version()
+        .context("no version")?;
+    ensure!(keeper.stop(secs(30)).await?.success());
+
+    let of_pod = WatchParams::default().fields("metadata.name=stuck");
+    let pods = env.pods();
+    let mut events = pin!(pods.watch(&of_pod, &version).await?);
+    let keeper = env.start(config).await?;
+    workload::gone(&env.client, &stuck, secs(60)).await?;
+    let last = loop {
+        if let WatchEvent::Deleted(pod) = events.try_next().await?.context("the watch has ended")? {
+            break pod;
+        }
+    };
+    ensure!(workload::phase(&last) == "Failed", "{}", workload::phase(&last));
+    let conditions = last.status.and_then(|status| status.conditions).unwrap_or_default();
+    let told = conditions
+        .iter()
+        .find(|condition| condition.type_ == "DisruptionTarget");
+    ensure!(told.is_some_and(|told| told.status == "True"), "{conditions:?}");
+    env.end_whatever_was_refused([keeper]).await
 }
