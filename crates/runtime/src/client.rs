@@ -31,8 +31,9 @@ pub(crate) const REQUESTS_AT_ONCE: usize = 24;
 /// has been asked already.
 const OTHER_REQUESTS_AT_ONCE: usize = 8;
 
-/// What a connection may read ahead. Watches have one each; hyper's own bound of some 400 KiB is for bulk transfers.
-const READ_AHEAD: usize = 32 * 1024;
+/// What a connection may read ahead: as much as a record of TLS holds. Watches have one each; hyper's own bound of some 400 KiB
+/// is for bulk transfers.
+const READ_AHEAD: usize = 16 * 1024;
 
 /// The clients of an operator. Neither retries by itself: kube's default repeats a 429 up to 15 times, which turns an
 /// eviction that a budget refuses into minutes of blocking and sixteen requests. Whoever calls decides when to call again.
