@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use k8s_openapi::api::core::v1::ObjectReference;
 use nodeward_api::reason::{ActReason, BlockerReason, DrainReason};
 use nodeward_core::id::{BudgetKey, NodeUid};
+use nodeward_core::strategy::Remedy;
 use nodeward_core::verdict::{Blocker, NodeVerdict};
 use nodeward_runtime::{ActionResult, EventSink, EventSpec, Severity, events};
 
@@ -67,9 +68,15 @@ impl Announcer {
         let with_loss = |text: &str| format!("{text}{}", data_is_gone(action));
         let ActionResult::Acted(forced) = result else {
             tracing::info!(%pod, %node, %strategy, outcome = outcome_label(result), detail = ?result, "not done");
+            // The next attempt may find the pod gone, and says nothing of it then.
+            if result.may_have_acted() && action.strategy.remedy != Remedy::Evict {
+                self.log_audit(action, result, "the answer was lost: it may have been forced");
+            }
             return;
         };
-        self.log_audit(action, forced);
+        if *forced != Forced::Evicted {
+            self.log_audit(action, result, "forced");
+        }
         let (reason, what) = match forced {
             Forced::Evicted => (
                 ActReason::Evicted,
@@ -149,15 +156,13 @@ impl Announcer {
     }
 
     /// One line for each act that no budget had allowed, which `audit=true` finds: Events are gone after an hour.
-    fn log_audit(&self, action: &PodAction, forced: &Forced) {
-        if *forced == Forced::Evicted {
-            return;
-        }
-        let removed = match forced {
-            Forced::FinalizersRemoved(removed) => removed.as_slice(),
-            _ => &[],
+    fn log_audit(&self, action: &PodAction, result: &PodResult, text: &str) {
+        let (budgets, removed) = match result {
+            ActionResult::Acted(forced @ Forced::BudgetOverridden(_)) => (overridden(forced), &[][..]),
+            ActionResult::Acted(Forced::FinalizersRemoved(removed)) => (&[][..], removed.as_slice()),
+            _ => (&[][..], &[][..]),
         };
-        let budgets: Vec<String> = overridden(forced).iter().map(ToString::to_string).collect();
+        let budgets: Vec<String> = budgets.iter().map(ToString::to_string).collect();
         tracing::warn!(
             audit = true,
             pod = %action.pod.key,
@@ -165,14 +170,14 @@ impl Announcer {
             node = %action.node,
             node_uid = %action.node_uid.as_str(),
             strategy = %action.strategy.name,
-            outcome = outcome_label(&ActionResult::Acted(forced.clone())),
+            outcome = outcome_label(result),
             drain_start = %action.clock.start,
             due = %action.due,
             budgets = %budgets.join(","),
             finalizers = %removed.join(","),
             replica = self.replica,
             signal = %action.signal,
-            "forced"
+            "{text}"
         );
     }
 }
@@ -229,7 +234,7 @@ mod tests {
     use std::fmt::{self, Write as _};
     use std::sync::{Arc, Mutex};
 
-    use nodeward_runtime::{Component, Metrics};
+    use nodeward_runtime::{ApiError, Component, Metrics};
     use rstest::rstest;
     use tracing::field::{Field, Visit};
     use tracing::span;
@@ -296,6 +301,19 @@ mod tests {
     }
 
     #[rstest]
+    #[case::of_an_override(World::draining().budgets([budget("web", 0)]), ApiError::Timeout, true)]
+    #[case::of_an_override_that_was_refused(World::draining().budgets([budget("web", 0)]), ApiError::Conflict, false)]
+    #[case::of_an_eviction(World::draining(), ApiError::Timeout, false)]
+    fn lost_answer_leaves_an_audit_line(#[case] world: World, #[case] error: ApiError, #[case] is_told: bool) {
+        let text = logged_of(&world, &ActionResult::Failed(error));
+        assert_eq!(
+            text.contains("audit=true") && text.contains("outcome=\"failed\""),
+            is_told,
+            "{text}"
+        );
+    }
+
+    #[rstest]
     #[case::within_its_budgets(Forced::Evicted, &[])]
     // One that the plan did not know was read before the override.
     #[case::override_of_budgets(
@@ -331,12 +349,15 @@ mod tests {
     }
 
     fn logged(forced: &Forced) -> String {
-        let action = World::draining().pod(pod("p")).at(45).acts()[0].clone();
+        logged_of(&World::draining(), &ActionResult::Acted(forced.clone()))
+    }
+
+    fn logged_of(world: &World, result: &PodResult) -> String {
+        let action = world.clone().pod(pod("p")).at(68).acts()[0].clone();
         let log = Log::default();
         let metrics = Metrics::new(Component::new("drain-keeper", "1.2.3"));
         let announcer = Announcer::new(EventSink::silent(&metrics), "keeper-0");
-        let result = ActionResult::Acted(forced.clone());
-        tracing::subscriber::with_default(log.clone(), || announcer.forced(&action, &result));
+        tracing::subscriber::with_default(log.clone(), || announcer.forced(&action, result));
         log.0.lock().unwrap().clone()
     }
 }
