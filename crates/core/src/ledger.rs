@@ -96,7 +96,8 @@ impl Ledger {
     }
 
     /// Puts a node into the queue and answers with its ticket; for a node that is in it, nothing changes but who
-    /// cordoned it.
+    /// cordoned it. One whose drainer is back while it waits for nothing but its node is queued again: under that cordon the
+    /// node does not come back before, and keeps its places in its groups.
     ///
     /// Grants are counted from the milliseconds of `now`, so that a ledger which was deleted and made again repeats no
     /// [`Fence`].
@@ -104,6 +105,10 @@ impl Ledger {
         if let Some(ticket) = self.claim(node_uid).map(|claim| claim.ticket) {
             if let Some(claim) = self.claim_mut(node_uid) {
                 claim.foreign_cordon = foreign_cordon;
+                if foreign_cordon && claim.state.is_recovering() && claim.holds.is_empty() {
+                    claim.state = ClaimState::Queued;
+                    (claim.since, claim.queued_at) = (now, now);
+                }
             }
             return ticket;
         }

@@ -190,14 +190,25 @@ impl Claim {
         missing.any(|pod| counts(&pod.uid)) || to_stay.any(is_to_leave)
     }
 
+    /// Whether a pod that stays on its node may go down with it at any moment: somebody was told that it may, or somebody
+    /// else drains it, who evicts his last pod under the confirmed claim and takes it down without a word.
+    pub(super) fn takes_retained_down(&self) -> bool {
+        self.state.may_go_down() || self.foreign_cordon && self.state == ClaimState::Confirmed
+    }
+
+    /// Whether its node may go down at any moment, as far as that matters to it.
+    fn may_go_down(&self) -> bool {
+        self.state.may_go_down() || self.takes_retained_down() && self.held_pods().any(|pod| pod.retained)
+    }
+
     /// The state that says of the disruptions what `state` says, and of the node what this claim's says.
     pub(super) fn keeping_drained(&self, state: ClaimState) -> ClaimState {
         match state {
-            ClaimState::Asking if self.state.may_go_down() => ClaimState::DrainedAsking,
-            ClaimState::Granted if self.state.may_go_down() => ClaimState::DrainedGranted,
-            ClaimState::Confirmed if self.state.may_go_down() => ClaimState::Drained,
-            ClaimState::Recovering if self.state.may_go_down() => ClaimState::DrainedRecovering,
-            ClaimState::Suspect if self.state.may_go_down() => ClaimState::DrainedSuspect,
+            ClaimState::Asking if self.may_go_down() => ClaimState::DrainedAsking,
+            ClaimState::Granted if self.may_go_down() => ClaimState::DrainedGranted,
+            ClaimState::Confirmed if self.may_go_down() => ClaimState::Drained,
+            ClaimState::Recovering if self.may_go_down() => ClaimState::DrainedRecovering,
+            ClaimState::Suspect if self.may_go_down() => ClaimState::DrainedSuspect,
             state => state,
         }
     }

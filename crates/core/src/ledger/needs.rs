@@ -167,7 +167,7 @@ impl Claim {
 
     /// Whether a write can give the pod's disruption back: it runs, and its node will not take it down at any moment.
     pub(super) fn can_return(&self, pod: &HeldPod, is_down: &dyn Fn(&HeldPod) -> bool) -> bool {
-        !(is_down(pod) || self.state.may_go_down() && pod.retained)
+        !(is_down(pod) || self.takes_retained_down() && pod.retained)
     }
 
     /// Returns the disruptions of running pods and queues the whole need under the same ticket; answers how many disruptions stay.

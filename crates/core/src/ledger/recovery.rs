@@ -42,6 +42,10 @@ impl Claim {
         if held.retained && is_node_gone {
             return HeldPodState::Down;
         }
+        // Its turn ended while the pod was down with its node, or was thought to leave, and it runs on after all.
+        if self.state == ClaimState::Recovering && node.ready && pod.is_healthy() {
+            return HeldPodState::Recovered;
+        }
         let is_called_off = match self.state {
             ClaimState::DrainedRecovering => true,
             ClaimState::DrainedSuspect => is_over,

@@ -289,3 +289,68 @@ fn claim_that_comes_back_takes_no_place() {
     assert!(!ledger.take_node_groups("a", &["workers".to_owned()]));
     assert!(claim(&ledger, "a").node_groups.is_empty());
 }
+
+/// Another drainer has evicted its last pod, perhaps, and takes the node down without a word.
+#[rstest]
+#[case::anothers_cordon(true, &["web-0"], ClaimState::DrainedAsking, ClaimState::DrainedRecovering, ClaimState::DrainedSuspect)]
+#[case::our_cordon(false, &[], ClaimState::Asking, ClaimState::Recovering, ClaimState::Suspect)]
+fn retained_pod_of_requester_stays_held_once_confirmed(
+    #[case] foreign: bool,
+    #[case] kept: &[&str],
+    #[case] timed_out: ClaimState,
+    #[case] released: ClaimState,
+    #[case] suspect: ClaimState,
+) {
+    let facts = facts([budget("web"), budget("db")]);
+    let mut ledger = Ledger::default();
+    ledger.enqueue("a", "a", foreign, NOW);
+    let needs = [retained(&["web-0"]), disruptions(&["db-0"])].concat();
+    ledger.set_needs("a", needs, NOT_DOWN, NOW);
+    let number = ledger.try_grant("a", "boot", &facts, NOW).unwrap();
+    let mut unconfirmed = ledger.clone();
+    unconfirmed.time_out("a", NOT_DOWN, NOW);
+    assert_eq!(held(&unconfirmed, "a"), [""; 0], "nobody may evict yet");
+    ledger.confirm("a", number, &facts, NOT_DOWN, NOW).unwrap();
+
+    let mut late = ledger.clone();
+    late.time_out("a", NOT_DOWN, NOW);
+    assert_eq!(
+        (held(&late, "a").as_slice(), state(&late, "a")),
+        (strings(kept).as_slice(), timed_out)
+    );
+    let mut silent = ledger.clone();
+    silent.suspect("a", NOW);
+    assert_eq!(state(&silent, "a"), suspect);
+    let is_down = |pod: &HeldPod| pod.uid == "db-0";
+    for _ in 0..2 {
+        ledger.release("a", &is_down, NOW);
+        let stay = [&["db-0"], kept].concat();
+        assert_eq!((held(&ledger, "a"), state(&ledger, "a")), (strings(&stay), released));
+    }
+}
+
+fn strings(texts: &[&str]) -> Vec<String> {
+    texts.iter().map(ToString::to_string).collect()
+}
+
+/// It was silent, so that its claim was let go; under its cordon the node never counts as back.
+#[rstest]
+#[case::another_drainer_is_back(true, &[], ClaimState::Queued)]
+#[case::its_pods_are_down(true, &["web-0"], ClaimState::Recovering)]
+#[case::our_own_cordon_is_being_lifted(false, &[], ClaimState::Recovering)]
+fn released_claim_queues_again_under_anothers_cordon(
+    #[case] foreign: bool,
+    #[case] down: &[&str],
+    #[case] becomes: ClaimState,
+) {
+    let mut ledger = granted(true);
+    in_group(&mut ledger, "a");
+    ledger.release("a", &|pod| down.contains(&pod.uid.as_str()), NOW);
+    let later = NOW + SignedDuration::from_secs(9);
+    ledger.enqueue("a", "a", foreign, later);
+    assert_eq!(state(&ledger, "a"), becomes);
+    assert_eq!(claim(&ledger, "a").node_groups, ["workers"], "it keeps its place");
+    let once = ledger.clone();
+    ledger.enqueue("a", "a", foreign, later + SignedDuration::from_secs(9));
+    assert_eq!(ledger, once);
+}

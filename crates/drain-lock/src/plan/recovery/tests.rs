@@ -124,6 +124,30 @@ fn start_tells_where_no_hash_was_kept(#[case] started_at: &str, #[case] back: bo
     assert_eq!(claim.is_back(held, snapshot.pod("a"), &snapshot.nodes["n1"]), back);
 }
 
+/// Its node was not Ready when its turn ended, or its eviction never happened; the node is back in the same boot.
+#[rstest]
+#[case::turn_ended("Recovering", json!({}), json!({}), true)]
+#[case::not_healthy("Recovering", json!({}), json!({ "status": { "conditions": [{ "type": "Ready", "status": "False" }] } }), false)]
+#[case::its_node_is_not_ready("Recovering", json!({ "status": { "conditions": [{ "type": "Ready", "status": "Unknown" }] } }), json!({}), false)]
+#[case::may_yet_go_down("DrainedRecovering", json!({}), json!({}), false)]
+#[case::still_granted("Confirmed", json!({}), json!({}), false)]
+fn pod_that_runs_on_recovers_once_turn_ended(
+    #[case] state: &str,
+    #[case] node_patch: Value,
+    #[case] pod_patch: Value,
+    #[case] back: bool,
+) {
+    let same_boot = merged(json!({ "status": { "nodeInfo": { "bootID": "boot-1" } } }), node_patch);
+    let snapshot = Cluster::new([rebooted(same_boot)], [pod("a", pod_patch)]).snapshot();
+    for is_retained in [false, true] {
+        let mut claim: Claim = parse(merged(claim(1, 5, &["a"]), json!({ "state": state })));
+        claim.holds[0].pods[0].retained = is_retained;
+        let held = &claim.holds[0].pods[0];
+        let state = claim.state_of_present(held, snapshot.pod("a"), &snapshot.nodes["n1"], false, claim.since);
+        assert_eq!(state == HeldPodState::Recovered, back);
+    }
+}
+
 /// The oldest start counts: a container that was not started anew is still the one from before.
 #[rstest]
 #[case::one_container_is_older(&[BEFORE, AFTER], false)]
