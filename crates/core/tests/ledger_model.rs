@@ -17,6 +17,8 @@ mod graph;
 mod memo;
 #[path = "ledger_model/names.rs"]
 mod names;
+#[path = "ledger_model/observed.rs"]
+mod observed;
 #[path = "ledger_model/rules.rs"]
 mod rules;
 #[path = "ledger_model/watch.rs"]
@@ -74,6 +76,31 @@ fn no_fault_breaks_a_rule_and_every_drain_ends(#[case] plan: Plan) {
     }
 }
 
+/// What else may go wrong, each in a small cluster of its own.
+#[rstest]
+#[case::called_off(Plan::called_off())]
+#[case::not_ready(Plan::not_ready())]
+#[case::quick_reboots(Plan::quick_reboots())]
+#[case::silence(Plan::silence())]
+#[case::selector(Plan::selector())]
+#[case::one_at_a_time(Plan::one_at_a_time())]
+#[case::control_plane(Plan::control_plane())]
+fn no_adversary_breaks_a_rule(#[case] plan: Plan) {
+    no_fault_breaks_a_rule_and_every_drain_ends(plan);
+}
+
+/// The same with a fault more, among them that a leader forgets what it was about to do.
+#[rstest]
+#[case::called_off(Plan::called_off())]
+#[case::quick_reboots(Plan::quick_reboots())]
+#[case::silence(Plan::silence())]
+#[case::selector(Plan::selector())]
+#[case::one_at_a_time(Plan::one_at_a_time())]
+#[case::control_plane(Plan::control_plane())]
+fn no_adversary_breaks_a_rule_with_one_fault_more(#[case] plan: Plan) {
+    no_fault_breaks_a_rule_and_every_drain_ends(plan.larger());
+}
+
 /// The same with a fault more; minutes, and gigabytes.
 #[rstest]
 #[case::shared_budgets(Plan::ring())]
@@ -100,8 +127,8 @@ fn one_fault_more_breaks_no_rule(#[case] plan: Plan) {
 #[case(Rule::OneClaimANode, Plan::ring(), "I5")]
 #[case(Rule::NeverFreeByTime, Plan::retained(), "I6")]
 #[case(Rule::KeepDisruptionsOfDownPods, Plan::ring(), "I6")]
-#[case(Rule::NoteBeforeTheNodeIsTold, Plan::retained(), "I4")]
-#[case(Rule::BackOnlyAfterTheReboot, Plan::retained(), "I4")]
+#[case(Rule::NoteBeforeTheNodeIsTold, Plan::retained(), "I14")]
+#[case(Rule::BackOnlyAfterTheReboot, Plan::retained(), "I14")]
 #[case(Rule::OwnerReleases, Plan::ring(), "I7")]
 #[case(Rule::HoldersGoAhead, Plan::goes_ahead().without_pauses(), "I8")]
 #[case(Rule::GiveWayInACircle, Plan::own_circle().without_pauses(), "I8")]
@@ -109,6 +136,16 @@ fn one_fault_more_breaks_no_rule(#[case] plan: Plan) {
 #[case(Rule::Reserve, Plan::reserved(), "I9")]
 #[case(Rule::OneDisruptionANode, Plan::osds(), "I8")]
 #[case(Rule::UncordonOnlyOurs, Plan::foreign_circle(), "I10")]
+#[case(Rule::DrainedStaysDrained, Plan::called_off(), "I13")]
+#[case(Rule::WaitAfterCallOff, Plan::called_off(), "I4")]
+#[case(Rule::CompareContainers, Plan::quick_reboots(), "I6")]
+#[case(Rule::ReturnRunningWhileRecovering, Plan::not_ready(), "I8")]
+#[case(Rule::RequesterMayReboot, Plan::selector(), "I4")]
+#[case(Rule::HoldEvictionsAroundRetained, Plan::selector(), "I14")]
+#[case(Rule::PlaceInGroups, Plan::one_at_a_time(), "I1")]
+#[case(Rule::KeepPlaceUntilBack, Plan::one_at_a_time(), "I1")]
+#[case(Rule::PlaceWithTheGrant, Plan::control_plane(), "I8")]
+#[case(Rule::QueueAgainUnderTheirCordon, Plan::control_plane(), "I8")]
 fn each_rule_is_needed(#[case] rule: Rule, #[case] plan: Plan, #[case] invariant: &str) {
     let found = explore(&plan.without(rule)).expect_err("the rule could be left out");
     println!("without {rule:?}: {found}");

@@ -12,7 +12,9 @@ use crate::memo;
 use crate::names::name_anew;
 use crate::rules::Rule;
 use crate::watch;
-use crate::world::{BUDGETS, Cordon, Fault, NODES, Plan, Pod, State, Step, budget_key, node_uid, pod_uid};
+use crate::world::{
+    BUDGETS, Cordon, Fault, NO_BUDGET, NODES, Node, Plan, Pod, State, Step, budget_key, node_uid, pod_uid,
+};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
@@ -78,6 +80,29 @@ pub enum Action {
     Return {
         node: usize,
     },
+    /// Its kubelet reports for the first time since its reboot.
+    Report {
+        node: usize,
+    },
+    /// It is not Ready for a while.
+    NotReady {
+        node: usize,
+    },
+    CallOff {
+        node: usize,
+    },
+    /// Whoever was told that a node may go down has not acted on it in time, and its kubelet has been heard of since.
+    TooLate {
+        node: usize,
+    },
+    /// Another drainer has evicted what it evicts: its node goes down at any moment.
+    RequesterReboots {
+        node: usize,
+    },
+    /// A person lifts the cordon of a drainer that is silent.
+    Uncordoned {
+        node: usize,
+    },
 }
 
 impl Action {
@@ -90,7 +115,9 @@ impl Action {
             | Self::OtherEviction { .. }
             | Self::Overdue { .. }
             | Self::LatePod { .. }
-            | Self::Vanish { .. } => true,
+            | Self::Vanish { .. }
+            | Self::NotReady { .. }
+            | Self::CallOff { .. } => true,
             Self::Prompt { .. }
             | Self::Sync { .. }
             | Self::NodeDown { .. }
@@ -101,7 +128,11 @@ impl Action {
             | Self::CephOpens
             | Self::RequesterEvicts { .. }
             | Self::RequesterDone { .. }
-            | Self::Return { .. } => false,
+            | Self::Return { .. }
+            | Self::Report { .. }
+            | Self::TooLate { .. }
+            | Self::RequesterReboots { .. }
+            | Self::Uncordoned { .. } => false,
         }
     }
 }
@@ -153,6 +184,21 @@ impl Model for Plan {
                 Action::RequesterDone { node },
                 Action::Return { node },
             ]);
+            if self.quick_reboots {
+                actions.push(Action::Report { node });
+            }
+            if self.requesters_reboot {
+                actions.extend([Action::RequesterReboots { node }, Action::Uncordoned { node }]);
+            }
+            if self.faults.contains(&Fault::CallOff) {
+                actions.push(Action::TooLate { node });
+            }
+            if may(Fault::CallOff) {
+                actions.push(Action::CallOff { node });
+            }
+            if may(Fault::NotReady) {
+                actions.push(Action::NotReady { node });
+            }
             if may(Fault::Overdue) {
                 actions.push(Action::Overdue { node });
             }
@@ -255,15 +301,81 @@ fn happen(plan: &Plan, state: &mut State, action: Action) -> Option<()> {
             node_down(plan, state, node);
         }
         Action::NodeUp { node } => {
-            let node = &mut state.nodes[node];
-            if !node.down {
+            if !state.nodes[node].down {
                 return None;
             }
-            node.down = false;
-            node.boots += 1;
+            state.nodes[node].down = false;
+            if state.nodes[node].not_ready {
+                state.nodes[node].not_ready = false;
+                for slot in plan.slots_of(node).filter(|slot| plan.slots[*slot].retained) {
+                    if let Pod::Down(generation) = state.pods[slot] {
+                        state.pods[slot] = Pod::Up(generation);
+                    }
+                }
+            } else {
+                state.nodes[node].boots += 1;
+            }
+        }
+        Action::Report { node } => state.nodes[node].unreported = false,
+        Action::NotReady { node } => {
+            let is_held = |slot: usize| running(state, slot).is_some_and(|uid| state.ledger.is_held(&uid));
+            let retained: Vec<usize> = plan.slots_of(node).filter(|slot| plan.slots[*slot].retained).collect();
+            let Node { down, told, .. } = state.nodes[node];
+            if down || told || !retained.iter().all(|slot| is_held(*slot)) {
+                return None;
+            }
+            for slot in retained {
+                if let Pod::Up(generation) = state.pods[slot] {
+                    state.pods[slot] = Pod::Down(generation);
+                }
+            }
+            state.nodes[node].down = true;
+            state.nodes[node].not_ready = true;
+        }
+        Action::CallOff { node } => {
+            state.ledger.claim(&node_uid(node))?;
+            let node = &mut state.nodes[node];
+            if !node.wanted {
+                return None;
+            }
+            node.wanted = false;
+        }
+        Action::TooLate { node } => {
+            let node = &mut state.nodes[node];
+            if node.wanted || !node.told {
+                return None;
+            }
+            node.told = false;
+        }
+        Action::RequesterReboots { node } => {
+            let is_empty = !state.has_to_leave(plan, node);
+            let Node {
+                cordon,
+                vanished,
+                told,
+                rebooted,
+                ..
+            } = state.nodes[node];
+            let may = plan.requesters_reboot && cordon == Cordon::Foreign && is_empty && !vanished;
+            if !may || told || rebooted {
+                return None;
+            }
+            state.breach = watch::breach_of_word(plan, state, node);
+            state.nodes[node].told = true;
+        }
+        Action::Uncordoned { node } => {
+            let claim = state.ledger.claim(&node_uid(node));
+            let is_let_go = claim.is_none_or(|claim| claim.state.is_suspect() || claim.state.is_recovering());
+            let node = &mut state.nodes[node];
+            let may = plan.requesters_reboot && node.vanished && node.cordon == Cordon::Foreign;
+            if !may || !is_let_go || node.down {
+                return None;
+            }
+            node.cordon = Cordon::None;
+            (node.wanted, node.told, node.vanished, node.rebooted) = (false, false, false, false);
         }
         Action::PodsReady { node } => {
-            if state.nodes[node].down {
+            if state.nodes[node].down || state.nodes[node].unreported {
                 return None;
             }
             let cordoned = state.nodes[node].cordon != Cordon::None;
@@ -299,8 +411,11 @@ fn happen(plan: &Plan, state: &mut State, action: Action) -> Option<()> {
         Action::RequesterEvicts { slot } => {
             let node = plan.slots[slot].node?;
             let uid = running(state, slot)?;
-            let is_admitted = state.is_exempt(plan, slot) || state.ledger.admits_requester(&node_uid(node), &uid);
-            let may = state.nodes[node].cordon == Cordon::Foreign && !state.nodes[node].vanished && is_admitted;
+            let is_admitted = admits_requester(plan, state, node, slot, &uid);
+            // It leaves what stays; one that evicts that as well evicts a pod like any other.
+            let skips = plan.requesters_reboot && plan.slots[slot].retained;
+            let may =
+                state.nodes[node].cordon == Cordon::Foreign && !state.nodes[node].vanished && is_admitted && !skips;
             if !may {
                 return None;
             }
@@ -309,12 +424,21 @@ fn happen(plan: &Plan, state: &mut State, action: Action) -> Option<()> {
         Action::RequesterDone { node } => {
             let is_empty = plan.slots_of(node).all(|slot| !state.is_up(slot));
             let node = &mut state.nodes[node];
-            if node.cordon != Cordon::Foreign || !is_empty || node.vanished {
+            if node.cordon != Cordon::Foreign || node.vanished {
+                return None;
+            }
+            if plan.requesters_reboot {
+                if !node.rebooted || node.down {
+                    return None;
+                }
+                node.rebooted = false;
+            } else if is_empty {
+                node.boots += 1;
+            } else {
                 return None;
             }
             node.cordon = Cordon::None;
             node.wanted = false;
-            node.boots += 1;
         }
         Action::OtherEviction { slot } => {
             if plan.slots[slot].node.is_some() || !state.is_up(slot) {
@@ -419,8 +543,29 @@ fn act(plan: &Plan, state: &mut State, step: Step) {
                 node.wanted = false;
             }
         }
-        Step::Tell { node } => state.nodes[node].told = true,
+        Step::Tell { node } => {
+            state.breach = watch::breach_of_word(plan, state, node);
+            state.nodes[node].told = true;
+        }
     }
+}
+
+/// What the webhook says to another drainer's eviction from the node that it cordoned.
+fn admits_requester(plan: &Plan, state: &State, node: usize, slot: usize, uid: &str) -> bool {
+    let (ledger, node_uid) = (&state.ledger, node_uid(node));
+    if !plan.groups_of(node).is_empty() && !ledger.admits_in_node_group(&node_uid) && plan.keeps(Rule::PlaceInGroups) {
+        return false;
+    }
+    if !state.is_exempt(plan, slot) {
+        return ledger.admits_requester(&node_uid, uid);
+    }
+    // Pods that leave under the claim alone keep the drainer there as well.
+    let is_guarded = |slot: usize| !plan.slots[slot].retained && state.is_up(slot) && !state.is_exempt(plan, slot);
+    let is_beside_held = plan.slots_of(node).any(is_guarded);
+    !state.retains(plan, node)
+        || is_beside_held
+        || ledger.admits_around_retained(&node_uid)
+        || !plan.keeps(Rule::HoldEvictionsAroundRetained)
 }
 
 fn is_admitted(plan: &Plan, state: &State, pdb: usize) -> bool {
@@ -456,14 +601,25 @@ fn node_down(plan: &Plan, state: &mut State, node: usize) {
     };
     let mut breach = None;
     for slot in plan.slots_of(node) {
-        if let Pod::Up(generation) = state.pods[slot] {
-            if !has_disruption(&pod_uid(slot, generation)) {
+        // What came to a node since its cordon was lifted nobody has promised anything.
+        let counts = plan.slots[slot].retained || state.nodes[node].cordon != Cordon::None;
+        if let Pod::Up(generation) = state.pods[slot]
+            && counts
+        {
+            if plan.slots[slot].pdb != NO_BUDGET && !has_disruption(&pod_uid(slot, generation)) {
                 breach = Some("I4: a node rebooted over a pod without a disruption");
             }
             state.pods[slot] = Pod::Down(generation);
         }
     }
     state.breach = breach;
-    state.nodes[node].down = true;
-    state.nodes[node].told = false;
+    let node = &mut state.nodes[node];
+    node.told = false;
+    node.rebooted = plan.requesters_reboot && node.cordon == Cordon::Foreign;
+    if plan.quick_reboots {
+        node.boots += 1;
+        node.unreported = true;
+    } else {
+        node.down = true;
+    }
 }

@@ -1,12 +1,19 @@
 //! What a leader decides for one node from what it reads: one write of the ledger, or, when that is as it should be, one
 //! step in the cluster.
 
-use nodeward_api::reason::LockReason;
-use nodeward_core::ledger::{Claim, ClaimState, Facts, Fence, HeldPod, Ledger, Need, TimedOut};
+use std::cell::Cell;
+use std::collections::{BTreeMap, BTreeSet};
 
+use nodeward_api::reason::LockReason;
+use nodeward_core::id::NodeName;
+use nodeward_core::ledger::{
+    Claim, ClaimState, Facts, Fence, GroupObstacle, HeldPod, HeldPodState, Ledger, Need, NodeGroupVerdict, TimedOut,
+};
+
+use crate::observed::{self, LATER};
 use crate::rules::Rule;
 use crate::watch;
-use crate::world::{Cordon, NOW, Plan, Pod, State, Step, Text, node_uid, parse_pod, pod_uid};
+use crate::world::{Cordon, Group, NOW, Plan, Pod, State, Step, Text, node_uid, parse_node, parse_pod, pod_uid};
 
 pub fn decide(plan: &Plan, state: &State, node: usize, stale: bool) -> Option<Step> {
     let State {
@@ -28,14 +35,16 @@ fn find(plan: &Plan, state: &State, node: usize, stale: bool) -> Option<Step> {
         state,
         node,
         facts: state.facts(plan, stale),
+        breach: Cell::default(),
     };
     turn.take(&mut ledger);
     ledger.count_needs(&turn.facts);
     if ledger == *state.ledger {
         return step(plan, state, node);
     }
+    let breach = turn.breach.get();
     Some(Step::Write {
-        breach: watch::breach_of_decision(state, node, &ledger, &turn.facts),
+        breach: breach.or_else(|| watch::breach_of_decision(state, node, &ledger, &turn.facts)),
         read: state.ledger.clone(),
         write: Text::from(ledger),
     })
@@ -46,36 +55,55 @@ struct Turn<'a> {
     state: &'a State,
     node: usize,
     facts: Facts,
+    /// What is wrong about what was done, if anything is.
+    breach: Cell<Option<&'static str>>,
 }
 
 impl Turn<'_> {
+    /// Does something twice, as after a lost answer: the second time changes nothing.
+    fn twice<T>(&self, ledger: &mut Ledger, act: impl Fn(&mut Ledger) -> T) -> T {
+        let answer = act(ledger);
+        let once = ledger.clone();
+        act(ledger);
+        if *ledger != once {
+            self.breach.set(Some("I13: done twice it is not what it was"));
+        }
+        answer
+    }
+
     fn take(&self, ledger: &mut Ledger) {
         let uid = node_uid(self.node);
         let node = &self.state.nodes[self.node];
         self.observe(ledger);
         if node.vanished {
-            return self.suspect(ledger);
+            return self.miss_drainer(ledger);
         }
-        ledger.resume(&uid, NOW);
-        let is_down = |pod: &HeldPod| self.is_down(pod);
+        self.twice(ledger, |ledger| ledger.resume(&uid, NOW));
         if !node.wanted {
-            if node.cordon == Cordon::None {
-                let first = ledger.claims().first().map(|claim| claim.node_uid.clone());
-                let whose = first.filter(|_| !self.plan.keeps(Rule::OwnerReleases)).unwrap_or(uid);
-                ledger.release(&whose, &is_down, NOW);
-            }
-            return;
+            return self.release(ledger);
         }
         let is_coming_back = ledger.claim(&uid).is_some_and(|claim| claim.state.is_recovering());
-        if node.cordon == Cordon::None || is_coming_back {
+        let has_groups = !self.plan.groups_of(self.node).is_empty();
+        if node.cordon == Cordon::None && (is_coming_back || !has_groups) {
             return;
         }
         self.enqueue(ledger);
-        if self.must_give_up(ledger) && ledger.time_out(&uid, &is_down, NOW) != TimedOut::Unchanged {
+        if ledger.claim(&uid).is_some_and(|claim| claim.state.is_recovering()) {
             return;
         }
-        // A node that may go down at any moment is planned for no more.
-        if !ledger.claim(&uid).is_some_and(|claim| claim.state.may_go_down()) {
+        if node.cordon != Cordon::Foreign && self.lacks_places(ledger) {
+            return self.take_places(ledger);
+        }
+        if node.cordon == Cordon::None {
+            return;
+        }
+        let time_out = |ledger: &mut Ledger| self.time_out(ledger);
+        if self.must_give_up(ledger) && self.twice(ledger, time_out) != TimedOut::Unchanged {
+            return;
+        }
+        // A node that may go down at any moment is planned for no more, unless its claim has to ask again.
+        let is_planned = |claim: &Claim| !claim.state.may_go_down() || claim.state.is_asking();
+        if ledger.claim(&uid).is_some_and(is_planned) {
             self.plan(ledger);
         }
         match ledger.claim(&uid).map(|claim| claim.state) {
@@ -100,44 +128,188 @@ impl Turn<'_> {
             .filter(|pod| self.is_back(claim, pod))
             .map(|pod| pod.uid.clone())
             .collect();
-        ledger.return_pods(&uid, &back);
+        let node = observed::node(self.plan, self.state, self.node, claim);
+        let is_back = claim.has_node_back(&node, self.is_over())
+            || (claim.state.is_recovering() && !self.plan.keeps(Rule::KeepPlaceUntilBack));
+        let containers: BTreeMap<String, String> = held(claim)
+            .filter(|pod| pod.retained && !claim.has_rebooted(&node.boot_id))
+            .map(|pod| (pod.uid.clone(), self.containers(claim, pod)))
+            .collect();
+        self.twice(ledger, |ledger| {
+            ledger.return_pods(&uid, &back);
+            ledger.return_node_groups(&uid, |_| !is_back);
+            ledger.note_containers(&uid, &containers);
+        });
+    }
+
+    fn containers(&self, claim: &Claim, pod: &HeldPod) -> String {
+        let seen = observed::retained(self.plan, self.state, parse_pod(&pod.uid).0, claim);
+        seen.containers.unwrap().to_string()
+    }
+
+    /// Whether nobody wants the drain any more.
+    fn is_over(&self) -> bool {
+        !self.state.nodes[self.node].wanted
     }
 
     fn is_back(&self, claim: &Claim, pod: &HeldPod) -> bool {
         let (slot, generation) = parse_pod(&pod.uid);
-        let node = &self.state.nodes[self.node];
-        let Pod::Up(now) = self.state.pods[slot] else {
-            return false;
-        };
         if !pod.retained {
-            return now > generation;
+            return matches!(self.state.pods[slot], Pod::Up(now) if now > generation);
         }
+        let is_seen_up = self.state.looks_up(self.plan, slot);
+        let has_rebooted = claim.boot_id != self.boot();
         if !self.plan.keeps(Rule::BackOnlyAfterTheReboot) {
-            return claim.state.may_go_down();
+            return claim.state.may_go_down() && is_seen_up;
         }
-        let has_rebooted = claim.boot_id != node.boots.to_string();
-        let is_called_off = claim.state.is_recovering() && node.cordon == Cordon::None && !node.told;
-        has_rebooted || is_called_off
+        if !self.plan.keeps(Rule::CompareContainers) && has_rebooted {
+            return !self.state.nodes[self.node].down && is_seen_up;
+        }
+        let state = self.state_of_retained(claim, pod);
+        if !self.plan.keeps(Rule::ReturnRunningWhileRecovering) && claim.state == ClaimState::Recovering {
+            return false;
+        }
+        matches!(state, HeldPodState::Recovered | HeldPodState::CalledOff(_))
     }
 
+    fn state_of_retained(&self, claim: &Claim, pod: &HeldPod) -> HeldPodState {
+        let Self { plan, state, .. } = self;
+        let node = &state.nodes[self.node];
+        let seen = observed::retained(plan, state, parse_pod(&pod.uid).0, claim);
+        let seen_node = observed::node(plan, state, self.node, claim);
+        // Time passes only over what is not to happen any more: a drainer that has pods to evict has to ask before.
+        let is_done = node.cordon == Cordon::Foreign && !state.has_to_leave(plan, self.node);
+        let may_go = node.told || is_done;
+        let now = if may_go && plan.keeps(Rule::WaitAfterCallOff) {
+            NOW
+        } else {
+            LATER
+        };
+        claim.state_of_present(pod, &seen, &seen_node, self.is_over(), now)
+    }
+
+    /// Whether the pod's disruption cannot be given back by a write.
     fn is_down(&self, pod: &HeldPod) -> bool {
         let (slot, generation) = parse_pod(&pod.uid);
-        self.plan.keeps(Rule::KeepDisruptionsOfDownPods) && self.state.pods[slot] != Pod::Up(generation)
+        if !self.plan.keeps(Rule::KeepDisruptionsOfDownPods) {
+            return false;
+        }
+        match self.state.ledger.claim(&node_uid(self.node)) {
+            Some(claim) if pod.retained => self.state_of_retained(claim, pod) == HeldPodState::Down,
+            _ => self.state.pods[slot] != Pod::Up(generation),
+        }
     }
 
-    fn suspect(&self, ledger: &mut Ledger) {
+    /// Whoever drained is not heard of any more.
+    fn miss_drainer(&self, ledger: &mut Ledger) {
         let uid = node_uid(self.node);
-        if self.plan.keeps(Rule::NeverFreeByTime) {
-            ledger.suspect(&uid, NOW);
+        let is_by_another = self.plan.requesters_reboot && self.state.nodes[self.node].cordon == Cordon::Foreign;
+        let is_anything_down = ledger
+            .claim(&uid)
+            .is_some_and(|claim| held(claim).any(|pod| self.is_down(pod)));
+        if is_by_another && !is_anything_down {
+            self.release(ledger);
+        } else if self.plan.keeps(Rule::NeverFreeByTime) {
+            self.twice(ledger, |ledger| ledger.suspect(&uid, NOW));
         } else {
             ledger.release_by_override(&uid);
+        }
+    }
+
+    fn release(&self, ledger: &mut Ledger) {
+        let uid = node_uid(self.node);
+        let first = ledger.claims().first().map(|claim| claim.node_uid.clone());
+        let whose = first
+            .filter(|_| !self.plan.keeps(Rule::OwnerReleases))
+            .unwrap_or_else(|| uid.clone());
+        self.twice(ledger, |ledger| {
+            ledger.release(&whose, &|pod| self.is_down(pod), NOW);
+            if !self.plan.keeps(Rule::DrainedStaysDrained)
+                && let Some(claim) = ledger.claims.iter_mut().find(|claim| claim.node_uid == uid)
+            {
+                claim.state = ClaimState::Recovering;
+            }
+        });
+    }
+
+    fn time_out(&self, ledger: &mut Ledger) -> TimedOut {
+        let uid = node_uid(self.node);
+        if !self.plan.keeps(Rule::RequesterMayReboot) {
+            claim_mut(ledger, &uid).foreign_cordon = false;
+        }
+        ledger.time_out(&uid, &|pod| self.is_down(pod), NOW)
+    }
+
+    fn lacks_places(&self, ledger: &Ledger) -> bool {
+        let groups = self.plan.groups_of(self.node);
+        let claim = ledger.claim(&node_uid(self.node)).unwrap();
+        let waits = matches!(claim.state, ClaimState::Queued | ClaimState::Asking) && claim.holds.is_empty();
+        waits && !claim.has_places(&groups) && self.plan.keeps(Rule::PlaceInGroups)
+    }
+
+    /// Takes the node's places in its groups, and nothing else.
+    fn take_places(&self, ledger: &mut Ledger) {
+        let (uid, groups) = (node_uid(self.node), self.plan.groups_of(self.node));
+        ledger.set_needs(&uid, Vec::new(), &|pod| self.is_down(pod), NOW);
+        if self.has_room_in_groups(ledger, self.node) {
+            self.twice(ledger, |ledger| ledger.take_node_groups(&uid, &groups));
+        }
+    }
+
+    /// Whether each group has a place for the node, after the first drain that waits for other drains alone.
+    fn has_room_in_groups(&self, ledger: &Ledger, asks: usize) -> bool {
+        let mut kept: Option<usize> = None;
+        for claim in ledger.claims() {
+            let node = parse_node(&claim.node_uid);
+            let groups = self.plan.groups.iter().filter(|group| group.members.contains(&node));
+            let obstacles: Vec<GroupObstacle> = groups
+                .filter(|group| !claim.node_groups.iter().any(|name| name == group.name))
+                .filter_map(|group| {
+                    let kept_for = kept.filter(|other| group.members.contains(other));
+                    let kept_for = kept_for.map(|other| NodeName::from(node_uid(other).as_str()));
+                    self.verdict(ledger, group)
+                        .obstacle(&claim.node.as_str().into(), kept_for.as_ref())
+                })
+                .collect();
+            if node == asks {
+                return obstacles.is_empty();
+            }
+            let waits = matches!(claim.state, ClaimState::Queued | ClaimState::Asking) && claim.holds.is_empty();
+            let is_for_drains = |obstacle: &GroupObstacle| obstacle.reason == LockReason::WaitsForNodeGroup;
+            if waits && kept.is_none() && !obstacles.is_empty() && obstacles.iter().all(is_for_drains) {
+                kept = Some(node);
+            }
+        }
+        false
+    }
+
+    fn verdict(&self, ledger: &Ledger, group: &Group) -> NodeGroupVerdict {
+        let is_draining =
+            |claim: &&Claim| claim.has_place(group.name, || group.members.contains(&parse_node(&claim.node_uid)));
+        let draining = ledger.claims().iter().filter(is_draining);
+        let own = node_uid(self.node);
+        let counts = |claim: &&Claim| claim.node_uid != own || self.plan.keeps(Rule::PlaceWithTheGrant);
+        let draining = draining.filter(counts).map(|claim| claim.node.as_str().into());
+        let draining: BTreeSet<NodeName> = draining.collect();
+        let is_away = |node: &&usize| self.state.nodes[**node].down;
+        let away = group.members.iter().filter(is_away);
+        let away = away.map(|node| NodeName::from(node_uid(*node).as_str()));
+        NodeGroupVerdict {
+            name: group.name.to_owned(),
+            allowed: group.max_unavailable,
+            unhealthy: away.filter(|name| !draining.contains(name)).collect(),
+            draining,
         }
     }
 
     fn enqueue(&self, ledger: &mut Ledger) {
         let uid = node_uid(self.node);
         let foreign = self.state.nodes[self.node].cordon == Cordon::Foreign;
-        ledger.enqueue(&uid, &uid, foreign, NOW);
+        let is_recovering = ledger.claim(&uid).is_some_and(|claim| claim.state.is_recovering());
+        if is_recovering && !self.plan.keeps(Rule::QueueAgainUnderTheirCordon) {
+            return;
+        }
+        self.twice(ledger, |ledger| ledger.enqueue(&uid, &uid, foreign, NOW));
         let claims = ledger.claims().iter().filter(|claim| claim.node_uid == uid).count();
         if !self.plan.keeps(Rule::OneClaimANode) && claims < 2 {
             let twin = ledger.claim(&uid).unwrap().clone();
@@ -173,7 +345,9 @@ impl Turn<'_> {
             claim.state = ClaimState::Asking;
             return;
         }
-        ledger.set_needs(&uid, needs, &|pod| self.is_down(pod), NOW);
+        self.twice(ledger, |ledger| {
+            ledger.set_needs(&uid, needs.clone(), &|pod| self.is_down(pod), NOW)
+        });
     }
 
     fn ask(&self, ledger: &mut Ledger) {
@@ -194,7 +368,21 @@ impl Turn<'_> {
             }
             return;
         }
-        let granted = ledger.try_grant(&uid, &self.boot(), &self.facts, NOW).is_ok();
+        let groups = self.plan.groups_of(self.node);
+        if self.lacks_places(ledger)
+            && self.plan.keeps(Rule::PlaceWithTheGrant)
+            && !self.has_room_in_groups(ledger, self.node)
+        {
+            ledger.set_needs(&uid, Vec::new(), &|pod| self.is_down(pod), NOW);
+            return;
+        }
+        let granted = self.twice(ledger, |ledger| {
+            let granted = ledger.try_grant(&uid, &self.boot(), &self.facts, NOW).is_ok();
+            if granted && self.plan.keeps(Rule::PlaceWithTheGrant) {
+                ledger.take_node_groups(&uid, &groups);
+            }
+            granted
+        });
         if granted && !self.plan.keeps(Rule::ConfirmAfterGrant) {
             claim_mut(ledger, &uid).state = ClaimState::Confirmed;
         }
@@ -257,21 +445,34 @@ impl Turn<'_> {
             .is_some_and(|claim| matches!(claim.state, ClaimState::Granted | ClaimState::DrainedGranted));
         if is_written {
             let grant = ledger.claim(&uid).unwrap().grant;
+            let groups = self.plan.groups_of(self.node);
+            if !self.plan.keeps(Rule::PlaceWithTheGrant) && !ledger.claim(&uid).unwrap().has_places(&groups) {
+                if self.has_room_in_groups(ledger, self.node) {
+                    ledger.take_node_groups(&uid, &groups);
+                }
+                return;
+            }
             let facts = self.state.facts(self.plan, false);
-            let _ = ledger.confirm(&uid, grant, &facts, &|pod| self.is_down(pod), NOW);
+            let _ = self.twice(ledger, |ledger| {
+                ledger.confirm(&uid, grant, &facts, &|pod| self.is_down(pod), NOW)
+            });
         }
     }
 
     fn note_drained(&self, ledger: &mut Ledger) {
         let uid = node_uid(self.node);
         let is_foreign = self.state.nodes[self.node].cordon == Cordon::Foreign;
-        let claim = ledger.claim(&uid).unwrap();
-        if !is_foreign
-            && next_to_evict(self.plan, self.state, self.node).is_none()
-            && self.plan.keeps(Rule::NoteBeforeTheNodeIsTold)
-        {
-            let fence = Fence::of(claim);
-            ledger.drained(&uid, fence, &self.boot());
+        let is_empty = if is_foreign {
+            self.plan.requesters_reboot && !self.state.has_to_leave(self.plan, self.node)
+        } else {
+            next_to_evict(self.plan, self.state, self.node).is_none()
+        };
+        if is_empty && self.plan.keeps(Rule::NoteBeforeTheNodeIsTold) {
+            let fence = Fence::of(ledger.claim(&uid).unwrap());
+            let facts = self.state.facts(self.plan, false);
+            let _ = self.twice(ledger, |ledger| {
+                ledger.confirm_drained(&uid, fence, &self.boot(), &facts, &|pod| self.is_down(pod), NOW)
+            });
         }
     }
 }
@@ -280,12 +481,22 @@ fn step(plan: &Plan, state: &State, number: usize) -> Option<Step> {
     let uid = node_uid(number);
     let node = &state.nodes[number];
     let claim = state.ledger.claim(&uid);
-    if !node.wanted || node.vanished {
+    if node.vanished {
         return None;
     }
+    if !node.wanted {
+        let is_ours = node.cordon == Cordon::Ours && !node.down;
+        return is_ours.then_some(Step::Uncordon {
+            node: number,
+            done: true,
+        });
+    }
     let holds_nothing = claim.is_none_or(|claim| claim.holds.is_empty());
+    let groups = plan.groups_of(number);
+    let has_places = claim.is_some_and(|claim| claim.has_places(&groups) && !claim.state.is_recovering());
     if node.cordon == Cordon::None {
-        return holds_nothing.then_some(Step::Cordon { node: number });
+        let may_cordon = holds_nothing && (groups.is_empty() || has_places || !plan.keeps(Rule::PlaceInGroups));
+        return may_cordon.then_some(Step::Cordon { node: number });
     }
     let claim = claim?;
     let may_uncordon = node.cordon == Cordon::Ours || !plan.keeps(Rule::UncordonOnlyOurs);

@@ -41,4 +41,24 @@ pub enum Rule {
     OneDisruptionANode,
     /// A node has one claim.
     OneClaimANode,
+    /// A pod that stays keeps its disruption when the claim of a drained node is let go.
+    DrainedStaysDrained,
+    /// After a drain was called off its node may go down for a while.
+    WaitAfterCallOff,
+    /// A pod that stays is back once its containers are others.
+    CompareContainers,
+    /// A claim whose turn ended returns disruptions of pods that run after all.
+    ReturnRunningWhileRecovering,
+    /// What another drainer was admitted to empty may go down, though nobody said so.
+    RequesterMayReboot,
+    /// Others' evictions wait while pods that stay lack their disruptions.
+    HoldEvictionsAroundRetained,
+    /// No more nodes of a group are away than it allows.
+    PlaceInGroups,
+    /// Another drainer's node takes its places with its disruptions, in one write.
+    PlaceWithTheGrant,
+    /// A place returns with the node.
+    KeepPlaceUntilBack,
+    /// A drainer that comes back to the node that it cordoned finds its claim in the queue.
+    QueueAgainUnderTheirCordon,
 }

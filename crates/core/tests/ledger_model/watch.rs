@@ -6,7 +6,7 @@ use nodeward_core::ledger::{Claim, ClaimState, Disruptions, Facts, Ledger, Need}
 use stateright::Property;
 
 use crate::decide::held;
-use crate::world::{BUDGETS, DONE, Plan, Pod, State, budget_key, node_uid, parse_budget, parse_pod};
+use crate::world::{BUDGETS, Cordon, DONE, Plan, Pod, State, budget_key, node_uid, parse_budget, parse_pod, pod_uid};
 
 /// That nothing of what must never be has come about.
 pub const NO_BREACH: &str = "no rule is broken";
@@ -44,7 +44,28 @@ pub fn breach_of_state(plan: &Plan, state: &State) -> Option<&'static str> {
     }) {
         return Some("I1: more pods of a budget are down than it allows");
     }
+    let is_away = |node: &usize| {
+        let node = &state.nodes[*node];
+        node.cordon == Cordon::Ours || node.told || node.down
+    };
+    let mut groups = plan.groups.iter();
+    if groups.any(|group| group.members.iter().filter(|node| is_away(node)).count() > group.max_unavailable) {
+        return Some("I1: more nodes of a group are away than it allows");
+    }
     None
+}
+
+/// What is wrong with a node being told to go, or with its drainer being done with it.
+pub fn breach_of_word(plan: &Plan, state: &State, node: usize) -> Option<&'static str> {
+    let claim = state.ledger.claim(&node_uid(node));
+    let has_disruption = |uid: &str| claim.is_some_and(|claim| claim.has_disruption(uid));
+    let lacks = |slot: usize| match state.pods[slot] {
+        Pod::Up(generation) => plan.slots[slot].retained && !has_disruption(&pod_uid(slot, generation)),
+        Pod::Down(_) | Pod::Absent => false,
+    };
+    plan.slots_of(node)
+        .any(lacks)
+        .then_some("I14: a node is to go down over a pod that lacks its disruption")
 }
 
 fn has_grant(claim: &Claim) -> bool {
@@ -110,7 +131,12 @@ fn freed(before: &Ledger, write: &Ledger) -> Vec<String> {
 /// What is wrong with a write of the ledger at the moment at which it is done.
 pub fn breach_of_write(plan: &Plan, state: &State, write: &Ledger) -> Option<&'static str> {
     let before: &Ledger = &state.ledger;
-    let stays = |uid: &String| plan.slots[parse_pod(uid).0].retained && !state.is_up(parse_pod(uid).0);
+    let stays = |uid: &String| {
+        let slot = parse_pod(uid).0;
+        // Of one that is not Ready for a while nobody knew when the write was decided.
+        let is_unready = plan.slots[slot].node.is_some_and(|node| state.nodes[node].not_ready);
+        plan.slots[slot].retained && !state.is_up(slot) && !is_unready
+    };
     if freed(before, write).iter().any(stays) {
         return Some("I6: the disruption of a pod that stayed on a node which went down was freed");
     }

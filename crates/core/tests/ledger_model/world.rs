@@ -283,6 +283,106 @@ impl Plan {
         plan
     }
 
+    /// Two nodes and two budgets.
+    fn pair(name: &'static str, slots: Vec<Slot>, faults: &[Fault]) -> Self {
+        let mut plan = Self::of(name, slots, faults).with_faults(1);
+        plan.drained = 2;
+        plan
+    }
+
+    /// Nodes that may go down at any moment, though nobody wants their drains any more.
+    pub fn called_off() -> Self {
+        Self::pair(
+            "a drain called off",
+            vec![stays(0, 0), stays(1, 0), elsewhere(0), runs(0, 1), stays(1, 1)],
+            &[Fault::CallOff, Fault::Overdue],
+        )
+    }
+
+    /// Nodes that are not Ready for a while, and come back without a reboot.
+    pub fn not_ready() -> Self {
+        Self::pair(
+            "a node not Ready",
+            vec![stays(0, 0), stays(1, 0), runs(0, 1), runs(1, 1)],
+            &[Fault::NotReady, Fault::Overdue],
+        )
+        .with_faults(2)
+    }
+
+    /// Reboots that no Ready condition shows.
+    pub fn quick_reboots() -> Self {
+        let mut plan = Self::pair(
+            "a reboot that no Ready transition shows",
+            vec![stays(0, 0), stays(1, 0), elsewhere(0), runs(0, 1), stays(1, 1)],
+            &[Fault::StaleRead, Fault::Overdue, Fault::Vanish, Fault::CallOff],
+        );
+        plan.quick_reboots = true;
+        plan
+    }
+
+    /// Drainers that take their nodes down as soon as they have evicted what they evict, and of which one falls silent.
+    pub fn silence() -> Self {
+        let mut plan = Self::pair(
+            "a silent drainer",
+            vec![stays(0, 0), runs(0, 1), stays(1, 0), runs(1, 1)],
+            &[Fault::Vanish, Fault::Overdue],
+        );
+        plan.foreign = [true, true, false];
+        plan.requesters_reboot = true;
+        plan
+    }
+
+    /// Another drainer evicts a pod that no budget has, and not the one that stays.
+    pub fn selector() -> Self {
+        let mut plan = Self::pair(
+            "a drain with a selector",
+            vec![stays(0, 0), unguarded(0), stays(1, 0), runs(1, 1), elsewhere(1)],
+            &[Fault::Vanish, Fault::Overdue, Fault::StaleRead],
+        );
+        plan.foreign = [true, false, false];
+        plan.requesters_reboot = true;
+        plan
+    }
+
+    /// All nodes are a group of which one may be away.
+    pub fn one_at_a_time() -> Self {
+        let mut plan = Self::pair(
+            "one node at a time",
+            vec![runs(0, 0), runs(1, 0), runs(0, 1), stays(1, 1)],
+            &[Fault::Overdue, Fault::Vanish, Fault::Crash],
+        );
+        plan.groups = vec![Group {
+            name: "all",
+            members: &[0, 1],
+            max_unavailable: 1,
+        }];
+        plan
+    }
+
+    /// Two nodes of the control plane, one of which another drainer empties, in a group of all nodes as well.
+    pub fn control_plane() -> Self {
+        let mut plan = Self::pair(
+            "the control plane",
+            vec![runs(0, 0), runs(1, 0), stays(1, 1), runs(0, 1)],
+            &[Fault::Overdue, Fault::Vanish],
+        );
+        plan.foreign = [true, false, false];
+        plan.requesters_reboot = true;
+        plan.groups = vec![
+            Group {
+                name: "all",
+                members: &[0, 1, 2],
+                max_unavailable: 2,
+            },
+            Group {
+                name: "control-plane",
+                members: &[0, 1],
+                max_unavailable: 1,
+            },
+        ];
+        plan
+    }
+
     pub fn with_faults(mut self, count: u8) -> Self {
         self.fault_count = count;
         self
@@ -310,6 +410,12 @@ impl Plan {
 
     pub fn keeps(&self, rule: Rule) -> bool {
         self.missing != Some(rule)
+    }
+
+    /// The groups that a node is in.
+    pub fn groups_of(&self, node: usize) -> Vec<String> {
+        let groups = self.groups.iter().filter(|group| group.members.contains(&node));
+        groups.map(|group| group.name.to_owned()).collect()
     }
 
     pub fn slots_of(&self, node: usize) -> impl Iterator<Item = usize> + '_ {
@@ -344,6 +450,12 @@ pub struct Node {
     /// Whether the time of its present grant has run out.
     pub overdue: bool,
     pub vanished: bool,
+    /// It has booted anew, and what is seen of its pods is from before.
+    pub unreported: bool,
+    /// It is down without a reboot, and comes back as it was.
+    pub not_ready: bool,
+    /// Another drainer has taken it down.
+    pub rebooted: bool,
 }
 
 impl Node {
@@ -465,6 +577,10 @@ pub fn node_uid(node: usize) -> String {
     format!("node-{node}")
 }
 
+pub fn parse_node(uid: &str) -> usize {
+    uid.trim_start_matches("node-").parse().unwrap()
+}
+
 pub fn pod_uid(slot: usize, generation: u8) -> String {
     format!("{slot}.{generation}")
 }
@@ -484,18 +600,26 @@ pub fn parse_budget(name: &str) -> usize {
 
 impl State {
     pub fn first(plan: &Plan) -> Self {
-        let node = |foreign: bool| Node {
-            cordon: if foreign { Cordon::Foreign } else { Cordon::Ours },
+        let node = |number: usize| Node {
+            cordon: match plan.foreign[number] {
+                // A place in its groups comes before the cordon.
+                false if number >= plan.drained || !plan.groups_of(number).is_empty() => Cordon::None,
+                false => Cordon::Ours,
+                true => Cordon::Foreign,
+            },
             down: false,
             boots: 0,
             told: false,
-            wanted: true,
+            wanted: number < plan.drained,
             overdue: false,
             vanished: false,
+            unreported: false,
+            not_ready: false,
+            rebooted: false,
         };
         Self {
             ledger: Text::from(Ledger::default()),
-            nodes: std::array::from_fn(|number| node(plan.foreign[number])),
+            nodes: std::array::from_fn(node),
             pods: std::array::from_fn(|number| match plan.slots.get(number) {
                 Some(slot) if !slot.late => Pod::Up(0),
                 _ => Pod::Absent,
@@ -515,7 +639,26 @@ impl State {
     /// Whether no budget has the pod now.
     pub fn is_exempt(&self, plan: &Plan, slot: usize) -> bool {
         let Slot { node, pdb, .. } = plan.slots[slot];
-        plan.ceph == Some(pdb) && node.is_some() && node == self.exempt
+        pdb == NO_BUDGET || plan.ceph == Some(pdb) && node.is_some() && node == self.exempt
+    }
+
+    /// Whether a pod looks as if it ran: until its kubelet reports, one that went down with its node does.
+    pub fn looks_up(&self, plan: &Plan, slot: usize) -> bool {
+        let node = plan.slots[slot].node.map(|node| &self.nodes[node]);
+        let is_unreported = plan.slots[slot].retained && node.is_some_and(|node| node.unreported);
+        self.is_up(slot) || is_unreported && matches!(self.pods[slot], Pod::Down(_))
+    }
+
+    /// Whether a pod stays on the node whose disruption its drain needs.
+    pub fn retains(&self, plan: &Plan, node: usize) -> bool {
+        plan.slots_of(node)
+            .any(|slot| plan.slots[slot].retained && self.is_up(slot))
+    }
+
+    /// Whether pods of the node have yet to be evicted.
+    pub fn has_to_leave(&self, plan: &Plan, node: usize) -> bool {
+        plan.slots_of(node)
+            .any(|slot| !plan.slots[slot].retained && self.is_up(slot))
     }
 
     pub fn is_closed(&self, plan: &Plan, pdb: usize) -> bool {
@@ -559,9 +702,11 @@ impl State {
         (self.expected(plan, pdb) - most).max(0)
     }
 
-    /// What the disruption controller would write.
+    /// What the disruption controller would write, by what it sees.
     pub fn allowed_by_pods(&self, plan: &Plan, pdb: usize) -> i32 {
-        (self.up_in(plan, pdb) - self.desired(plan, pdb)).max(0)
+        let slots = plan.slots_of_budget(pdb).filter(|slot| !self.is_exempt(plan, *slot));
+        let up = slots.filter(|slot| self.looks_up(plan, *slot)).count();
+        (i32::try_from(up).unwrap() - self.desired(plan, pdb)).max(0)
     }
 
     /// What is read of the budgets; a stale read shows every pod up and every budget unused.
@@ -578,7 +723,9 @@ impl State {
             for slot in plan.slots_of_budget(pdb).filter(|slot| !self.is_exempt(plan, *slot)) {
                 match self.pods[slot] {
                     Pod::Up(generation) => healthy.insert(PodUid::from(pod_uid(slot, generation))),
-                    Pod::Down(generation) if stale => healthy.insert(PodUid::from(pod_uid(slot, generation))),
+                    Pod::Down(generation) if stale || self.looks_up(plan, slot) => {
+                        healthy.insert(PodUid::from(pod_uid(slot, generation)))
+                    }
                     Pod::Absent | Pod::Down(_) => false,
                 };
             }
@@ -607,9 +754,14 @@ impl State {
         (0..BUDGETS).map(facts).collect()
     }
 
-    /// The disruptions that the node's running pods need.
+    /// The disruptions that the node's running pods need, and those that are down for a while.
     pub fn needs(&self, plan: &Plan, node: usize) -> Vec<Disruptions> {
-        let disruption = |slot: usize| match self.pods[slot] {
+        let is_unready = |slot: usize| plan.slots[slot].retained && self.nodes[node].not_ready;
+        let there = |slot: usize| match self.pods[slot] {
+            Pod::Down(generation) if is_unready(slot) => Pod::Up(generation),
+            pod => pod,
+        };
+        let disruption = |slot: usize| match there(slot) {
             Pod::Up(generation) => Some(Disruptions {
                 pdb: BudgetRef {
                     namespace: "shop".to_owned(),
