@@ -31,17 +31,16 @@ pub mod timeouts;
 mod unhealthy;
 pub mod verdict;
 
-use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use nodeward_api::node_drain::{NodeDrain, Phase};
 use nodeward_api::reason::LockReason;
-use nodeward_core::deadline::RequeueAt;
+use nodeward_core::deadline::{RequeueAt, saturating_add};
 use nodeward_core::id::{NodeName, PodUid};
 use nodeward_core::ledger::{Ledger, NodeGroupVerdict};
-use nodeward_scheduling::{Placement, SchedulingView};
+use nodeward_scheduling::Cordons;
 
 use crate::policy::Policy;
 use crate::snapshot::{Memory, NodeFacts, PodFacts, Reserved, Snapshot, StaleBudgets};
@@ -103,8 +102,8 @@ pub fn plan(snapshot: &Snapshot, memory: &Memory, policy: &Policy, now: Timestam
             ..LedgerWrite::default()
         },
         eviction_budget: EvictionBudget::new(snapshot, memory, now),
-        scheduling: Cow::Borrowed(&snapshot.scheduling),
-        other_movable_pods: Vec::new(),
+        // What has waited for longer finds no node, whatever it looks like from here.
+        cordons: Cordons::new(&snapshot.scheduling, saturating_add(now, -policy.unschedulable_after)),
         control_plane_for: BTreeSet::new(),
         places: NodeGroups::default(),
         plan: Plan::default(),
@@ -115,12 +114,14 @@ pub fn plan(snapshot: &Snapshot, memory: &Memory, policy: &Policy, now: Timestam
     }
     planner.requeue_at.note(memory.next_attempt(now));
     let contexts = planner.analyze_drains();
-    planner.other_movable_pods = movable_pods(&contexts);
+    for (node, pods) in movable_pods(&contexts) {
+        planner.cordons.leave(node, pods);
+    }
     let classes = contexts.iter().filter_map(|context| context.classes.as_ref());
     planner.plan.departing = classes.flat_map(|classes| classes.departing.iter().cloned()).collect();
     for pod in memory.departed(now) {
         let from = pod.node.clone().unwrap_or_else(|| "".into());
-        planner.other_movable_pods.push((from, vec![Arc::clone(pod)]));
+        planner.cordons.leave(from, vec![Arc::clone(pod)]);
     }
     for context in &contexts {
         planner.reconcile(context);
@@ -133,15 +134,14 @@ pub fn plan(snapshot: &Snapshot, memory: &Memory, policy: &Policy, now: Timestam
 }
 
 /// The movable pods of nodes that are being emptied: none of them is to lose the last room there is for it.
-fn movable_pods(contexts: &[DrainContext]) -> Vec<(NodeName, Vec<Arc<PodFacts>>)> {
+fn movable_pods(contexts: &[DrainContext]) -> impl Iterator<Item = (NodeName, Vec<Arc<PodFacts>>)> {
     let is_cordoned = |context: &&DrainContext| context.node.as_deref().is_some_and(|node| node.is_cordoned());
     let drains = contexts.iter().filter(|context| context.intent == Intent::Drain);
-    let movable_pods = drains.filter(is_cordoned).map(|context| {
+    drains.filter(is_cordoned).map(|context| {
         let classes = context.classes.iter();
         let pods = classes.flat_map(|classes| classes.movable.iter().chain(&classes.departing));
         (context.name.clone(), pods.cloned().collect())
-    });
-    movable_pods.collect()
+    })
 }
 
 /// A drain that is wanted, and whose node is there.
@@ -172,10 +172,8 @@ struct Planner<'a> {
     before: Ledger,
     write: LedgerWrite,
     eviction_budget: EvictionBudget<'a>,
-    /// Where pods can go, without the nodes that this pass cordons.
-    scheduling: Cow<'a, SchedulingView>,
-    /// The movable pods of each node that is being emptied.
-    other_movable_pods: Vec<(NodeName, Vec<Arc<PodFacts>>)>,
+    /// The movable pods of each node that is being emptied, and the nodes that this pass cordons.
+    cordons: Cordons<'a>,
     /// Control-plane nodes that need their lease to be granted what they ask for.
     control_plane_for: BTreeSet<NodeName>,
     /// Places in node groups that this pass has promised.
@@ -188,7 +186,7 @@ impl Planner<'_> {
     /// Every drain, the oldest first, with what is known of it.
     fn analyze_drains(&mut self) -> Vec<DrainContext> {
         let (snapshot, now) = (self.snapshot, self.now);
-        let mut placement = Placement::new(&snapshot.scheduling);
+        let mut placement = self.cordons.placement();
         let mut contexts = Vec::new();
         for record in drain_records(snapshot, &self.before) {
             let unavailable = UnavailablePods::of(&record, snapshot, self.memory, now);

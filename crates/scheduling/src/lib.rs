@@ -2,8 +2,9 @@
 //! the host, anti-affinity, spreading. No I/O, no clock, no async runtime, no Kubernetes client.
 //!
 //! Two questions are answered of a [`SchedulingView`]: can this pod be placed ([`Placement::place`]), and which pod would
-//! a cordon leave without any node that takes it ([`SchedulingView::stranded_by_cordon`]).
+//! a cordon leave without any node that takes it ([`Cordons::stranded_by`]).
 
+mod cordons;
 mod neighbours;
 mod node;
 mod placement;
@@ -15,6 +16,8 @@ mod resources;
 mod tests;
 mod view;
 
+pub use cordons::Cordons;
+pub use neighbours::BoundPods;
 pub use node::{NodeFacts, NodeProjector};
 pub use placement::{Placement, PlacementError, ReasonCounts, UnschedulableReason};
 pub use pod::{PodFacts, PodProjector};

@@ -1,172 +1,318 @@
 //! What other pods say about where a pod can go: anti-affinity of either side, affinity, spreading.
+//!
+//! Pods are looked at by kind, not one by one: what one pod of a kind means to another pod, all of its kind mean.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use crate::placement::UnschedulableReason;
-use crate::requirements::{PodTerm, Spread};
-use crate::view::SchedulingView;
+use crate::placement::{Basis, UnschedulableReason};
+use crate::requirements::{Namespaces, PodTerm, Requirements, Spread};
 use crate::{NodeFacts, PodFacts};
 
-/// Values of one topology label.
-type Domains = BTreeSet<Arc<str>>;
-
-/// How many pods a spread constraint counts.
+/// The bound pods that may decide where others can go, by kind: of one namespace, with the same labels and requirements.
 #[derive(Debug, Clone, Default)]
-struct Counts {
-    domains: BTreeMap<Arc<str>, i64>,
-    /// In the least filled domain.
-    least: i64,
+pub struct BoundPods {
+    kinds: Vec<Vec<Arc<PodFacts>>>,
+    /// The kinds of each namespace, but for those that reach beyond it.
+    by_namespace: HashMap<Arc<str>, Vec<usize>>,
+    /// Kinds that repel pods of other namespaces.
+    far: Vec<usize>,
 }
 
-/// What the bound and the promised pods say about one group of pods.
+impl FromIterator<Arc<PodFacts>> for BoundPods {
+    fn from_iter<I: IntoIterator<Item = Arc<PodFacts>>>(pods: I) -> Self {
+        let mut this = Self::default();
+        // What is shared is alike; what is not may be, and is a kind more.
+        let mut known: HashMap<(usize, usize, usize, bool), usize> = HashMap::new();
+        for pod in pods {
+            let key = (
+                Arc::as_ptr(&pod.requirements).addr(),
+                Arc::as_ptr(&pod.labels).addr(),
+                Arc::as_ptr(&pod.key.namespace).cast::<u8>().addr(),
+                pod.deletion.is_some(),
+            );
+            let kind = *known.entry(key).or_insert_with(|| {
+                let kind = this.kinds.len();
+                this.kinds.push(Vec::new());
+                if reaches_far(&pod.requirements.anti_affinity) {
+                    this.far.push(kind);
+                } else {
+                    let namespace = Arc::clone(&pod.key.namespace);
+                    this.by_namespace.entry(namespace).or_default().push(kind);
+                }
+                kind
+            });
+            if let Some(alike) = this.kinds.get_mut(kind) {
+                alike.push(pod);
+            }
+        }
+        this
+    }
+}
+
+impl BoundPods {
+    /// The bound pods that are as `pod` is.
+    pub(crate) fn of_kind<'a>(&'a self, pod: &'a PodFacts) -> impl Iterator<Item = &'a Arc<PodFacts>> {
+        let is_alike = |kind: &&Vec<Arc<PodFacts>>| {
+            kind.first().is_some_and(|other| {
+                Arc::ptr_eq(&other.requirements, &pod.requirements)
+                    && Arc::ptr_eq(&other.labels, &pod.labels)
+                    && other.key.namespace == pod.key.namespace
+            })
+        };
+        self.kinds_near(pod).filter(is_alike).flatten()
+    }
+
+    /// The kinds that may mean something to `pod`.
+    fn kinds_near<'a>(&'a self, pod: &PodFacts) -> impl Iterator<Item = &'a Vec<Arc<PodFacts>>> + use<'a> {
+        let reach = Reach::of(&pod.requirements);
+        let own = self.by_namespace.get(&pod.key.namespace).into_iter().flatten();
+        let near = own.chain(&self.far).filter(move |_| reach != Reach::Everywhere);
+        let all = self.kinds.iter().filter(move |_| reach == Reach::Everywhere);
+        all.chain(near.filter_map(|kind| self.kinds.get(*kind)))
+    }
+}
+
+/// Whether one of these terms may speak of pods of other namespaces.
+pub(crate) fn reaches_far(terms: &[PodTerm]) -> bool {
+    terms.iter().any(|term| term.namespaces != Namespaces::Own)
+}
+
+/// Which other pods mean something to a pod by what it asks for itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reach {
+    /// None: only what repels it does.
+    Nowhere,
+    /// Those of its namespace.
+    OwnNamespace,
+    Everywhere,
+}
+
+impl Reach {
+    pub(crate) fn of(requirements: &Requirements) -> Self {
+        let (seeks, repels) = (&requirements.affinity, &requirements.anti_affinity);
+        if reaches_far(seeks) || reaches_far(repels) {
+            Self::Everywhere
+        } else if seeks.is_empty() && repels.is_empty() && requirements.spread.is_empty() {
+            Self::Nowhere
+        } else {
+            Self::OwnNamespace
+        }
+    }
+}
+
+/// What a pod of one kind, wherever it is, means to a pod of another.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Relation {
+    /// The topology labels by which either side keeps its domain free of the other; one a term.
+    forbidden: Vec<Arc<str>>,
+    /// The affinity terms that seek it: their places in the list, and their topology labels.
+    sought: Vec<(usize, Arc<str>)>,
+    /// The spread constraints that count it, likewise.
+    spread: Vec<(usize, Arc<str>)>,
+}
+
+impl Relation {
+    pub(crate) fn of(pod: &PodFacts, other: &PodFacts) -> Self {
+        let requirements = &pod.requirements;
+        let own: &str = &pod.key.namespace;
+        let theirs: &str = &other.key.namespace;
+        let repelled = requirements.anti_affinity.iter();
+        let repelled = repelled.filter(|term| term.may_speak_of(own, theirs, &other.labels));
+        let repelling = other.requirements.anti_affinity.iter();
+        let repelling = repelling.filter(|term| term.may_speak_of(theirs, own, &pod.labels));
+        let is_counted = own == theirs && other.deletion.is_none();
+        let sought = requirements.affinity.iter().enumerate();
+        let spread = requirements.spread.iter().enumerate().filter(|_| is_counted);
+        Self {
+            forbidden: repelled
+                .chain(repelling)
+                .map(|term| Arc::clone(&term.topology_key))
+                .collect(),
+            sought: sought
+                .filter(|(_, term)| term.surely_speaks_of(own, theirs, &other.labels))
+                .map(|(place, term)| (place, Arc::clone(&term.topology_key)))
+                .collect(),
+            spread: spread
+                .filter(|(_, constraint)| constraint.counts(&pod.labels, &other.labels))
+                .map(|(place, constraint)| (place, Arc::clone(&constraint.topology_key)))
+                .collect(),
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.forbidden.is_empty() && self.sought.is_empty() && self.spread.is_empty()
+    }
+}
+
+/// How many pods are in each domain: by the value of one topology label.
+type Domains = BTreeMap<Arc<str>, i64>;
+
+/// What the bound and the promised pods say about pods of one kind.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Neighbours {
-    /// By topology label: domains that a pod of either side keeps free of the other.
+    /// By topology label: how many reasons there are to keep away from a domain.
     forbidden: BTreeMap<Arc<str>, Domains>,
-    /// For each affinity term of the group, the domains in which there is a pod that it seeks.
+    /// For each affinity term, the pods that it seeks.
     sought: Vec<Domains>,
-    /// For each spread constraint of the group, how many pods are counted in each domain.
-    spread: Vec<Counts>,
-    /// How many of the promises have been looked at.
-    followed: usize,
-    /// Whether a promise can make a node eligible that was not.
-    opens: bool,
+    /// For each spread constraint, the pods that it counts; with each domain that counts, be there a pod or not.
+    spread: Vec<Domains>,
 }
 
 impl Neighbours {
-    /// What the bound pods say about `pod`.
-    pub(crate) fn of(pod: &PodFacts, view: &SchedulingView) -> Self {
+    /// What the bound pods say about `pod`, itself included if it is one of them.
+    pub(crate) fn of(pod: &PodFacts, basis: &Basis<'_>) -> Self {
         let requirements = &pod.requirements;
+        let spread = requirements.spread.iter();
         let mut this = Self {
+            forbidden: BTreeMap::new(),
             sought: vec![Domains::new(); requirements.affinity.len()],
-            spread: requirements
-                .spread
-                .iter()
-                .map(|constraint| Counts {
-                    domains: eligible_domains(constraint, pod, view),
-                    least: 0,
-                })
+            spread: spread
+                .map(|constraint| eligible_domains(constraint, pod, basis))
                 .collect(),
-            opens: !requirements.affinity.is_empty() || !requirements.spread.is_empty(),
-            ..Self::default()
         };
-        for neighbour in &view.neighbours {
-            let capacity = neighbour.node.as_ref().and_then(|node| view.node(node));
-            if let Some(capacity) = capacity {
-                this.note(pod, neighbour, &capacity.node);
+        for alike in basis.view.neighbours.kinds_near(pod) {
+            let Some(relation) = alike.first().map(|other| Relation::of(pod, other)) else {
+                continue;
+            };
+            if relation.is_empty() {
+                continue;
+            }
+            for node in alike.iter().filter_map(|other| basis.node(other.node.as_ref()?)) {
+                this.note(&relation, node);
             }
         }
         this
     }
 
-    /// Takes in the promises that were made since.
-    pub(crate) fn follow(&mut self, pod: &PodFacts, promises: &[(Arc<PodFacts>, usize)], view: &SchedulingView) {
-        for (other, index) in promises.get(self.followed..).unwrap_or_default() {
-            if let Some(capacity) = view.nodes.get(*index) {
-                self.note(pod, other, &capacity.node);
+    /// Takes in that there is a pod with this relation on `node`, or that it is to be there.
+    pub(crate) fn note(&mut self, relation: &Relation, node: &NodeFacts) {
+        for key in &relation.forbidden {
+            if let Some(value) = node.labels.shared(key) {
+                let domains = self.forbidden.entry(Arc::clone(key)).or_default();
+                *domains.entry(Arc::clone(value)).or_default() += 1;
             }
         }
-        self.followed = promises.len();
-        for (constraint, counts) in pod.requirements.spread.iter().zip(&mut self.spread) {
-            let has_enough = i32::try_from(counts.domains.len()).unwrap_or(i32::MAX) >= constraint.min_domains;
-            let least = counts.domains.values().min().copied().unwrap_or_default();
-            counts.least = if has_enough { least } else { 0 };
-        }
-    }
-
-    /// Whether a node that was not eligible can become so by a promise.
-    pub(crate) fn may_open_up(&self) -> bool {
-        self.opens
-    }
-
-    /// Takes in that `other` is on `node`, or is to be.
-    fn note(&mut self, pod: &PodFacts, other: &PodFacts, node: &NodeFacts) {
-        if other.uid == pod.uid {
-            // It leaves, and its replacement does not mind it.
-            return;
-        }
-        let domain = |key: &Arc<str>| {
-            node.labels
-                .shared(key)
-                .map(|value| (Arc::clone(key), Arc::clone(value)))
-        };
-        let own: &str = &pod.key.namespace;
-        let theirs: &str = &other.key.namespace;
-        let repelled = pod
-            .requirements
-            .anti_affinity
-            .iter()
-            .filter(|term| term.may_speak_of(own, theirs, &other.labels));
-        let repelling = other.requirements.anti_affinity.iter();
-        let repelling = repelling.filter(|term| term.may_speak_of(theirs, own, &pod.labels));
-        for (key, value) in repelled.chain(repelling).filter_map(|term| domain(&term.topology_key)) {
-            self.forbidden.entry(key).or_default().insert(value);
-        }
-        for (term, domains) in pod.requirements.affinity.iter().zip(&mut self.sought) {
-            if term.surely_speaks_of(own, theirs, &other.labels)
-                && let Some((_, value)) = domain(&term.topology_key)
-            {
-                domains.insert(value);
+        for (place, key) in &relation.sought {
+            if let Some((domains, value)) = self.sought.get_mut(*place).zip(node.labels.shared(key)) {
+                *domains.entry(Arc::clone(value)).or_default() += 1;
             }
         }
-        let is_counted = own == theirs && other.deletion.is_none();
-        for (constraint, counts) in pod.requirements.spread.iter().zip(&mut self.spread) {
-            if is_counted
-                && constraint.counts(&pod.labels, &other.labels)
-                && let Some((_, value)) = domain(&constraint.topology_key)
-                && let Some(count) = counts.domains.get_mut(&value)
-            {
+        for (place, key) in &relation.spread {
+            let domains = self.spread.get_mut(*place).zip(node.labels.shared(key));
+            if let Some(count) = domains.and_then(|(domains, value)| domains.get_mut(value)) {
                 *count += 1;
             }
         }
     }
 
+    /// For each spread constraint of `pod`, how many pods are in its least filled domain.
+    pub(crate) fn least_filled(&self, pod: &PodFacts, itself: Option<Itself<'_>>) -> Vec<i64> {
+        let constraints = pod.requirements.spread.iter().zip(&self.spread).enumerate();
+        let least = constraints.map(|(place, (constraint, domains))| {
+            let has_enough = i32::try_from(domains.len()).unwrap_or(i32::MAX) >= constraint.min_domains;
+            let least = domains.values().min().copied().unwrap_or_default();
+            let own = itself.and_then(|itself| itself.counted_in(place, domains));
+            let least = own.map_or(least, |count| least.min(count - 1));
+            if has_enough { least } else { 0 }
+        });
+        least.collect()
+    }
+
     /// What the other pods have against `pod` on `node`.
-    pub(crate) fn unschedulable(&self, pod: &PodFacts, node: &NodeFacts) -> Option<UnschedulableReason> {
-        let is_forbidden =
-            |(key, domains): (&Arc<str>, &Domains)| node.labels.get(key).is_some_and(|value| domains.contains(value));
+    pub(crate) fn unschedulable(
+        &self,
+        pod: &PodFacts,
+        node: &NodeFacts,
+        itself: Option<Itself<'_>>,
+        least_filled: &[i64],
+    ) -> Option<UnschedulableReason> {
+        let is_forbidden = |(key, domains): (&Arc<str>, &Domains)| {
+            let Some(value) = node.labels.get(key) else {
+                return false;
+            };
+            let own = itself.map_or(0, |itself| itself.forbids(key, value));
+            domains.get(value).is_some_and(|reasons| *reasons > own)
+        };
         if self.forbidden.iter().any(is_forbidden) {
             return Some(UnschedulableReason::AntiAffinity);
         }
-        if !self.is_where_it_wants_to_be(pod, node) {
+        if !self.is_where_it_wants_to_be(pod, node, itself) {
             return Some(UnschedulableReason::Affinity);
         }
-        let constraints = pod.requirements.spread.iter().zip(&self.spread);
-        let mut skewed = constraints.filter(|(constraint, counts)| !keeps_even(constraint, counts, pod, node));
-        skewed.next().map(|_| UnschedulableReason::Spread)
+        let constraints = pod.requirements.spread.iter().zip(&self.spread).zip(least_filled);
+        let is_skewed = |(place, ((constraint, domains), least)): (usize, ((&Spread, &Domains), &i64))| {
+            let domain = node.labels.get(&constraint.topology_key);
+            let Some((value, here)) = domain.and_then(|value| Some((value, domains.get(value)?))) else {
+                return true;
+            };
+            let own = itself.map_or(0, |itself| itself.counts(&itself.relation.spread, place, value));
+            let more = i64::from(constraint.counts(&pod.labels, &pod.labels));
+            here - own + more - least > i64::from(constraint.max_skew)
+        };
+        constraints
+            .enumerate()
+            .any(is_skewed)
+            .then_some(UnschedulableReason::Spread)
     }
 
     /// Whether every affinity term finds its pods in the node's domain. The first of a series that seek each other finds
     /// nobody anywhere, and may go where the label is.
-    fn is_where_it_wants_to_be(&self, pod: &PodFacts, node: &NodeFacts) -> bool {
+    fn is_where_it_wants_to_be(&self, pod: &PodFacts, node: &NodeFacts, itself: Option<Itself<'_>>) -> bool {
         let own: &str = &pod.key.namespace;
-        let terms = || pod.requirements.affinity.iter().zip(&self.sought);
-        let has_label = |term: &PodTerm| node.labels.get(&term.topology_key);
-        let is_first = terms().all(|(term, domains)| {
-            domains.is_empty() && term.surely_speaks_of(own, own, &pod.labels) && has_label(term).is_some()
+        let mut terms = pod.requirements.affinity.iter().zip(&self.sought).enumerate();
+        let others_in = |place: usize, domains: &Domains, value: &str| {
+            let of_itself = itself.map_or(0, |itself| itself.counts(&itself.relation.sought, place, value));
+            domains.get(value).copied().unwrap_or_default() - of_itself
+        };
+        let label = |term: &PodTerm| node.labels.get(&term.topology_key);
+        let is_first = terms.clone().all(|(place, (term, domains))| {
+            domains.keys().all(|value| others_in(place, domains, value) == 0)
+                && term.surely_speaks_of(own, own, &pod.labels)
+                && label(term).is_some()
         });
-        is_first || terms().all(|(term, domains)| has_label(term).is_some_and(|value| domains.contains(value)))
+        is_first
+            || terms
+                .all(|(place, (term, domains))| label(term).is_some_and(|value| others_in(place, domains, value) > 0))
+    }
+}
+
+/// A pod that is one of the bound ones: it leaves, and its replacement does not mind it.
+#[derive(Clone, Copy)]
+pub(crate) struct Itself<'a> {
+    /// What it means to another of its kind.
+    pub relation: &'a Relation,
+    /// Where it is.
+    pub node: &'a NodeFacts,
+}
+
+impl Itself<'_> {
+    fn forbids(self, key: &str, value: &str) -> i64 {
+        let is_here = self.node.labels.get(key) == Some(value);
+        let reasons = self.relation.forbidden.iter().filter(|of| is_here && ***of == *key);
+        i64::try_from(reasons.count()).unwrap_or(i64::MAX)
+    }
+
+    /// How many of these it is in that domain: one, or none.
+    fn counts(self, counted: &[(usize, Arc<str>)], place: usize, value: &str) -> i64 {
+        let mut keys = counted.iter().filter(|(of, _)| *of == place).map(|(_, key)| key);
+        i64::from(keys.any(|key| self.node.labels.get(key) == Some(value)))
+    }
+
+    /// How many pods are in its own domain, where it is counted.
+    fn counted_in(self, place: usize, domains: &Domains) -> Option<i64> {
+        let (_, key) = self.relation.spread.iter().find(|(of, _)| *of == place)?;
+        domains.get(self.node.labels.get(key)?).copied()
     }
 }
 
 /// The domains that count for a constraint, each with nobody in it. Cordoned nodes count, as they do for the scheduler.
-fn eligible_domains(constraint: &Spread, pod: &PodFacts, view: &SchedulingView) -> BTreeMap<Arc<str>, i64> {
-    let nodes = view.nodes.iter().map(|capacity| &*capacity.node);
+fn eligible_domains(constraint: &Spread, pod: &PodFacts, basis: &Basis<'_>) -> Domains {
+    let nodes = basis.view.nodes.iter().map(|capacity| &*capacity.node);
     nodes
         .filter(|node| !constraint.honors_affinity || pod.requirements.select(node))
         .filter(|node| !constraint.honors_taints || pod.requirements.tolerate(node))
         .filter_map(|node| node.labels.shared(&constraint.topology_key))
         .map(|value| (Arc::clone(value), 0))
         .collect()
-}
-
-/// Whether a pod more on this node keeps its domain within the allowed distance of the least filled one.
-fn keeps_even(constraint: &Spread, counts: &Counts, pod: &PodFacts, node: &NodeFacts) -> bool {
-    let domain = node.labels.get(&constraint.topology_key);
-    let Some(here) = domain.and_then(|value| counts.domains.get(value)) else {
-        return false;
-    };
-    let itself = i64::from(constraint.counts(&pod.labels, &pod.labels));
-    here + itself - counts.least <= i64::from(constraint.max_skew)
 }

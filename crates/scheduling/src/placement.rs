@@ -3,17 +3,22 @@
 //! A place is promised once: pods that wait for a node take theirs first, then each pod that asks, in the order of asking.
 //! The scheduler may choose other places; what counts is that there are enough.
 
-use std::collections::{BTreeMap, HashMap};
+mod basis;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use nodeward_core::id::{NodeName, PodKey};
-use nodeward_core::labels::Labels;
 
-use crate::neighbours::Neighbours;
-use crate::requirements::{HostPort, Requirements};
-use crate::view::{NodeCapacity, NodeUsage, SchedulingView};
+use crate::neighbours::{Neighbours, Reach, Relation, reaches_far};
+use crate::view::{NodeUsage, SchedulingView};
 use crate::{NodeFacts, PodFacts};
+
+use self::basis::Group;
+
+pub(crate) use self::basis::Basis;
 
 /// Why a pod can go nowhere.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,6 +34,27 @@ pub enum PlacementError {
 /// How many nodes each obstacle rules out.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ReasonCounts(BTreeMap<UnschedulableReason, usize>);
+
+impl ReasonCounts {
+    fn add(&mut self, reason: UnschedulableReason) {
+        *self.0.entry(reason).or_default() += 1;
+    }
+
+    fn add_all(&mut self, other: &Self) {
+        for (reason, count) in &other.0 {
+            *self.0.entry(*reason).or_default() += count;
+        }
+    }
+
+    fn take_one(&mut self, reason: UnschedulableReason) {
+        if let Some(count) = self.0.get_mut(&reason) {
+            *count -= 1;
+            if *count == 0 {
+                self.0.remove(&reason);
+            }
+        }
+    }
+}
 
 /// Why one node cannot take a pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -95,52 +121,124 @@ impl fmt::Display for PlacementError {
 /// The places that have been promised so far.
 #[derive(Clone)]
 pub struct Placement<'a> {
-    view: &'a SchedulingView,
+    basis: Rc<Basis<'a>>,
+    /// Nodes that are taken for cordoned, besides those that are.
+    cordoned: Rc<BTreeSet<usize>>,
     /// By node: what was promised of it.
-    promised: Vec<NodeUsage>,
-    /// Every promise, in order: which pod, and the index of its node.
-    promises: Vec<(Arc<PodFacts>, usize)>,
-    /// By what pods ask for: how far the search has come.
-    searches: HashMap<Group, Search>,
+    promised: HashMap<usize, NodeUsage>,
+    promises: Promises,
+    /// By what pods ask for: how many of its nodes have no room left.
+    exhausted: HashMap<usize, Exhausted>,
+    /// By kind of pods: what their neighbours say by now.
+    neighbours: HashMap<usize, KnownNeighbours>,
     /// What the pods that wait for a node find: the node, or nothing.
     awaiting: HashMap<PodKey, Option<NodeName>>,
 }
 
-/// Pods that ask for the same: what one of them does not find, none finds.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct Group {
-    requirements: *const Requirements,
-    labels: *const Labels,
-    namespace: Arc<str>,
-    claims: Box<[Arc<str>]>,
-    from: Option<NodeName>,
+/// Every promise, in order: which pod, and the index of its node.
+#[derive(Clone, Default)]
+struct Promises {
+    all: Vec<(Arc<PodFacts>, usize)>,
+    /// Those of a namespace, by their place in the list, but for those that reach beyond it.
+    of_namespace: HashMap<Arc<str>, Vec<usize>>,
+    /// Of these, the ones that repel others.
+    repelling: HashMap<Arc<str>, Vec<usize>>,
+    /// Those that repel pods of other namespaces.
+    far: Vec<usize>,
 }
 
-/// How far the search for a group has come.
-#[derive(Clone)]
-struct Search {
-    /// Nodes before this one cannot take the group; they will not do so later in this placement, for room only shrinks.
-    next: usize,
-    /// How many of those each obstacle rules out.
+/// The first nodes of those that could take pods that ask for the same: they have no room left, and will have none later in
+/// this placement, for room only shrinks.
+#[derive(Clone, Default)]
+struct Exhausted {
+    nodes: usize,
+    /// What each of them lacks.
     counts: ReasonCounts,
-    neighbours: Neighbours,
+}
+
+/// What neighbours say, and how many of the promises that is by.
+#[derive(Clone)]
+struct KnownNeighbours {
+    neighbours: Rc<Neighbours>,
+    near: usize,
+    far: usize,
+}
+
+impl Promises {
+    fn push(&mut self, pod: &Arc<PodFacts>, node: usize) {
+        let place = self.all.len();
+        self.all.push((Arc::clone(pod), node));
+        let (repels, namespace) = (&pod.requirements.anti_affinity, &pod.key.namespace);
+        if reaches_far(repels) {
+            self.far.push(place);
+            return;
+        }
+        if !repels.is_empty() {
+            self.repelling.entry(Arc::clone(namespace)).or_default().push(place);
+        }
+        self.of_namespace.entry(Arc::clone(namespace)).or_default().push(place);
+    }
+
+    /// Brings up to date what neighbours say to `pod`.
+    fn follow(&self, pod: &PodFacts, known: &mut KnownNeighbours, view: &SchedulingView) {
+        let near = match Reach::of(&pod.requirements) {
+            Reach::Everywhere => {
+                let new = known.near..self.all.len();
+                known.near = self.all.len();
+                for place in new {
+                    self.note(place, pod, known, view);
+                }
+                return;
+            }
+            Reach::OwnNamespace => self.of_namespace.get(&pod.key.namespace),
+            Reach::Nowhere => self.repelling.get(&pod.key.namespace),
+        };
+        let near = near.map(Vec::as_slice).unwrap_or_default();
+        for place in near.iter().skip(known.near).chain(self.far.iter().skip(known.far)) {
+            self.note(*place, pod, known, view);
+        }
+        (known.near, known.far) = (near.len(), self.far.len());
+    }
+
+    fn note(&self, place: usize, pod: &PodFacts, known: &mut KnownNeighbours, view: &SchedulingView) {
+        let Some((other, node)) = self.all.get(place) else {
+            return;
+        };
+        let relation = Relation::of(pod, other);
+        if let Some(capacity) = view.nodes.get(*node).filter(|_| !relation.is_empty()) {
+            Rc::make_mut(&mut known.neighbours).note(&relation, &capacity.node);
+        }
+    }
 }
 
 impl<'a> Placement<'a> {
     /// Begins with the promises to the pods that wait for a node.
     pub fn new(view: &'a SchedulingView) -> Self {
+        Self::beginning(&Rc::new(Basis::new(view)), &Rc::default())
+    }
+
+    /// The same where these nodes are cordoned, too.
+    pub(crate) fn beginning(basis: &Rc<Basis<'a>>, cordoned: &Rc<BTreeSet<usize>>) -> Self {
         let mut placement = Self {
-            view,
-            promised: vec![NodeUsage::default(); view.nodes.len()],
-            promises: Vec::new(),
-            searches: HashMap::new(),
+            basis: Rc::clone(basis),
+            cordoned: Rc::clone(cordoned),
+            promised: HashMap::new(),
+            promises: Promises::default(),
+            exhausted: HashMap::new(),
+            neighbours: HashMap::new(),
             awaiting: HashMap::new(),
         };
-        for pod in view.pending.iter().filter(|pod| !pod.gated && !pod.is_daemon()) {
+        let pending = basis.view.pending.iter();
+        for pod in pending.filter(|pod| !pod.gated && !pod.is_daemon()) {
             let place = placement.place(pod, None).ok();
             placement.awaiting.insert(pod.key.clone(), place);
         }
         placement
+    }
+
+    /// From now on these nodes take nothing, whatever was promised of them.
+    pub(crate) fn cordon(&mut self, cordoned: &Rc<BTreeSet<usize>>) {
+        self.cordoned = Rc::clone(cordoned);
     }
 
     /// Whether a pod that waits for a node will find one.
@@ -148,131 +246,132 @@ impl<'a> Placement<'a> {
         self.awaiting.get(&pod.key).is_some_and(Option::is_some)
     }
 
+    /// Whether something was promised of this node.
+    pub(crate) fn uses(&self, node: usize) -> bool {
+        self.promised.contains_key(&node)
+    }
+
+    pub(crate) fn index_of(&self, node: &NodeName) -> Option<usize> {
+        self.basis.index_of(node)
+    }
+
     /// Promises a pod the first place that it finds on a node other than `from`.
     ///
     /// # Errors
     /// If there is none.
     pub fn place(&mut self, pod: &Arc<PodFacts>, from: Option<&NodeName>) -> Result<NodeName, PlacementError> {
-        let group = Group {
-            requirements: Arc::as_ptr(&pod.requirements),
-            labels: Arc::as_ptr(&pod.labels),
-            namespace: Arc::clone(&pod.key.namespace),
-            claims: pod.claims.clone(),
-            from: from.cloned(),
-        };
-        let view = self.view;
-        let mut search = self.searches.remove(&group).unwrap_or_else(|| Search {
-            next: 0,
-            counts: ReasonCounts::default(),
-            neighbours: Neighbours::of(pod, view),
-        });
-        search.neighbours.follow(pod, &self.promises, view);
-        if search.neighbours.may_open_up() {
-            search.next = 0;
-            search.counts = ReasonCounts::default();
-        }
-        let mut found = None;
-        while let Some(capacity) = view.nodes.get(search.next) {
-            if from == Some(&capacity.node.name) {
-                search.next += 1;
-                continue;
-            }
-            match self.unschedulable(pod, capacity, search.next, &search.neighbours) {
-                None => {
-                    found = Some((search.next, capacity.node.name.clone()));
-                    break;
-                }
-                Some(reason) => {
-                    *search.counts.0.entry(reason).or_default() += 1;
-                    search.next += 1;
-                }
-            }
-        }
-        let outcome = match found {
-            Some((index, node)) => {
-                self.promise(pod, index);
+        let basis = Rc::clone(&self.basis);
+        let group = basis.group(pod);
+        let from = from.and_then(|name| basis.index_of(name));
+        match self.first_place(pod, from, &group) {
+            Ok((index, node)) => {
+                self.promised.entry(index).or_default().add(pod);
+                self.promises.push(pod, index);
                 Ok(node)
             }
-            None => Err(why_nowhere(pod, from, view, &search.counts)),
-        };
-        self.searches.insert(group, search);
-        outcome
+            Err(beyond) => Err(self.why_nowhere(pod, from, &group, beyond)),
+        }
+    }
+
+    /// The first node that takes the pod. If there is none: what rules out those that are not exhausted.
+    fn first_place(
+        &mut self,
+        pod: &PodFacts,
+        from: Option<usize>,
+        group: &Group,
+    ) -> Result<(usize, NodeName), ReasonCounts> {
+        let (basis, candidates) = (Rc::clone(&self.basis), &group.candidates);
+        let known = self.neighbours.entry(group.id).or_insert_with(|| KnownNeighbours {
+            neighbours: Rc::clone(&group.neighbours),
+            near: 0,
+            far: 0,
+        });
+        self.promises.follow(pod, known, basis.view);
+        let neighbours = Rc::clone(&known.neighbours);
+        let itself = group.itself(pod, &basis);
+        let least_filled = neighbours.least_filled(pod, itself);
+        let mut exhausted = self.exhausted.remove(&candidates.id).unwrap_or_default();
+        let mut beyond = ReasonCounts::default();
+        let mut position = exhausted.nodes;
+        let mut found = None;
+        while let Some(index) = candidates.get(position, pod, &basis) {
+            let is_from = Some(index) == from;
+            match self.lacks(pod, index) {
+                Some(reason) if position == exhausted.nodes => {
+                    exhausted.nodes += 1;
+                    exhausted.counts.add(reason);
+                }
+                _ if is_from => {}
+                Some(reason) => beyond.add(reason),
+                None => {
+                    let Some(node) = basis.view.nodes.get(index).map(|capacity| &capacity.node) else {
+                        break;
+                    };
+                    match neighbours.unschedulable(pod, node, itself, &least_filled) {
+                        None => {
+                            found = Some((index, node.name.clone()));
+                            break;
+                        }
+                        Some(reason) => beyond.add(reason),
+                    }
+                }
+            }
+            position += 1;
+        }
+        self.exhausted.insert(candidates.id, exhausted);
+        found.ok_or(beyond)
+    }
+
+    /// Why a node that could take the pod has no room left.
+    fn lacks(&self, pod: &PodFacts, index: usize) -> Option<UnschedulableReason> {
+        if self.cordoned.contains(&index) {
+            return Some(UnschedulableReason::Cordoned);
+        }
+        let (promised, capacity) = (self.promised.get(&index)?, self.basis.view.nodes.get(index)?);
+        let (offered, taken) = (&capacity.node.allocatable, &capacity.usage.requests);
+        let asked = &pod.requirements;
+        if let Some(short) = offered.shortage(taken, &promised.requests, &asked.requests) {
+            return Some(UnschedulableReason::Short(short));
+        }
+        asked
+            .conflicts_with_ports(&promised.host_ports)
+            .then_some(UnschedulableReason::PortTaken)
+    }
+
+    /// Names the obstacle that no other room would take away, if there is one.
+    fn why_nowhere(&self, pod: &PodFacts, from: Option<usize>, group: &Group, beyond: ReasonCounts) -> PlacementError {
+        let (basis, candidates) = (&*self.basis, &group.candidates);
+        let accepted = candidates.accepted(pod, basis);
+        if accepted.reach_volumes.is_none_but(from) {
+            return PlacementError::LocalVolume;
+        }
+        if accepted.are_selected.is_none_but(from) {
+            return PlacementError::Pinned;
+        }
+        let mut counts = beyond;
+        counts.add_all(&candidates.unsuitable());
+        let exhausted = self.exhausted.get(&candidates.id);
+        if let Some(exhausted) = exhausted {
+            counts.add_all(&exhausted.counts);
+        }
+        // The node that it leaves is none of the others.
+        if let Some(from) = from {
+            let is_exhausted = candidates
+                .position(from)
+                .is_some_and(|position| exhausted.is_some_and(|exhausted| position < exhausted.nodes));
+            let own = basis
+                .unsuitable(pod, from)
+                .or_else(|| self.lacks(pod, from).filter(|_| is_exhausted));
+            if let Some(own) = own {
+                counts.take_one(own);
+            }
+        }
+        PlacementError::NoRoom(counts)
     }
 
     /// Every promise: the pod, and the node that it goes to.
     pub fn promises(&self) -> impl Iterator<Item = (&Arc<PodFacts>, &NodeFacts)> {
-        let promises = self.promises.iter();
-        promises.filter_map(|(pod, index)| Some((pod, &*self.view.nodes.get(*index)?.node)))
+        let promises = self.promises.all.iter();
+        promises.filter_map(|(pod, index)| Some((pod, &*self.basis.view.nodes.get(*index)?.node)))
     }
-
-    fn promise(&mut self, pod: &Arc<PodFacts>, index: usize) {
-        if let Some(promised) = self.promised.get_mut(index) {
-            promised.add(pod);
-        }
-        self.promises.push((Arc::clone(pod), index));
-    }
-
-    /// Why a node cannot take a pod now.
-    fn unschedulable(
-        &self,
-        pod: &PodFacts,
-        capacity: &NodeCapacity,
-        index: usize,
-        neighbours: &Neighbours,
-    ) -> Option<UnschedulableReason> {
-        let node = &*capacity.node;
-        if node.is_cordoned() {
-            return Some(UnschedulableReason::Cordoned);
-        }
-        if !node.ready {
-            return Some(UnschedulableReason::NotReady);
-        }
-        if !pod.requirements.select(node) {
-            return Some(UnschedulableReason::NotSelected);
-        }
-        if !pod.requirements.tolerate(node) {
-            return Some(UnschedulableReason::Tainted);
-        }
-        if !self.view.volumes_of(pod).all(|volume| volume.accepts(node)) {
-            return Some(UnschedulableReason::VolumeElsewhere);
-        }
-        let promised = self.promised.get(index)?;
-        let asked = &pod.requirements.requests;
-        if let Some(short) = node
-            .allocatable
-            .shortage(&capacity.usage.requests, &promised.requests, asked)
-        {
-            return Some(UnschedulableReason::Short(short));
-        }
-        let mut used = capacity.usage.host_ports.iter().chain(&promised.host_ports);
-        let is_taken = |used: &HostPort| pod.requirements.host_ports.iter().any(|port| port.conflicts_with(used));
-        if !pod.requirements.host_ports.is_empty() && used.any(is_taken) {
-            return Some(UnschedulableReason::PortTaken);
-        }
-        neighbours.unschedulable(pod, node)
-    }
-}
-
-/// Names the obstacle that no other room would take away, if there is one.
-fn why_nowhere(
-    pod: &PodFacts,
-    from: Option<&NodeName>,
-    view: &SchedulingView,
-    counts: &ReasonCounts,
-) -> PlacementError {
-    let others = || {
-        view.nodes
-            .iter()
-            .map(|capacity| &*capacity.node)
-            .filter(|node| Some(&node.name) != from)
-    };
-    let reaches_volumes = |node: &NodeFacts| view.volumes_of(pod).all(|volume| volume.accepts(node));
-    if !others().any(reaches_volumes) && view.volumes_of(pod).next().is_some() {
-        return PlacementError::LocalVolume;
-    }
-    let selects = !pod.requirements.node_selector.is_empty() || pod.requirements.node_affinity.is_some();
-    if selects && !others().any(|node| pod.requirements.select(node)) {
-        return PlacementError::Pinned;
-    }
-    PlacementError::NoRoom(counts.clone())
 }

@@ -105,6 +105,12 @@ impl Requirements {
                 .is_none_or(|affinity| affinity.accepts(node))
     }
 
+    /// Whether one of its ports of the host is among those in use.
+    pub(crate) fn conflicts_with_ports(&self, used: &[HostPort]) -> bool {
+        let is_used = |port: &HostPort| used.iter().any(|used| port.conflicts_with(used));
+        self.host_ports.iter().any(is_used)
+    }
+
     /// Whether no taint of a node that forbids scheduling goes untolerated.
     pub(crate) fn tolerate(&self, node: &NodeView) -> bool {
         let mut taints = node.taints.iter().filter(|taint| taint.effect != "PreferNoSchedule");

@@ -3,10 +3,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use jiff::Timestamp;
-use nodeward_core::id::{NamespacedName, NodeName, PodKey};
+use nodeward_core::id::NamespacedName;
 
-use crate::placement::Placement;
+use crate::neighbours::BoundPods;
 use crate::requirements::{HostPort, NodeAffinity};
 use crate::resources::Resources;
 use crate::{NodeFacts, PodFacts};
@@ -54,64 +53,17 @@ pub struct SchedulingView {
     /// Pods that wait for a node, the oldest first: they take room before any other.
     pub pending: Vec<Arc<PodFacts>>,
     /// The bound pods that decide by affinity, anti-affinity or spreading where pods can go.
-    pub neighbours: Vec<Arc<PodFacts>>,
+    pub neighbours: BoundPods,
     /// By claim, which nodes its volume can be reached from, for volumes that say so.
     pub volumes: HashMap<NamespacedName, Arc<NodeAffinity>>,
 }
 
 impl SchedulingView {
-    pub(crate) fn node(&self, name: &NodeName) -> Option<&NodeCapacity> {
-        let index = self.nodes.binary_search_by(|node| node.node.name.cmp(name)).ok()?;
-        self.nodes.get(index)
-    }
-
-    /// From now on the node takes no pod.
-    pub fn cordon(&mut self, name: &NodeName) {
-        if let Ok(index) = self.nodes.binary_search_by(|node| node.node.name.cmp(name))
-            && let Some(capacity) = self.nodes.get_mut(index)
-        {
-            Arc::make_mut(&mut capacity.node).view.unschedulable = true;
-        }
-    }
-
     /// What the volumes of a pod's claims ask of its node.
     pub fn volumes_of<'a>(&'a self, pod: &'a PodFacts) -> impl Iterator<Item = &'a Arc<NodeAffinity>> {
         pod.claims.iter().filter_map(|claim| {
             let key = NamespacedName::new(Arc::clone(&pod.key.namespace), Arc::clone(claim));
             self.volumes.get(&key)
         })
-    }
-
-    /// The first pod that finds a place now, and would find none if `node` were cordoned: of the pods that wait for a node
-    /// since `since`, and of each of `leaving`, the movable pods of one draining node. Those of one node share the places
-    /// that there are; each node is looked at by itself. Where nothing leaves, nothing is stranded.
-    ///
-    /// A cordon of ours never takes the last room that a movable pod of another draining node finds, nor what has come to
-    /// replace it.
-    pub fn stranded_by_cordon<'a>(
-        &self,
-        node: &NodeName,
-        leaving: impl IntoIterator<Item = &'a [Arc<PodFacts>]>,
-        since: Timestamp,
-    ) -> Option<PodKey> {
-        let leaving: Vec<&[Arc<PodFacts>]> = leaving.into_iter().collect();
-        let mut pending = self.pending.iter().filter(|pod| since <= pod.created).peekable();
-        if leaving.is_empty() || (pending.peek().is_none() && leaving.iter().all(|pods| pods.is_empty())) {
-            return None;
-        }
-        let mut cordoned = self.clone();
-        cordoned.cordon(node);
-        let (now, then) = (Placement::new(self), Placement::new(&cordoned));
-        let stranded = pending.find(|pod| now.finds_a_node(pod) && !then.finds_a_node(pod));
-        let stranded = stranded.or_else(|| {
-            leaving.into_iter().find_map(|pods| {
-                let (mut now, mut then) = (now.clone(), then.clone());
-                pods.iter().find(|pod| {
-                    let from = pod.node.as_ref();
-                    now.place(pod, from).is_ok() && then.place(pod, from).is_err()
-                })
-            })
-        });
-        stranded.map(|pod| pod.key.clone())
     }
 }

@@ -224,7 +224,7 @@ impl ClusterIndex {
         let neighbours = self.neighbours(&placed);
         SchedulingView {
             nodes: nodes.collect(),
-            neighbours,
+            neighbours: neighbours.into_iter().collect(),
             volumes,
             pending,
         }

@@ -23,11 +23,7 @@ impl Planner<'_> {
             verdict.message = text;
             return;
         }
-        // What has waited for longer finds no node, whatever it looks like from here.
-        let since = saturating_add(self.now, -self.policy.unschedulable_after);
-        let others = self.other_movable_pods.iter().filter(|(name, _)| *name != node.name);
-        let leaving = others.map(|(_, pods)| pods.as_slice());
-        if let Some(pod) = self.scheduling.stranded_by_cordon(&node.name, leaving, since) {
+        if let Some(pod) = self.cordons.stranded_by(&node.name) {
             self.requeue_at.note(saturating_add(self.now, A_MOMENT));
             self.write_node_markers(node, Cordon::Keep, true, None);
             let text = format!("its cordon would take the last room that pod {pod} of another draining node finds");
@@ -37,9 +33,8 @@ impl Planner<'_> {
         }
         self.mark_draining(active);
         // From now on the node offers no room, and its own movable pods need some.
-        self.scheduling.to_mut().cordon(&node.name);
-        let movable = active.classes.movable.clone();
-        self.other_movable_pods.push((node.name.clone(), movable));
+        self.cordons.cordon(&node.name);
+        self.cordons.leave(node.name.clone(), active.classes.movable.clone());
         verdict.set_message("is being cordoned");
     }
 }

@@ -1,7 +1,7 @@
 //! Where pods can go, rule by rule, by the view of the cluster that is gathered from what the watches tell.
 
 use nodeward_core::id::NodeName;
-use nodeward_scheduling::Placement;
+use nodeward_scheduling::{Cordons, Placement};
 use rstest::rstest;
 use serde_json::{Value, json};
 
@@ -428,17 +428,16 @@ fn cordon_that_strands_movable_pod_is_found(
     });
     let snapshot = Cluster::new(nodes, [pod("a", json!({}))]).snapshot();
     let node = snapshot.nodes.get(cordon).unwrap();
-    let leaving = [snapshot.pods_of(&"n1".into())];
-    let found = snapshot.scheduling.stranded_by_cordon(&node.name, leaving, now());
+    let mut cordons = Cordons::new(&snapshot.scheduling, now());
+    cordons.leave("n1".into(), snapshot.pods_of(&"n1".into()).to_vec());
+    let found = cordons.stranded_by(&node.name);
     assert_eq!(found.map(|pod| pod.to_string()).as_deref(), stranded);
 }
 
 #[test]
 fn cordon_without_moving_pods_takes_no_room() {
     let snapshot = Cluster::new([node("n1", json!({}))], []).snapshot();
-    let nothing = [[].as_slice()];
-    assert_eq!(
-        snapshot.scheduling.stranded_by_cordon(&"n1".into(), nothing, now()),
-        None
-    );
+    let mut cordons = Cordons::new(&snapshot.scheduling, now());
+    cordons.leave("n2".into(), Vec::new());
+    assert_eq!(cordons.stranded_by(&"n1".into()), None);
 }
