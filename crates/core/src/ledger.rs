@@ -19,6 +19,7 @@ mod disruptions;
 mod facts;
 mod fence;
 mod grant;
+mod holders;
 mod leaderless;
 mod needs;
 mod node_groups;
@@ -26,9 +27,12 @@ mod obstacle;
 mod queue;
 mod recovery;
 mod release;
+mod reservations;
 mod stored;
 #[cfg(test)]
 mod tests;
+
+use std::hash::{Hash, Hasher};
 
 use jiff::Timestamp;
 use nodeward_api::drain_ledger::FORMAT_VERSION;
@@ -45,7 +49,9 @@ pub use node_groups::{GroupObstacle, NodeGroupVerdict};
 pub use obstacle::Obstacle;
 pub use recovery::HeldPodState;
 pub use release::{Released, TimedOut};
+pub use reservations::Reservations;
 
+use holders::KnownHolders;
 use stored::UnknownFields;
 
 /// The ledger. Its stored form is [`nodeward_api::drain_ledger`].
@@ -60,6 +66,24 @@ pub struct Ledger {
     /// Times without a leader, the oldest first.
     pub leaderless: Vec<Leaderless>,
     unknown: UnknownFields,
+    holders: KnownHolders,
+    version: Version,
+}
+
+/// Tells apart what a ledger in memory was at different moments. No part of what it says.
+#[derive(Debug, Clone, Copy, Default)]
+struct Version(u64);
+
+impl PartialEq for Version {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for Version {}
+
+impl Hash for Version {
+    fn hash<H: Hasher>(&self, _: &mut H) {}
 }
 
 impl Default for Ledger {
@@ -76,6 +100,8 @@ impl Ledger {
             claims,
             leaderless: Vec::new(),
             unknown: UnknownFields::new(),
+            holders: KnownHolders::default(),
+            version: Version::default(),
         }
     }
 
@@ -90,9 +116,21 @@ impl Ledger {
 
     /// The claim of a node, to be changed: never one in a state that this version does not know.
     fn claim_mut(&mut self, node_uid: &str) -> Option<&mut Claim> {
+        self.note_change();
+        self.waiting_claim_mut(node_uid)
+    }
+
+    /// The same, where neither what it holds nor its state changes.
+    fn waiting_claim_mut(&mut self, node_uid: &str) -> Option<&mut Claim> {
         self.claims
             .iter_mut()
             .find(|claim| claim.node_uid == node_uid && claim.state != ClaimState::Unknown)
+    }
+
+    /// Forgets what followed from the claims as they were.
+    fn note_change(&mut self) {
+        self.holders = KnownHolders::default();
+        self.version.0 += 1;
     }
 
     /// Puts a node into the queue and answers with its ticket; for a node that is in it, nothing changes but who
@@ -103,7 +141,7 @@ impl Ledger {
     /// [`Fence`].
     pub fn enqueue(&mut self, node: &str, node_uid: &str, foreign_cordon: bool, now: Timestamp) -> i64 {
         if let Some(ticket) = self.claim(node_uid).map(|claim| claim.ticket) {
-            if let Some(claim) = self.claim_mut(node_uid) {
+            if let Some(claim) = self.waiting_claim_mut(node_uid) {
                 claim.foreign_cordon = foreign_cordon;
                 if foreign_cordon && claim.state.is_recovering() && claim.holds.is_empty() {
                     claim.state = ClaimState::Queued;
@@ -135,6 +173,7 @@ impl Ledger {
     /// Puts the claim of a node back to what it is in `before`, whatever was made of it since: what that rested on could not
     /// be read, or is not so. What was made of other claims stands.
     pub fn put_back(&mut self, node_uid: &str, before: &Self) {
+        self.note_change();
         self.claims.retain(|claim| claim.node_uid != node_uid);
         self.claims.extend(before.claim(node_uid).cloned());
         self.claims.sort_by_key(|claim| claim.ticket);
@@ -158,14 +197,14 @@ impl Ledger {
 
     /// The same, less the pods of those claims alone of which `counts` holds.
     fn free_beside(&self, budget: &BudgetFacts, counts: fn(&Claim) -> bool) -> i32 {
-        let claims = self.claims.iter().filter(|claim| counts(claim));
+        let claims = self.holders_near(budget).filter(|claim| counts(claim));
         let granted: i32 = claims.map(|claim| claim.outstanding(budget, &[])).sum();
         budget.unbroken() - granted
     }
 
     /// Whether any claim holds a disruption for this pod.
     pub fn is_held(&self, pod_uid: &str) -> bool {
-        self.claims.iter().any(|claim| claim.has_disruption(pod_uid))
+        self.holders_for(pod_uid).any(|claim| claim.has_disruption(pod_uid))
     }
 
     /// Whether this grant is in force and has a disruption for the pod: what an eviction of a held pod, and a reboot over a

@@ -39,7 +39,7 @@ use nodeward_api::node_drain::{NodeDrain, Phase};
 use nodeward_api::reason::LockReason;
 use nodeward_core::deadline::{RequeueAt, saturating_add};
 use nodeward_core::id::{NodeName, PodUid};
-use nodeward_core::ledger::{Ledger, NodeGroupVerdict};
+use nodeward_core::ledger::{Ledger, NodeGroupVerdict, Reservations};
 use nodeward_scheduling::Cordons;
 
 use crate::policy::Policy;
@@ -96,6 +96,7 @@ pub fn plan(snapshot: &Snapshot, memory: &Memory, policy: &Policy, now: Timestam
         policy,
         now,
         before: ledger.clone(),
+        reservations: Reservations::new(&ledger, &snapshot.facts),
         write: LedgerWrite {
             next: ledger,
             base,
@@ -171,6 +172,8 @@ struct Planner<'a> {
     now: Timestamp,
     before: Ledger,
     write: LedgerWrite,
+    /// What claims ahead in the queue are to have, as the ledger is in this pass.
+    reservations: Reservations,
     eviction_budget: EvictionBudget<'a>,
     /// The movable pods of each node that is being emptied, and the nodes that this pass cordons.
     cordons: Cordons<'a>,

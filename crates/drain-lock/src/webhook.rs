@@ -149,20 +149,23 @@ impl Webhook {
         let request = self.request(review, own_user);
         let mut found = self.lookup.look_up(review, &policy, now, began);
         let view = self.lookup.ledger_view(now, began);
-        // What this process has just given away is no longer free, and two who ask at once must not get the same.
-        let mut recent_admissions = self.recent_admissions.lock();
-        if let Some((budget, pod)) = found.one_budget() {
-            recent_admissions.take_out(budget, pod, began);
+        loop {
+            // What this process has just given away is no longer free.
+            let one_budget = found.one_budget();
+            let seen = one_budget.and_then(|(budget, pod)| self.recent_admissions.lock().take_out(budget, pod, began));
+            let verdict = match &view.unreadable {
+                Some(unreadable) => decide_unreadable(&request, &found, unreadable.budgets.as_ref()),
+                None => decide(&request, &found, &view.ledger, &view.facts, &view.reservations),
+            };
+            // Two who ask at once must not get the same: the later one is judged again.
+            let is_last = match found.one_budget().filter(|_| verdict.takes_free_disruption()) {
+                Some((budget, pod)) => self.recent_admissions.lock().add(&budget.key, pod, seen, began),
+                None => true,
+            };
+            if is_last {
+                return self.finish(review, &found, verdict, began);
+            }
         }
-        let verdict = match &view.unreadable {
-            Some(unreadable) => decide_unreadable(&request, &found, unreadable.budgets.as_ref()),
-            None => decide(&request, &found, &view.ledger, &view.facts),
-        };
-        if let Some((budget, pod)) = found.one_budget().filter(|_| verdict.takes_free_disruption()) {
-            recent_admissions.add(&budget.key, pod, began);
-        }
-        drop(recent_admissions);
-        self.finish(review, &found, verdict, began)
     }
 
     fn request<'a>(&self, review: &'a EvictionReview, own_user: &str) -> EvictionRequest<'a> {
@@ -195,7 +198,13 @@ impl Webhook {
             let policy = Arc::clone(&self.config.current().policy);
             let found = self.lookup.look_up(review, &policy, now, instant);
             let view = self.lookup.ledger_view(now, instant);
-            let verdict = decide(&self.request(review, own_user), &found, &view.ledger, &view.facts);
+            let verdict = decide(
+                &self.request(review, own_user),
+                &found,
+                &view.ledger,
+                &view.facts,
+                &view.reservations,
+            );
             match (&verdict.decision, &found) {
                 (Decision::Refuse(refused), LookupResult::Found(context))
                     if verdict.requests_drain && is_about_to_change(refused) =>

@@ -6,8 +6,8 @@ use nodeward_api::reason::LockReason;
 
 use super::queue::Queue;
 use super::{
-    BudgetFacts, Claim, Disruptions, Facts, Fence, HeldPod, Ledger, Need, Obstacle, OwnerDisruptions, Unusable,
-    disruptions,
+    BudgetFacts, Claim, Disruptions, Facts, Fence, HeldPod, Ledger, Need, Obstacle, OwnerDisruptions, Reservations,
+    Unusable, disruptions,
 };
 use crate::id::BudgetKey;
 
@@ -29,6 +29,13 @@ pub enum Lost {
 impl Ledger {
     /// What stands in the way of a grant; nothing for a claim that has one.
     pub fn obstacles(&self, node_uid: &str, facts: &Facts) -> Vec<Obstacle> {
+        let mut reservations = Reservations::new(self, facts);
+        reservations.look_ahead_of(node_uid, self, facts);
+        self.obstacles_by(node_uid, facts, &reservations)
+    }
+
+    /// The same by reservations that are known as far as that claim, for whoever asks about many claims.
+    pub fn obstacles_by(&self, node_uid: &str, facts: &Facts, reservations: &Reservations) -> Vec<Obstacle> {
         let Some(claim) = self.claim(node_uid) else {
             return vec![Obstacle::of_claim(LockReason::NotPlanned, None)];
         };
@@ -41,7 +48,7 @@ impl Ledger {
             | ClaimState::Queued => Vec::new(),
             ClaimState::Suspect | ClaimState::DrainedSuspect => own(LockReason::Suspect),
             ClaimState::Recovering | ClaimState::DrainedRecovering => own(LockReason::AwaitingReady),
-            ClaimState::Asking | ClaimState::DrainedAsking => Queue::new(self, facts).obstacles(claim),
+            ClaimState::Asking | ClaimState::DrainedAsking => Queue::new(self, facts, reservations).obstacles(claim),
             ClaimState::Unknown => own(LockReason::NotPlanned),
         }
     }
@@ -94,7 +101,8 @@ impl Ledger {
                 pods: need.pods.0.clone(),
             })
             .collect();
-        let claim = self.claim_mut(node_uid)?;
+        self.note_taken(node_uid, &taken);
+        let claim = self.waiting_claim_mut(node_uid)?;
         let holds = std::mem::take(&mut claim.holds);
         claim.state = if holds.is_empty() {
             // Nothing of what the node was drained under is left.
@@ -114,7 +122,7 @@ impl Ledger {
     /// How many pods of the budget would be healthy if none were down under a claim: otherwise a pod that is down already,
     /// and comes back, would pass for one that goes down under the grant now made.
     fn healthy_without_claims(&self, budget: &BudgetFacts) -> i32 {
-        let holds = self.claims().iter().flat_map(|claim| &claim.holds);
+        let holds = self.holders_of(&budget.key).flat_map(|claim| &claim.holds);
         let down = holds
             .filter(|u| disruptions::is_of(&u.pdb, &budget.key) && *u.pdb.uid == *budget.uid)
             .flat_map(|u| &u.pods)
@@ -224,7 +232,7 @@ impl Ledger {
     /// which will come back.
     #[cfg(test)]
     pub fn reserver(&self, facts: &Facts) -> Option<i64> {
-        Queue::new(self, facts).reserver()
+        Reservations::of_all(self, facts).reserver()
     }
 
     /// The node of a claim that holds disruptions of pods that are down, waits for another such claim, and is waited for by it,
@@ -232,17 +240,29 @@ impl Ledger {
     /// end that wait. Of claims under a foreign cordon nobody can give way but whoever cordoned; they are told
     /// (`CircularWait`), and reserve nothing.
     pub fn gives_way(&self, facts: &Facts) -> Option<&str> {
-        Queue::new(self, facts).gives_way().map(|claim| claim.node_uid.as_str())
+        let reservations = Reservations::new(self, facts);
+        let claim = Queue::new(self, facts, &reservations).gives_way();
+        claim.map(|claim| claim.node_uid.as_str())
     }
 
     /// Whether an eviction outside any claim may go: a disruption is free after grants, owners' holds and what the queue is to
     /// have.
     pub fn admits_foreign(&self, budget: &BudgetFacts, facts: &Facts) -> Result<(), Obstacle> {
+        self.admits_foreign_by(budget, facts, &Reservations::of_all(self, facts))
+    }
+
+    /// The same by reservations of all claims, for whoever asks about many evictions.
+    pub fn admits_foreign_by(
+        &self,
+        budget: &BudgetFacts,
+        facts: &Facts,
+        reservations: &Reservations,
+    ) -> Result<(), Obstacle> {
         self.admits_movable(budget)?;
         let left = budget.without_owner(self.free(budget));
-        match Queue::new(self, facts).reserved_of(&budget.key) {
+        match Queue::new(self, facts, reservations).reserved_of(&budget.key) {
             Some((reserved, node)) if left <= reserved => Err(Obstacle {
-                holder: Some(node),
+                holder: Some(node.clone()),
                 ..Obstacle::of_budget(LockReason::Reserved, &budget.key, 1, left - reserved)
             }),
             _ => Ok(()),
@@ -268,10 +288,13 @@ impl Ledger {
         if free >= 1 {
             return Err(Obstacle::of_budget(LockReason::OwnerHold, &budget.key, 1, left));
         }
-        let holder = self.claims().iter().filter(|claim| counts(claim)).find(|claim| {
-            let of_budget = claim.holds.iter().filter(|u| disruptions::is_of(&u.pdb, &budget.key));
-            of_budget.flat_map(|u| &u.pods).next().is_some()
-        });
+        let holder = self
+            .holders_of(&budget.key)
+            .filter(|claim| counts(claim))
+            .find(|claim| {
+                let of_budget = claim.holds.iter().filter(|u| disruptions::is_of(&u.pdb, &budget.key));
+                of_budget.flat_map(|u| &u.pods).next().is_some()
+            });
         let reason = if holder.is_some() {
             LockReason::WaitsForDisruptions
         } else {

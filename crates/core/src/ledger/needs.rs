@@ -7,7 +7,7 @@ use nodeward_api::budget_ref::BudgetRef;
 use nodeward_api::drain_ledger::ClaimState;
 
 use super::claim::Unstored;
-use super::{BudgetFacts, Claim, Disruptions, Facts, HeldPod, Ledger, Need, disruptions};
+use super::{BudgetFacts, Claim, Disruptions, Facts, HeldPod, Ledger, Need, Reservations, disruptions};
 use crate::id::BudgetKey;
 
 /// What a new need made of a claim.
@@ -49,35 +49,62 @@ impl Ledger {
         is_down: &dyn Fn(&HeldPod) -> bool,
         now: Timestamp,
     ) -> NeedChange {
+        let needs = disruptions::normal(needs);
+        match self.claim(node_uid).map(|claim| claim.state) {
+            None | Some(ClaimState::Unknown) => return NeedChange::NoClaim,
+            Some(state) if state.is_recovering() => return NeedChange::ComesBack,
+            Some(state) if !state.has_grant() => return self.plan_needs(node_uid, &needs),
+            Some(_) => {}
+        }
         let Some(claim) = self.claim_mut(node_uid) else {
             return NeedChange::NoClaim;
         };
-        let needs = disruptions::normal(needs);
-        match claim.state {
-            state if state.is_recovering() => NeedChange::ComesBack,
-            state if !state.has_grant() => claim.plan(&needs),
-            _ if disruptions::missing(&needs, &claim.holds).is_empty() => {
-                disruptions::retain_pods(&mut claim.holds, &needs);
-                claim.shrink(&needs, is_down)
-            }
-            _ => {
-                let before = claim.held_disruptions();
-                let kept = claim.requeue(is_down, now);
-                claim.plan(&needs);
-                NeedChange::Requeued {
-                    returned: before - kept,
-                    kept,
-                }
-            }
+        if disruptions::missing(&needs, &claim.holds).is_empty() {
+            disruptions::retain_pods(&mut claim.holds, &needs);
+            return claim.shrink(&needs, is_down);
+        }
+        let before = claim.held_disruptions();
+        let kept = claim.requeue(is_down, now);
+        claim.plan(&needs);
+        NeedChange::Requeued {
+            returned: before - kept,
+            kept,
         }
     }
 }
 
 impl Ledger {
+    /// The same, where the reservations that are known follow if they can.
+    pub fn set_needs_before(
+        &mut self,
+        reservations: &mut Reservations,
+        node_uid: &str,
+        needs: Vec<Disruptions>,
+        is_down: &dyn Fn(&HeldPod) -> bool,
+        now: Timestamp,
+    ) -> NeedChange {
+        let before = self.version.0;
+        let change = self.set_needs(node_uid, needs, is_down, now);
+        reservations.follow(change, node_uid, before, self);
+        change
+    }
+
+    fn plan_needs(&mut self, node_uid: &str, needs: &[Disruptions]) -> NeedChange {
+        let Some(claim) = self.waiting_claim_mut(node_uid) else {
+            return NeedChange::NoClaim;
+        };
+        let state = claim.state;
+        let change = claim.plan(needs);
+        if change != NeedChange::Unchanged || claim.state != state {
+            self.version.0 += 1;
+        }
+        change
+    }
+
     /// Keeps the hashes of the containers of retained pods, by UID: another hash after the reboot says that the pod was
     /// started anew.
     pub fn note_containers(&mut self, node_uid: &str, hashes: &BTreeMap<String, String>) {
-        let Some(claim) = self.claim_mut(node_uid) else {
+        let Some(claim) = self.waiting_claim_mut(node_uid) else {
             return;
         };
         for pod in claim.holds.iter_mut().flat_map(|held| &mut held.pods) {
@@ -89,6 +116,7 @@ impl Ledger {
 
     /// Counts what the ledger stores of the needs that this process has planned.
     pub fn count_needs(&mut self, facts: &Facts) {
+        self.version.0 += 1;
         for claim in &mut self.claims {
             let mut needs = std::mem::take(&mut claim.needs);
             for need in needs.iter_mut().filter(|need| need.is_planned()) {

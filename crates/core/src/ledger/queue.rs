@@ -1,15 +1,12 @@
 //! The order of the queue, and who reserves.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use nodeward_api::drain_ledger::ClaimState;
 use nodeward_api::reason::LockReason;
 
-use super::{Claim, Facts, Ledger, Need, Obstacle, OwnerDisruptions, disruptions};
+use super::{Claim, Facts, Ledger, Need, Obstacle, OwnerDisruptions, Reservations, disruptions};
 use crate::id::{BudgetKey, NodeName, PodKey};
-
-/// Disruptions that claims ahead in the queue are to have, by budget, and the node of the first of them.
-type Reserved = BTreeMap<BudgetKey, (i32, NodeName)>;
 
 /// Whose disruptions come back without anybody's help, by ticket.
 type Returning = BTreeSet<i64>;
@@ -18,116 +15,75 @@ type Returning = BTreeSet<i64>;
 pub(super) struct Queue<'a, 'f> {
     ledger: &'a Ledger,
     facts: &'f Facts,
-    returning: Returning,
+    reservations: &'f Reservations,
+}
+
+/// The claims that ask, in the order in which they are served: by ticket, but a claim that holds disruptions of pods that are
+/// down, and asks again, goes ahead of every claim that needs disruptions of those budgets. With it, whether no claim does.
+pub(super) fn order(ledger: &Ledger) -> (Vec<i64>, bool) {
+    let asking: Vec<&Claim> = ledger.claims().iter().filter(|claim| claim.state.is_asking()).collect();
+    let holders: Vec<&Claim> = asking.iter().copied().filter(|claim| !claim.holds.is_empty()).collect();
+    let mut order = Vec::with_capacity(asking.len());
+    let mut seen = BTreeSet::new();
+    for claim in &asking {
+        serve(claim, &holders, &mut seen, &mut order);
+    }
+    let is_sorted = order.is_sorted();
+    (order, holders.is_empty() && is_sorted)
+}
+
+/// The claims whose disruptions come back without a step that can be refused: those that drain, those whose pods are on
+/// their way back, and, of those that wait while they hold, those that wait for nothing but such disruptions. What waits
+/// in a circle is none of them, nor is what waits for a suspect claim, for health or for an owner.
+pub(super) fn returning(ledger: &Ledger, facts: &Facts, reservations: &Reservations) -> Returning {
+    let claims = ledger.claims();
+    let mut returning: Returning = claims
+        .iter()
+        .filter(|claim| claim.state.has_grant() || claim.state.is_recovering())
+        .map(|claim| claim.ticket)
+        .collect();
+    let queue = Queue::new(ledger, facts, reservations);
+    loop {
+        let more: Vec<i64> = claims
+            .iter()
+            .filter(|claim| claim.state.is_asking() && !claim.holds.is_empty() && !returning.contains(&claim.ticket))
+            .filter(|claim| queue.waits_for_disruptions_at_most(claim, 0, &returning))
+            .map(|claim| claim.ticket)
+            .collect();
+        if more.is_empty() {
+            return returning;
+        }
+        returning.extend(more);
+    }
 }
 
 impl<'a, 'f> Queue<'a, 'f> {
-    pub(super) fn new(ledger: &'a Ledger, facts: &'f Facts) -> Self {
-        let mut queue = Self {
+    /// `reservations` are of that ledger and those facts.
+    pub(super) fn new(ledger: &'a Ledger, facts: &'f Facts, reservations: &'f Reservations) -> Self {
+        Self {
             ledger,
             facts,
-            returning: Returning::new(),
-        };
-        queue.returning = queue.returning();
-        queue
-    }
-
-    /// The claims that ask, in the order in which they are served: by ticket, but a claim that holds disruptions of pods that
-    /// are down, and asks again, goes ahead of every claim that needs disruptions of those budgets.
-    fn order(&self) -> Vec<&'a Claim> {
-        let asking: Vec<&Claim> = self
-            .ledger
-            .claims()
-            .iter()
-            .filter(|claim| claim.state.is_asking())
-            .collect();
-        let mut order = Vec::with_capacity(asking.len());
-        let mut seen = BTreeSet::new();
-        for claim in &asking {
-            serve(claim, &asking, &mut seen, &mut order);
-        }
-        order
-    }
-
-    /// The claims whose disruptions come back without a step that can be refused: those that drain, those whose pods are on
-    /// their way back, and, of those that wait while they hold, those that wait for nothing but such disruptions. What waits
-    /// in a circle is none of them, nor is what waits for a suspect claim, for health or for an owner.
-    fn returning(&self) -> Returning {
-        let claims = self.ledger.claims();
-        let mut returning: Returning = claims
-            .iter()
-            .filter(|claim| claim.state.has_grant() || claim.state.is_recovering())
-            .map(|claim| claim.ticket)
-            .collect();
-        loop {
-            let more: Vec<i64> = claims
-                .iter()
-                .filter(|claim| {
-                    claim.state.is_asking() && !claim.holds.is_empty() && !returning.contains(&claim.ticket)
-                })
-                .filter(|claim| self.waits_for_disruptions_at_most(claim, &Reserved::new(), &returning))
-                .map(|claim| claim.ticket)
-                .collect();
-            if more.is_empty() {
-                return returning;
-            }
-            returning.extend(more);
+            reservations,
         }
     }
 
-    /// Whether nothing but disruptions that `returning` claims hold, or claims ahead are to have, is in the claim's way.
-    fn waits_for_disruptions_at_most(&self, claim: &Claim, reserved: &Reserved, returning: &Returning) -> bool {
-        self.lacks(claim, reserved, &|holder| returning.contains(&holder.ticket))
+    /// Whether nothing but disruptions that `returning` claims hold, or claims ahead of its place are to have, is in the
+    /// claim's way.
+    pub(super) fn waits_for_disruptions_at_most(&self, claim: &Claim, place: usize, returning: &Returning) -> bool {
+        self.lacks(claim, place, &|holder| returning.contains(&holder.ticket))
             .iter()
             .all(|lack| matches!(lack.reason, LockReason::WaitsForDisruptions | LockReason::Reserved))
     }
 
-    /// What claims ahead of `until` are to have, and the ticket of the one that waits. All who could be granted now are
-    /// counted up to the first that waits for disruptions; that one is the last.
-    fn reserved(&self, until: Option<&Claim>) -> (Reserved, Option<i64>) {
-        let mut reserved = Reserved::new();
-        for claim in self.order() {
-            if until.is_some_and(|until| until.ticket == claim.ticket) {
-                break;
-            }
-            if !self.waits_for_disruptions_at_most(claim, &reserved, &self.returning) {
-                // Nobody knows when it could go: to reserve for it would stop the queue for nothing.
-                continue;
-            }
-            let waits = !self.lacks(claim, &reserved, &|_| true).is_empty();
-            for need in &claim.needs {
-                let key = BudgetKey::from(&need.pdb);
-                let (_, healthy, _) = need.counted(claim, self.facts);
-                let healthy = if self.facts.contains_key(&key) { healthy } else { 0 };
-                let entry = reserved.entry(key).or_insert((0, claim.node.as_str().into()));
-                entry.0 += healthy;
-            }
-            if waits {
-                // One is enough to keep it from starving; each further one would keep disruptions idle.
-                return (reserved, Some(claim.ticket));
-            }
-        }
-        (reserved, None)
-    }
-
-    /// The claim that reserves.
-    #[cfg(test)]
-    pub(super) fn reserver(&self) -> Option<i64> {
-        self.reserved(None).1
-    }
-
     /// Disruptions of a budget that claims in the queue are to have before anybody outside it.
-    pub(super) fn reserved_of(&self, budget: &BudgetKey) -> Option<(i32, NodeName)> {
-        self.reserved(None)
-            .0
-            .remove(budget)
-            .filter(|(disruptions, _)| *disruptions > 0)
+    pub(super) fn reserved_of(&self, budget: &BudgetKey) -> Option<(i32, &'f NodeName)> {
+        self.reservations.ahead_of(usize::MAX, budget)
     }
 
     /// What stands in the way of a claim that asks.
     pub(super) fn obstacles(&self, claim: &Claim) -> Vec<Obstacle> {
-        let (reserved, _) = self.reserved(Some(claim));
-        let mut lacks = self.lacks(claim, &reserved, &|_| true);
+        let place = self.reservations.place_of(claim.ticket);
+        let mut lacks = self.lacks(claim, place, &|_| true);
         if self.is_in_circle(claim) {
             for lack in &mut lacks {
                 if lack.reason == LockReason::WaitsForDisruptions {
@@ -139,21 +95,15 @@ impl<'a, 'f> Queue<'a, 'f> {
     }
 
     /// What the claim lacks, budget by budget, if `returns` tells whose disruptions will come back.
-    fn lacks(&self, claim: &Claim, reserved: &Reserved, returns: &dyn Fn(&Claim) -> bool) -> Vec<Obstacle> {
+    pub(super) fn lacks(&self, claim: &Claim, place: usize, returns: &dyn Fn(&Claim) -> bool) -> Vec<Obstacle> {
         claim
             .needs
             .iter()
-            .filter_map(|need| self.lack(claim, need, reserved, returns))
+            .filter_map(|need| self.lack(claim, need, place, returns))
             .collect()
     }
 
-    fn lack(
-        &self,
-        claim: &Claim,
-        need: &Need,
-        reserved: &Reserved,
-        returns: &dyn Fn(&Claim) -> bool,
-    ) -> Option<Obstacle> {
+    fn lack(&self, claim: &Claim, need: &Need, place: usize, returns: &dyn Fn(&Claim) -> bool) -> Option<Obstacle> {
         let key = BudgetKey::from(&need.pdb);
         let (beyond, demand, several) = need.counted(claim, self.facts);
         let obstacle = |reason, needed, free| Obstacle::of_budget(reason, &key, needed, free);
@@ -183,7 +133,7 @@ impl<'a, 'f> Queue<'a, 'f> {
         let free = self.ledger.free(budget);
         let for_claims = budget.without_owner(free);
         let held_by = |other: &&Claim| other.node_uid != claim.node_uid && held_of(other) > 0;
-        let others = || self.ledger.claims().iter().filter(held_by);
+        let others = || self.ledger.holders_of(&key).filter(held_by);
         let back: i32 = others().filter(|other| returns(other)).map(held_of).sum();
         let in_time = (free + back).min(budget.ceiling() - held_of(claim));
         let owner_has_all = budget.owner_disruptions == Some(OwnerDisruptions::All);
@@ -201,8 +151,8 @@ impl<'a, 'f> Queue<'a, 'f> {
                 ..obstacle(LockReason::WaitsForDisruptions, demand, for_claims)
             });
         }
-        match reserved.get(&key) {
-            Some((disruptions, node)) if *disruptions > 0 && for_claims - disruptions < demand => Some(Obstacle {
+        match self.reservations.ahead_of(place, &key) {
+            Some((disruptions, node)) if for_claims - disruptions < demand => Some(Obstacle {
                 holder: Some(node.clone()),
                 ..obstacle(LockReason::Reserved, demand, for_claims - disruptions)
             }),
@@ -213,7 +163,7 @@ impl<'a, 'f> Queue<'a, 'f> {
     /// Whether the claim waits for a claim that, by way of others or at once, waits for this one, so that neither comes
     /// to an end by itself.
     fn is_in_circle(&self, claim: &Claim) -> bool {
-        if claim.holds.is_empty() || self.returning.contains(&claim.ticket) {
+        if claim.holds.is_empty() || self.reservations.returning.contains(&claim.ticket) {
             return false;
         }
         let mut reached = BTreeSet::new();
@@ -233,7 +183,7 @@ impl<'a, 'f> Queue<'a, 'f> {
 
     /// The claims that hold, ask, and have what this one waits for.
     fn waits_on(&self, claim: &Claim) -> Vec<&'a Claim> {
-        let lacks = self.lacks(claim, &Reserved::new(), &|_| true);
+        let lacks = self.lacks(claim, 0, &|_| true);
         let wanted = |holder: &&Claim| {
             lacks
                 .iter()
@@ -260,16 +210,16 @@ impl<'a, 'f> Queue<'a, 'f> {
     }
 }
 
-/// Puts the claim into the order, behind those that go ahead of it. Claims that go ahead of each other keep the order of
-/// their tickets.
-fn serve<'a>(claim: &'a Claim, asking: &[&'a Claim], seen: &mut BTreeSet<i64>, order: &mut Vec<&'a Claim>) {
+/// Puts the claim into the order, behind those of the holders that go ahead of it. Claims that go ahead of each other keep
+/// the order of their tickets.
+fn serve(claim: &Claim, holders: &[&Claim], seen: &mut BTreeSet<i64>, order: &mut Vec<i64>) {
     if !seen.insert(claim.ticket) {
         return;
     }
-    for holder in asking {
+    for holder in holders {
         if disruptions::meet(&claim.needs, &holder.holds) {
-            serve(holder, asking, seen, order);
+            serve(holder, holders, seen, order);
         }
     }
-    order.push(claim);
+    order.push(claim.ticket);
 }

@@ -63,7 +63,8 @@ impl Ledger {
     /// Has the node count as one that is away in these groups: before it is cordoned, or with its grant. Answers whether it
     /// has a claim that may.
     pub fn take_node_groups(&mut self, node_uid: &str, groups: &[String]) -> bool {
-        let Some(claim) = self.claim_mut(node_uid).filter(|claim| !claim.state.is_recovering()) else {
+        let claim = self.waiting_claim_mut(node_uid);
+        let Some(claim) = claim.filter(|claim| !claim.state.is_recovering()) else {
             return false;
         };
         for group in groups {
@@ -78,7 +79,11 @@ impl Ledger {
     /// The node is back, or will never be: it counts as away in no group any more. With `kept`, those alone that still
     /// exist.
     pub fn return_node_groups(&mut self, node_uid: &str, keeps: impl Fn(&str) -> bool) {
-        if let Some(claim) = self.claim_mut(node_uid).filter(|claim| !claim.node_groups.is_empty()) {
+        let returns = |claim: &Claim| !claim.node_groups.iter().all(|group| keeps(group));
+        if !self.claim(node_uid).is_some_and(returns) {
+            return;
+        }
+        if let Some(claim) = self.claim_mut(node_uid) {
             claim.node_groups.retain(|group| keeps(group));
             claim.settle();
         }
@@ -213,6 +218,7 @@ impl Ledger {
         if self.claim(node_uid).is_some_and(keeps) {
             return false;
         }
+        self.note_change();
         self.claims.retain(|claim| claim.node_uid != node_uid);
         true
     }
@@ -221,6 +227,7 @@ impl Ledger {
     /// Answers with what was removed, for the record. A claim in a state of a later version is left alone by all else.
     pub fn release_by_override(&mut self, node_uid: &str) -> Option<Claim> {
         let at = self.claims.iter().position(|claim| claim.node_uid == node_uid)?;
+        self.note_change();
         Some(self.claims.remove(at))
     }
 
@@ -230,6 +237,7 @@ impl Ledger {
         if let Some(claim) = self.claim_mut(node_uid) {
             claim.ticket = ticket;
         }
+        self.note_change();
         self.claims.sort_by_key(|claim| claim.ticket);
         ticket
     }

@@ -52,6 +52,7 @@ impl From<&DrainLedgerSpec> for Ledger {
             claims: claims.map(|claim| Claim::restore(claim, budget)).collect(),
             leaderless: stored.leaderless.clone(),
             unknown: with_unknown.map(|row| (budget_ref(row), row.unknown.clone())).collect(),
+            ..Self::default()
         }
     }
 }

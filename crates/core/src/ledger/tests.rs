@@ -5,6 +5,7 @@ mod asking;
 mod osds;
 mod queueing;
 mod releasing;
+mod reservations;
 mod stored;
 
 use std::collections::BTreeSet;

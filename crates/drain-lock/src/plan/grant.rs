@@ -6,7 +6,7 @@ use std::sync::Arc;
 use nodeward_api::reason::LockReason;
 use nodeward_core::id::NodeName;
 use nodeward_core::lease::LeaseState;
-use nodeward_core::ledger::Disruptions;
+use nodeward_core::ledger::{Disruptions, Obstacle};
 
 use super::node_markers::Progress;
 use super::verdict::{DrainVerdict, in_words};
@@ -16,8 +16,16 @@ impl Planner<'_> {
     /// Says what the drain's claim needs; nothing: it keeps its place in the queue, and asks for nothing.
     pub(super) fn set_needs(&mut self, active: &ActiveDrain<'_>, needs: Vec<Disruptions>) {
         let unavailable = &active.context.unavailable;
-        let ledger = &mut self.write.next;
-        ledger.set_needs(active.uid(), needs, &|pod| unavailable.contains(pod), self.now);
+        let is_down = |pod: &_| unavailable.contains(pod);
+        let (ledger, reservations) = (&mut self.write.next, &mut self.reservations);
+        ledger.set_needs_before(reservations, active.uid(), needs, &is_down, self.now);
+    }
+
+    /// What stands in the way of the drain's claim.
+    pub(super) fn obstacles(&mut self, active: &ActiveDrain<'_>) -> Vec<Obstacle> {
+        let (ledger, facts, uid) = (&self.write.next, &self.snapshot.facts, active.uid());
+        self.reservations.look_ahead_of(uid, ledger, facts);
+        ledger.obstacles_by(uid, facts, &self.reservations)
     }
 
     /// What keeps drain-lock off a node that somebody is remediating.
@@ -93,7 +101,7 @@ impl Planner<'_> {
                 self.requeue_at.note(refused.not_before);
                 refused.obstacles.clone()
             }
-            None => self.write.next.obstacles(uid, &self.snapshot.facts),
+            None => self.obstacles(active),
         };
         // The lease before the disruptions: a drain that has those, and waits for the lease, would keep them from others.
         if obstacles.is_empty() && !self.has_control_plane_lease(node) {

@@ -179,10 +179,13 @@ fn unschedulable_sibling<'a>(
     policy: &Policy,
 ) -> Option<(&'a PodFacts, Timestamp)> {
     let view = &snapshot.scheduling;
-    let siblings = view.pending.iter().filter(|other| other.is_sibling_of(pod));
-    let alike =
-        siblings.filter(|other| other.requirements == pod.requirements && view.volumes_of(other).next().is_none());
-    let unschedulable = alike.filter_map(|sibling| Some((&**sibling, sibling.unschedulable_since?)));
+    let unschedulable = view
+        .pending
+        .iter()
+        .filter_map(|other| Some((&**other, other.unschedulable_since?)));
+    let siblings = unschedulable.filter(|(other, _)| other.is_sibling_of(pod));
+    let unschedulable =
+        siblings.filter(|(other, _)| other.requirements == pod.requirements && view.volumes_of(other).next().is_none());
     let (sibling, since) = unschedulable.min_by_key(|(_, since)| *since)?;
     Some((sibling, saturating_add(since, policy.unschedulable_after)))
 }

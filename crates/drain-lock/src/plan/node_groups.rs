@@ -178,11 +178,10 @@ impl Planner<'_> {
         if active.forced {
             return None;
         }
-        let mut rehearsal = self.write.next.clone();
-        let unavailable = &active.context.unavailable;
-        let needs = active.classes.needs.clone();
-        rehearsal.set_needs(active.uid(), needs, &|pod| unavailable.contains(pod), self.now);
-        let obstacles = rehearsal.obstacles(active.uid(), &self.snapshot.facts);
+        // As if it asked; it does so only once it has its places.
+        self.set_needs(active, active.classes.needs.clone());
+        let obstacles = self.obstacles(active);
+        self.set_needs(active, Vec::new());
         let waits_for_drains = |reason| {
             matches!(
                 reason,

@@ -171,10 +171,10 @@ pub fn has_recovered(disruptions: &Disruptions, held: &HeldPod, snapshot: &Snaps
         // Nobody counts its pods any more.
         return true;
     };
-    if snapshot.ledger.is_none() {
+    let Some(ledger) = &snapshot.ledger else {
         return false;
-    }
-    let mut claims: Vec<_> = snapshot.claims().iter().collect();
+    };
+    let mut claims: Vec<_> = ledger.ledger.holders_of(&key).collect();
     claims.sort_by_key(|claim| claim.ticket);
     let holds = claims.iter().flat_map(|claim| &claim.holds);
     let mut healthy_before = 0;

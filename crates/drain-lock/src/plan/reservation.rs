@@ -11,10 +11,10 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use nodeward_core::deadline::{RequeueAt, saturating_add, whole_second};
-use nodeward_core::id::{BudgetKey, ResourceVersion};
+use nodeward_core::id::{BudgetKey, PodKey, ResourceVersion};
 use nodeward_core::ledger::Ledger;
 
-use crate::snapshot::{DISRUPTED_FOR, Reserved, Snapshot};
+use crate::snapshot::{DISRUPTED_FOR, PodFacts, Reserved, Snapshot};
 
 use super::{Action, Planner};
 
@@ -91,7 +91,7 @@ fn reservations(
                 requeue_at.note(until.checked_sub(outage / 2).unwrap_or(until));
                 continue;
             }
-            if facts.healthy.iter().any(|uid| is_of(snapshot, uid.as_str(), key, pod)) {
+            if held(snapshot, key, pod).is_some_and(|pod| facts.healthy.contains(&pod.uid)) {
                 write.disruptions_allowed = (write.disruptions_allowed - 1).max(0);
             }
             let disrupted_at = saturating_add(whole_second(now), outage.saturating_sub(DISRUPTED_FOR));
@@ -141,10 +141,9 @@ fn retained(ledger: &Ledger) -> BTreeMap<BudgetKey, BTreeSet<String>> {
     retained
 }
 
-/// Whether this UID is that of the pod of this name in the budget's namespace.
-fn is_of(snapshot: &Snapshot, uid: &str, budget: &BudgetKey, pod: &str) -> bool {
-    let mut pods = snapshot.pods.values().flatten();
-    pods.any(|known| known.uid.as_str() == uid && known.key.namespace == budget.namespace && &*known.key.name == pod)
+/// The pod of this name in the budget's namespace that a disruption is held for.
+fn held<'a>(snapshot: &'a Snapshot, budget: &BudgetKey, pod: &str) -> Option<&'a Arc<PodFacts>> {
+    snapshot.held.get(&PodKey::new(Arc::clone(&budget.namespace), pod))
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use nodeward_core::drain_request::{DrainRequest, JoinOutcome};
 use nodeward_core::id::{NodeUid, PodKey, PodUid, ResourceVersion};
-use nodeward_core::ledger::{Facts, Ledger};
+use nodeward_core::ledger::{Facts, Ledger, Reservations};
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 use tokio::time;
@@ -42,6 +42,8 @@ pub struct ContextLookup {
     planning_timeouts: Mutex<PlanningTimeouts>,
     unclaimed_pods: Arc<UnclaimedPods>,
     view: Mutex<Option<Arc<LedgerView>>>,
+    /// Held by who makes the next view.
+    refreshing: Mutex<()>,
 }
 
 /// The ledger, and the budgets that claims in it need.
@@ -51,6 +53,8 @@ pub struct LedgerView {
     pub ledger: Ledger,
     /// Budgets that its claims need or hold.
     pub facts: Facts,
+    /// What those claims keep from others.
+    pub reservations: Reservations,
     /// What is known of it where it cannot be read.
     pub unreadable: Option<UnreadableLedger>,
     resource_version: Option<ResourceVersion>,
@@ -66,6 +70,7 @@ impl ContextLookup {
             planning_timeouts: Mutex::default(),
             unclaimed_pods: Arc::default(),
             view: Mutex::default(),
+            refreshing: Mutex::default(),
         }
     }
 
@@ -250,26 +255,38 @@ impl ContextLookup {
         }
     }
 
-    /// The ledger as it stands, with facts that are a moment old at most.
+    /// The ledger as it stands, with facts that are a moment old at most; a moment more while somebody looks at them again.
     pub fn ledger_view(&self, now: Timestamp, instant: Instant) -> Arc<LedgerView> {
         let state = self.cache.ledger();
         let resource_version = state.as_ref().map(|facts| &facts.resource_version);
-        let mut view = self.view.lock();
-        if let Some(view) = view.as_ref()
-            && view.resource_version.as_ref() == resource_version
-            && instant.saturating_duration_since(view.read) < FRESH
-        {
+        let known = || {
+            let view = self.view.lock().clone();
+            view.filter(|view| view.resource_version.as_ref() == resource_version)
+        };
+        let is_fresh = |view: &Arc<LedgerView>| instant.saturating_duration_since(view.read) < FRESH;
+        let before = known();
+        if let Some(view) = before.as_ref().filter(|view| is_fresh(view)) {
             return Arc::clone(view);
         }
+        let _refreshing = match (self.refreshing.try_lock(), before) {
+            (Some(refreshing), _) => refreshing,
+            (None, Some(view)) => return view,
+            (None, None) => self.refreshing.lock(),
+        };
+        if let Some(view) = known().filter(is_fresh) {
+            return view;
+        }
         let ledger = LedgerFacts::content(state.as_deref());
+        let facts = self.cache.facts_of_claims(&ledger, now);
         let read = Arc::new(LedgerView {
-            facts: self.cache.facts_of_claims(&ledger, now),
+            reservations: Reservations::of_all(&ledger, &facts),
+            facts,
             ledger,
             unreadable: state.as_ref().and_then(|facts| facts.unreadable.clone()),
             resource_version: resource_version.cloned(),
             read: instant,
         });
-        *view = Some(Arc::clone(&read));
+        *self.view.lock() = Some(Arc::clone(&read));
         read
     }
 }

@@ -10,7 +10,7 @@ use nodeward_api::opt_out::OptOut;
 use nodeward_api::reason::LockReason;
 use nodeward_core::deadline::to_the_second;
 use nodeward_core::id::{BudgetKey, NodeName, NodeUid, PodKey, PodUid};
-use nodeward_core::ledger::{BudgetFacts, Claim, ClaimState, Facts, Fence, Ledger, Obstacle};
+use nodeward_core::ledger::{BudgetFacts, Claim, ClaimState, Facts, Fence, Ledger, Obstacle, Reservations};
 
 /// Who asks for an eviction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -317,7 +317,8 @@ pub fn decide_unreadable(
     let (ledger, facts) = (Ledger::default(), Facts::new());
     // Nobody plans, so that no claim would ever be confirmed.
     let found = &found.without_retained();
-    let verdict = decide(request, found, &ledger, &facts);
+    let reservations = Reservations::new(&ledger, &facts);
+    let verdict = decide(request, found, &ledger, &facts, &reservations);
     let is_judged = request.ticket.is_none() && !request.dry_run && !request.leaderless && !request.paused;
     let (Some(context), true) = (found.context(), is_judged) else {
         return verdict;
@@ -349,9 +350,20 @@ pub fn decide_unreadable(
     Verdict { decision, ..verdict }
 }
 
-/// Judges one eviction. `facts` are those of all budgets that claims in the ledger need.
-pub fn decide(request: &EvictionRequest<'_>, found: &LookupResult, ledger: &Ledger, facts: &Facts) -> Verdict {
-    let judge = Judge { request, ledger, facts };
+/// Judges one eviction. `facts` are those of all budgets that claims in the ledger need, `reservations` those of all claims.
+pub fn decide(
+    request: &EvictionRequest<'_>,
+    found: &LookupResult,
+    ledger: &Ledger,
+    facts: &Facts,
+    reservations: &Reservations,
+) -> Verdict {
+    let judge = Judge {
+        request,
+        ledger,
+        facts,
+        reservations,
+    };
     let decision = match (request.caller, request.ticket) {
         (Caller::Another, Some(_)) => refuse(
             RefusalKind::Forbidden,
@@ -399,6 +411,7 @@ struct Judge<'a> {
     request: &'a EvictionRequest<'a>,
     ledger: &'a Ledger,
     facts: &'a Facts,
+    reservations: &'a Reservations,
 }
 
 impl Judge<'_> {
@@ -600,7 +613,7 @@ impl Judge<'_> {
 
     /// What the claim of the pod's node waits for: the pod's own budget first.
     fn queued(&self, claim: &Claim, budget: Option<&BudgetFacts>) -> Decision {
-        let obstacles = self.ledger.obstacles(&claim.node_uid, self.facts);
+        let obstacles = self.ledger.obstacles_by(&claim.node_uid, self.facts, self.reservations);
         let own = obstacles
             .iter()
             .find(|obstacle| budget.is_some_and(|budget| obstacle.pdb.as_ref() == Some(&budget.key)));
@@ -623,7 +636,8 @@ impl Judge<'_> {
     }
 
     fn foreign(&self, budget: &BudgetFacts, admission: Admission) -> Decision {
-        self.free(self.ledger.admits_foreign(budget, self.facts), admission)
+        let room = self.ledger.admits_foreign_by(budget, self.facts, self.reservations);
+        self.free(room, admission)
     }
 
     fn free(&self, room: Result<(), Obstacle>, admission: Admission) -> Decision {

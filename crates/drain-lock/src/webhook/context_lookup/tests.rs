@@ -258,7 +258,7 @@ async fn told(lookup: &ContextLookup, name: &str) -> Decision {
         pod: &review.pod,
     };
     let known = lookup.ledger_view(now(), Instant::now());
-    decide(&request, &found, &known.ledger, &known.facts).decision
+    decide(&request, &found, &known.ledger, &known.facts, &known.reservations).decision
 }
 
 /// If the movable pod waited with the claim, the held ones would take the last disruptions, and its drain would not end.

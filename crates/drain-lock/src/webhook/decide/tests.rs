@@ -1,7 +1,7 @@
 use jiff::Timestamp;
 use nodeward_api::BudgetRef;
 use nodeward_core::id::BudgetKey;
-use nodeward_core::ledger::{Disruptions, HeldPod, Need, OwnerDisruptions};
+use nodeward_core::ledger::{Disruptions, HeldPod, Need, OwnerDisruptions, Reservations};
 use rstest::rstest;
 
 use super::*;
@@ -143,7 +143,8 @@ impl Case {
             MatchingBudgets::One(budget) => [(budget.key.clone(), budget.clone())].into(),
             MatchingBudgets::None | MatchingBudgets::Several => Facts::new(),
         };
-        decide(&self.request(&pod), found, &ledger, &facts)
+        let reservations = Reservations::of_all(&ledger, &facts);
+        decide(&self.request(&pod), found, &ledger, &facts, &reservations)
     }
 
     fn request<'a>(&'a self, pod: &'a PodKey) -> EvictionRequest<'a> {
