@@ -39,7 +39,7 @@ enum Operator {
     DrainLock(drain_lock::Args),
     /// Requests, lateness, time to ready, memory and CPU of health-check at 5,000 nodes (10 minutes)
     HealthCheck(health_check::Args),
-    /// How long one pass of drain-keeper takes at 1,000, 5,000 and 15,000 nodes; needs no control plane (2 minutes)
+    /// How long one pass of drain-keeper and of drain-lock takes at 1,000, 5,000 and 15,000 nodes; needs no control plane (3 minutes)
     Plan(plan::Args),
 }
 
