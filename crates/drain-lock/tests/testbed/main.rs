@@ -29,6 +29,7 @@ mod pause;
 mod queue;
 mod refusals;
 mod requesters;
+mod requests;
 mod reservation;
 mod retained;
 mod reviewed;
