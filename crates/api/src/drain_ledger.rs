@@ -105,6 +105,24 @@ pub struct StoredBudget {
     #[serde(default, skip_serializing_if = "is_zero")]
     #[schemars(range(min = 0))]
     pub healthy_at_grant: i32,
+    /// How many pods there should be, where the budget's `minAvailable` is a number: the scale of their owners when it was read
+    /// last, or the most pods that were seen.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub expected_pods: Option<i32>,
+    /// Those owners, `KIND/NAME` or `GROUP/VERSION/KIND/NAME`: one whose pods are all down is known from here alone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub owners: Vec<String>,
+    /// When the newest of its pods was created that were there at the first grant in force. Absent where all of its pods come
+    /// back under their names.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::optional_timestamp")]
+    pub newest_pod: Option<Timestamp>,
+    /// How many pods fewer there were then than there should be.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    #[schemars(range(min = 0))]
+    pub missing_pods: i32,
     /// Fields of later versions.
     #[serde(flatten)]
     #[schemars(skip)]

@@ -14,6 +14,7 @@
 //! - **An eviction belongs to a grant** ([`Ledger::may_evict`]): a drainer that was paused acts on nothing but the grant
 //!   that is in force.
 
+mod budget_row;
 mod claim;
 mod disruptions;
 mod facts;
@@ -32,15 +33,18 @@ mod stored;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
 
 use jiff::Timestamp;
+use nodeward_api::budget_ref::BudgetRef;
 use nodeward_api::drain_ledger::FORMAT_VERSION;
 
 pub use nodeward_api::drain_ledger::{ClaimState, Leaderless};
 
+pub use budget_row::{BudgetRow, FirstGrant};
 pub use claim::{Claim, Disruptions, HeldPod, Need, Unstored};
-pub use facts::{BudgetFacts, Facts, OwnerDisruptions, Unusable};
+pub use facts::{BudgetFacts, BudgetPods, Facts, OwnerDisruptions, Unusable};
 pub use fence::Fence;
 pub use grant::Lost;
 pub use leaderless::until;
@@ -52,7 +56,6 @@ pub use release::{Released, TimedOut};
 pub use reservations::Reservations;
 
 use holders::KnownHolders;
-use stored::UnknownFields;
 
 /// The ledger. Its stored form is [`nodeward_api::drain_ledger`].
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -65,7 +68,8 @@ pub struct Ledger {
     pub claims: Vec<Claim>,
     /// Times without a leader, the oldest first.
     pub leaderless: Vec<Leaderless>,
-    unknown: UnknownFields,
+    /// What is kept of budgets beside what claims need and hold of them. Only that of budgets which a claim names is stored.
+    pub budgets: BTreeMap<BudgetRef, BudgetRow>,
     holders: KnownHolders,
     version: Version,
 }
@@ -99,7 +103,7 @@ impl Ledger {
             next_ticket,
             claims,
             leaderless: Vec::new(),
-            unknown: UnknownFields::new(),
+            budgets: BTreeMap::new(),
             holders: KnownHolders::default(),
             version: Version::default(),
         }

@@ -205,6 +205,13 @@ impl PodSummary {
         self.owner() == Owner::DaemonSet
     }
 
+    /// Whether it counts towards the pods that its controller is to have: a controller makes another in the place of one that
+    /// has ended or is on its way out. A DaemonSet has one a node.
+    pub fn is_kept_up(&self) -> bool {
+        let is_counted = !matches!(self.owner(), Owner::Unmanaged | Owner::DaemonSet);
+        is_counted && self.deletion.is_none() && !self.is_finished()
+    }
+
     /// Whether both are made by the same controller.
     pub fn is_sibling_of(&self, other: &Self) -> bool {
         match (&self.owner, &other.owner) {

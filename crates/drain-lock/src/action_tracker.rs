@@ -37,6 +37,9 @@ const GRANT_BACKOFF: BackoffPolicy = BackoffPolicy {
     limit: SignedDuration::from_secs(5),
 };
 
+/// How often the owners of a budget's pods are asked for their scale, while a pod is down that they may no longer want.
+const SCALE_READ_EVERY: SignedDuration = SignedDuration::from_mins(1);
+
 /// How long after a movable pod was last seen its replacement is awaited.
 const REPLACED_WITHIN: SignedDuration = SignedDuration::from_secs(3);
 
@@ -130,6 +133,10 @@ impl ActionTracker {
         for (node, why) in &outcome.doubted {
             let not_before = self.claims.failed(node.clone(), now, None);
             self.memory.note_doubted(node.clone(), why.clone(), not_before);
+        }
+        for budget in &outcome.scales_read {
+            self.memory
+                .note_scale_read(budget.clone(), saturating_add(now, SCALE_READ_EVERY));
         }
         for node in &outcome.checked {
             self.claims.succeeded(node);

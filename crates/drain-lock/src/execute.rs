@@ -8,6 +8,7 @@ pub(crate) mod fresh;
 mod lease;
 mod ledger;
 mod node;
+mod owner_scale;
 mod reservation;
 mod status_update;
 
@@ -115,6 +116,8 @@ pub struct TaskOutcome {
     pub doubted: Vec<(NodeUid, String)>,
     /// Claims whose changes rested on reads that confirmed the plan.
     pub checked: Vec<NodeUid>,
+    /// Budgets whose pods' owners were asked whether they were scaled down.
+    pub scales_read: Vec<BudgetKey>,
     /// The namespace of the node leases is not there.
     pub leases_absent: bool,
 }
@@ -129,6 +132,7 @@ impl From<ActionResult> for TaskOutcome {
             refused_grants: Vec::new(),
             doubted: Vec::new(),
             checked: Vec::new(),
+            scales_read: Vec::new(),
             leases_absent: false,
         }
     }
@@ -180,7 +184,7 @@ impl ExecutorContext {
 /// Something to start.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Task {
-    Ledger(LedgerWrite),
+    Ledger(Box<LedgerWrite>),
     /// An action of the plan.
     Act(Planned),
     /// Something that is only for people.
@@ -237,7 +241,7 @@ impl Action for Task {
             Ok(()) | Err(_) => {}
         }
         match self {
-            Self::Ledger(write) => ledger::write(&context, write).await,
+            Self::Ledger(write) => ledger::write(&context, *write).await,
             Self::Act(action) => act(&context, action).await,
             Self::StatusUpdate(update) => status_update::write(&context, update).await.into(),
         }
@@ -268,7 +272,7 @@ async fn audit(context: &ExecutorContext, task: Task) -> TaskOutcome {
     let key = task.key();
     match task {
         Task::Ledger(write) => {
-            let mut outcome = ledger::write(context, write).await;
+            let mut outcome = ledger::write(context, *write).await;
             for would_be in std::mem::take(&mut outcome.announcements) {
                 tracing::info!(node = %would_be.node, reason = %would_be.reason, "audit: {}", would_be.note);
             }

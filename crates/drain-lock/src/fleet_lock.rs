@@ -46,7 +46,7 @@ use serde::Deserialize;
 use tokio::sync::Semaphore;
 
 use crate::drain_request::{release_drain, request_drain};
-use crate::execute::fresh;
+use crate::execute::fresh::{self, Scales};
 use crate::explain::{self, Explanation};
 use crate::node_group::{self, ClientGroup, client_group};
 use crate::observe::{ClusterCache, project_node};
@@ -336,8 +336,8 @@ impl FleetLock {
             .map(|claim| fresh::budgets_of_retained(claim).collect())
             .unwrap_or_default();
         let mut facts = Facts::new();
-        for (key, budget) in fresh::budgets(&self.client, &self.cache, ledger.claims(), &keys).await {
-            facts.extend(budget.map_err(unavailable)?.map(|budget| (key, budget)));
+        for (key, budget) in fresh::budgets(&self.client, &self.cache, Some(&ledger), &keys, Scales::Keep).await {
+            facts.extend(budget.map_err(unavailable)?.map(|budget| (key, budget.facts)));
         }
         gate.has_kept_disruptions(&facts)
     }

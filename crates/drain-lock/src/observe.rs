@@ -37,7 +37,7 @@ use audit::Audit;
 use cluster_index::ClusterIndex;
 use index_handler::{IndexHandler, SharedIndex};
 
-pub use cluster_index::{budget_facts, owner_disruptions};
+pub use cluster_index::{Kept, budget_facts, owner_disruptions};
 pub use project::{project_budget, project_hold, project_node, project_volume};
 #[cfg(test)]
 pub use tests::fixed::Objects;

@@ -146,7 +146,11 @@ impl Operator for DrainLock {
         self.tracker.leads(self.leadership.state(), self.pause.last());
         let mut plan = plan(snapshot, self.tracker.at(now), policy, now);
         self.tracker.planned(&mut plan, now);
-        let ledger = plan.ledger.take().map(Task::Ledger).into_iter();
+        let ledger = plan
+            .ledger
+            .take()
+            .map(|write| Task::Ledger(Box::new(write)))
+            .into_iter();
         let actions = std::mem::take(&mut plan.actions).into_iter().map(Task::Act);
         control::Plan {
             actions: ledger.chain(actions).collect(),

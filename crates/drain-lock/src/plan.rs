@@ -246,12 +246,19 @@ impl Planner<'_> {
             return;
         };
         self.requeue_at.note(unavailable.changes_at());
+        for budget in unavailable.perhaps_scaled_down() {
+            match self.memory.scale_not_before(budget, self.now) {
+                None => _ = self.write.scales.insert(budget.clone()),
+                until => self.requeue_at.note(until),
+            }
+        }
         let recovered = unavailable.recovered();
         if !recovered.is_empty() && self.write.next.return_pods(&claim.node_uid, &recovered) > 0 {
-            let gone = unavailable.gone().iter().map(|(key, uid)| GonePod {
+            let gone = unavailable.gone().iter().map(|gone| GonePod {
                 node_uid: claim.node_uid.as_str().into(),
-                key: key.clone(),
-                uid: uid.clone(),
+                key: gone.key.clone(),
+                uid: gone.uid.clone(),
+                by_number_of: gone.by_number_of.clone(),
             });
             self.write.gone.extend(gone);
             self.write.called_off.extend(unavailable.called_off().cloned());

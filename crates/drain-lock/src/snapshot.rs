@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
+use nodeward_api::BudgetRef;
 use nodeward_api::node_drain::NodeDrain;
 use nodeward_core::budget::BudgetView;
 use nodeward_core::id::{BudgetKey, NodeName, PodKey, PodUid, ResourceVersion};
@@ -36,6 +37,15 @@ pub struct BudgetEntry {
 }
 
 impl BudgetEntry {
+    /// As the ledger names it.
+    pub fn reference(&self) -> BudgetRef {
+        BudgetRef {
+            namespace: self.view.key.namespace.to_string(),
+            name: self.view.key.name.to_string(),
+            uid: self.view.uid.to_string(),
+        }
+    }
+
     /// Whether Ceph's operator has closed it for now.
     pub fn is_closed_by_ceph(&self) -> bool {
         self.zero_unavailable && self.view.kept_by_ceph_operator

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use nodeward_api::reason::LockReason;
 
 use super::{HeldPod, disruptions};
@@ -39,6 +40,21 @@ pub struct BudgetFacts {
     pub several: BTreeSet<PodUid>,
     /// What its owner keeps for himself.
     pub owner_disruptions: Option<OwnerDisruptions>,
+    /// What tells whether pods that went are back under other names.
+    pub pods: BudgetPods,
+}
+
+/// Numbers of a budget's pods that a controller keeps up, without those that have ended or are on their way out.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct BudgetPods {
+    /// How many there are.
+    pub all: i32,
+    /// How many there should be.
+    pub expected: i32,
+    /// Those of the first grant in force, healthy or not, and those created since that are healthy.
+    pub standing: i32,
+    /// When the newest was created; `None` where each comes back under its name.
+    pub newest: Option<Timestamp>,
 }
 
 /// What a budget's owner holds.

@@ -101,6 +101,10 @@ impl Ledger {
                 pods: need.pods.0.clone(),
             })
             .collect();
+        self.waiting_claim_mut(node_uid)?;
+        for held in &taken {
+            self.note_first_grant(&held.pdb, facts);
+        }
         self.note_taken(node_uid, &taken);
         let claim = self.waiting_claim_mut(node_uid)?;
         let holds = std::mem::take(&mut claim.holds);

@@ -6,13 +6,10 @@ use nodeward_api::budget_ref::BudgetRef;
 use nodeward_api::drain_ledger::{
     ClaimState, DrainLedgerSpec, FORMAT_VERSION, StoredBudget, StoredClaim, StoredHold, StoredNeed,
 };
-use serde_json::{Map, Value};
+use serde_json::Value;
 
-use super::Ledger;
 use super::claim::{Claim, STATE};
-
-/// Fields of later versions in the table of budgets.
-pub(super) type UnknownFields = BTreeMap<BudgetRef, Map<String, Value>>;
+use super::{BudgetRow, FirstGrant, Ledger};
 
 /// Place of each row in the table of budgets. Claims that were granted when different numbers of a budget's pods were
 /// healthy have a row each: with the number of another, a claim could wait for a pod that has nothing to do with it.
@@ -45,13 +42,20 @@ impl From<&DrainLedgerSpec> for Ledger {
             row.map_or_else(Default::default, |row| (budget_ref(row), row.healthy_at_grant))
         };
         let claims = stored.claims.iter();
-        let with_unknown = stored.budgets.iter().filter(|row| !row.unknown.is_empty());
+        let mut budgets = BTreeMap::new();
+        for row in &stored.budgets {
+            // Of several rows of a budget the first has what is kept of it, but for fields of later versions.
+            let kept = budget_row(row);
+            if kept != BudgetRow::default() {
+                budgets.entry(budget_ref(row)).or_insert(kept);
+            }
+        }
         Self {
             format_version: stored.format_version,
             next_ticket: stored.next_ticket,
             claims: claims.map(|claim| Claim::restore(claim, budget)).collect(),
             leaderless: stored.leaderless.clone(),
-            unknown: with_unknown.map(|row| (budget_ref(row), row.unknown.clone())).collect(),
+            budgets,
             ..Self::default()
         }
     }
@@ -71,12 +75,21 @@ impl From<&Ledger> for DrainLedgerSpec {
         for (place, number) in places.values_mut().zip(0..) {
             *place = number;
         }
-        let budgets = places.keys().map(|(pdb, healthy)| StoredBudget {
-            namespace: pdb.namespace.clone(),
-            name: pdb.name.clone(),
-            uid: pdb.uid.clone(),
-            healthy_at_grant: *healthy,
-            unknown: ledger.unknown.get(pdb).cloned().unwrap_or_default(),
+        let budgets = places.iter().map(|((pdb, healthy), place)| {
+            let kept = ledger.budgets.get(pdb);
+            let first = kept.filter(|_| place_of(&places, pdb) == Some(*place));
+            let first_grant = first.and_then(|row| row.first_grant);
+            StoredBudget {
+                namespace: pdb.namespace.clone(),
+                name: pdb.name.clone(),
+                uid: pdb.uid.clone(),
+                healthy_at_grant: *healthy,
+                expected_pods: first.and_then(|row| row.expected_pods),
+                owners: first.map(|row| row.owners.clone()).unwrap_or_default(),
+                newest_pod: first_grant.map(|first| first.newest_pod),
+                missing_pods: first_grant.map(|first| first.missing_pods).unwrap_or_default(),
+                unknown: kept.map(|row| row.unknown.clone()).unwrap_or_default(),
+            }
         });
         Self {
             format_version: ledger.format_version,
@@ -85,6 +98,18 @@ impl From<&Ledger> for DrainLedgerSpec {
             claims: ledger.claims.iter().map(|claim| stored_claim(claim, &places)).collect(),
             leaderless: ledger.leaderless.clone(),
         }
+    }
+}
+
+fn budget_row(row: &StoredBudget) -> BudgetRow {
+    BudgetRow {
+        expected_pods: row.expected_pods,
+        owners: row.owners.clone(),
+        first_grant: row.newest_pod.map(|newest_pod| FirstGrant {
+            newest_pod,
+            missing_pods: row.missing_pods,
+        }),
+        unknown: row.unknown.clone(),
     }
 }
 

@@ -15,7 +15,10 @@ use jiff::Timestamp;
 use nodeward_api::budget_ref::BudgetRef;
 use nodeward_api::reason::LockReason;
 
-use super::{BudgetFacts, Claim, ClaimState, Disruptions, Facts, Fence, HeldPod, Ledger, OwnerDisruptions};
+use super::{
+    BudgetFacts, BudgetPods, Claim, ClaimState, Disruptions, Facts, Fence, FirstGrant, HeldPod, Ledger,
+    OwnerDisruptions,
+};
 use crate::id::{BudgetKey, PodUid};
 
 /// The moment at which everything happens that is not said to happen later.
@@ -38,6 +41,7 @@ fn budget(name: &str) -> BudgetFacts {
         healthy: pods(&[format!("{name}-0"), format!("{name}-1"), format!("{name}-2")]),
         several: BTreeSet::new(),
         owner_disruptions: None,
+        pods: BudgetPods::default(),
     }
 }
 

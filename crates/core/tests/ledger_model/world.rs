@@ -9,7 +9,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use nodeward_api::budget_ref::BudgetRef;
 use nodeward_core::id::{BudgetKey, PodUid};
-use nodeward_core::ledger::{BudgetFacts, Disruptions, Facts, Fence, HeldPod, Ledger, Unstored, Unusable};
+use nodeward_core::ledger::{BudgetFacts, BudgetPods, Disruptions, Facts, Fence, HeldPod, Ledger, Unstored, Unusable};
 
 use crate::memo::{self, Memo};
 use crate::names::Names;
@@ -748,6 +748,7 @@ impl State {
                 healthy,
                 several: BTreeSet::new(),
                 owner_disruptions: None,
+                pods: BudgetPods::default(),
             };
             (key, budget)
         };

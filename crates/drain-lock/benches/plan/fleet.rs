@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use drain_lock::observe::{budget_facts, project_budget, project_node};
+use drain_lock::observe::{Kept, budget_facts, project_budget, project_node};
 use drain_lock::snapshot::{BudgetEntry, LedgerFacts, NodeFacts, PodFacts, Snapshot};
 use jiff::{SignedDuration, Timestamp};
 use nodeward_api::budget_ref::BudgetRef;
@@ -161,7 +161,7 @@ impl Builder {
             }
             let (key, budget) = (budget_key(number), Arc::new(budget(number, pods.len())?));
             let pods = pods.iter().map(|pod| (&**pod, false));
-            let facts = budget_facts(&budget, pods, ledger.claims(), None, self.now);
+            let facts = budget_facts(&budget, pods, Kept::of(&budget, Some(&ledger)), None, self.now);
             snapshot.facts.insert(key.clone(), facts);
             snapshot.budgets.insert(key, budget);
         }

@@ -17,17 +17,19 @@ use kube::api::ListParams;
 use kube::{Api, Client, Resource};
 use nodeward_api::{BudgetRef, DisruptionHold, NodeDrain};
 use nodeward_core::id::{BudgetKey, NodeName, NodeUid};
-use nodeward_core::ledger::{BudgetFacts, Claim, Disruptions, Facts};
+use nodeward_core::ledger::{BudgetFacts, Claim, Disruptions, Facts, HeldPod, Ledger};
 use nodeward_core::selector::Selector;
 use nodeward_runtime::ApiError;
 use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
-use crate::observe::{ClusterCache, budget_facts, owner_disruptions, project_budget, project_hold, project_node};
+use crate::observe::{ClusterCache, Kept, budget_facts, owner_disruptions, project_budget, project_hold, project_node};
+use crate::plan::recovery::is_replaced;
 use crate::plan::residents::{Resident, in_the_way};
 use crate::plan::{CalledOff, DrainedAsk, GonePod, LedgerWrite};
 use crate::snapshot::{BudgetEntry, HoldFacts, PodFacts};
 
+use super::owner_scale::{self, OwnerScale};
 use super::{ActionResult, ExecutorContext};
 
 /// How long the reads for one claim may take: the others' grants wait for them.
@@ -45,6 +47,23 @@ pub(super) struct Read {
     pub(super) facts: Facts,
     /// By node: what could not be read, or is not so.
     pub(super) doubted: BTreeMap<NodeUid, ActionResult>,
+    /// How many pods there should be of budgets whose status does not tell.
+    pub(super) scales: Vec<(BudgetRef, OwnerScale)>,
+}
+
+/// A budget as it was read.
+pub(crate) struct FreshBudget {
+    pub(crate) facts: BudgetFacts,
+    pdb: BudgetRef,
+    /// Where its own status does not tell how many pods there should be.
+    scale: Option<OwnerScale>,
+}
+
+/// Whether the owners of pods are asked for their scale.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Scales {
+    Read,
+    Keep,
 }
 
 pub(crate) type ReadResult<T> = Result<T, ApiError>;
@@ -62,9 +81,13 @@ pub(super) async fn read(context: &ExecutorContext, write: &LedgerWrite) -> Read
         .filter_map(|ask| Some((&ask.node_uid, write.next.claim(ask.node_uid.as_str())?)))
         .collect();
     let keys: BTreeSet<BudgetKey> = claims.iter().flat_map(|(_, claim)| claim.budgets()).collect();
+    let counted = write.gone.iter().filter_map(|gone| gone.by_number_of.as_ref());
     let keys: BTreeSet<BudgetKey> = keys
         .into_iter()
         .chain(staying.iter().flat_map(|(_, claim)| budgets_of_retained(claim)))
+        .chain(counted.map(BudgetKey::from))
+        .chain(write.scales.iter().cloned())
+        .chain(without_scale(context, write))
         .collect();
     let taken_for_granted = join3(
         join_all(write.gone.iter().map(|gone| in_time(contradicts_gone(context, gone)))),
@@ -88,7 +111,8 @@ pub(super) async fn read(context: &ExecutorContext, write: &LedgerWrite) -> Read
             .map(|ask| in_time(contradicts_drained(context, write, ask))),
     );
     let (cache, client) = (&context.pass.cache, &context.pass.clients.requests);
-    let budgets = budgets(client, cache, context.pass.snapshot.claims(), &keys);
+    let ledger = write.base.as_ref().map(|facts| &facts.ledger);
+    let budgets = budgets(client, cache, ledger, &keys, Scales::Read);
     let (budgets, residents, (gone, called_off, absent)) = join3(budgets, residents, taken_for_granted).await;
     let mut doubted = BTreeMap::new();
     for (uid, claim) in claims {
@@ -107,7 +131,11 @@ pub(super) async fn read(context: &ExecutorContext, write: &LedgerWrite) -> Read
         .map(|called_off| &called_off.node_uid)
         .zip(called_off);
     let absent = write.absent.iter().map(|(_, uid)| uid).zip(absent);
-    for (uid, answer) in drained.chain(gone).chain(called_off).chain(absent) {
+    let numbers = write.gone.iter().map(|gone| {
+        let answer = contradicts_number(context, write, gone, &budgets);
+        (&gone.node_uid, answer)
+    });
+    for (uid, answer) in drained.chain(gone).chain(called_off).chain(absent).chain(numbers) {
         let doubt = match answer {
             Ok(None) => continue,
             Ok(Some(contradiction)) => ActionResult::Outdated(contradiction),
@@ -116,15 +144,67 @@ pub(super) async fn read(context: &ExecutorContext, write: &LedgerWrite) -> Read
         doubted.insert(uid.clone(), doubt);
     }
     let mut facts = context.pass.snapshot.facts.clone();
+    let mut scales = Vec::new();
     for (key, fresh) in budgets {
         match fresh {
-            Ok(Some(fresh)) => _ = facts.insert(key, fresh),
+            Ok(Some(fresh)) => {
+                scales.extend(fresh.scale.map(|scale| (fresh.pdb, scale)));
+                facts.insert(key, fresh.facts);
+            }
             Ok(None) => _ = facts.remove(&key),
             // Nothing is granted or confirmed by it.
             Err(_) => {}
         }
     }
-    Read { facts, doubted }
+    Read { facts, doubted, scales }
+}
+
+/// The budgets that claims need from now on, and that count their present pods alone: they enter the ledger with the scale of
+/// their pods' owners.
+fn without_scale<'a>(context: &'a ExecutorContext, write: &'a LedgerWrite) -> impl Iterator<Item = BudgetKey> + 'a {
+    let needed = write.next.claims().iter().flat_map(|claim| &claim.needs);
+    let is_unknown = |pdb: &&BudgetRef| {
+        let entry = context.pass.snapshot.budgets.get(&BudgetKey::from(*pdb));
+        let row = write.next.budget_row(pdb);
+        entry.is_some_and(|entry| entry.counts_present_pods && *entry.view.uid == *pdb.uid)
+            && row.is_none_or(|row| row.expected_pods.is_none())
+    };
+    needed.map(|need| &need.pdb).filter(is_unknown).map(BudgetKey::from)
+}
+
+/// That the budget's pods, as they were read just now, do not tell that there is another in the place of this one.
+fn contradicts_number(
+    context: &ExecutorContext,
+    write: &LedgerWrite,
+    gone: &GonePod,
+    budgets: &BTreeMap<BudgetKey, ReadResult<Option<FreshBudget>>>,
+) -> ReadResult<Option<String>> {
+    let Some(pdb) = &gone.by_number_of else {
+        return Ok(None);
+    };
+    let fresh = match budgets.get(&BudgetKey::from(pdb)) {
+        Some(Ok(fresh)) => fresh.as_ref(),
+        Some(Err(error)) => return Err(error.clone()),
+        None => return Ok(None),
+    };
+    let ledger = write.base.as_deref();
+    let claim = ledger.and_then(|facts| facts.ledger.claim(gone.node_uid.as_str()));
+    let mut holds = claim
+        .iter()
+        .flat_map(|claim| &claim.holds)
+        .filter(|held| held.pdb == *pdb);
+    let is_replaced = holds.any(|held| {
+        let mut pods = held.pods.iter().filter(|pod| pod.uid == gone.uid);
+        let facts = fresh.map(|fresh| &fresh.facts);
+        pods.any(|pod| is_replaced(held, pod, ledger, facts, &context.pass.snapshot.held))
+    });
+    Ok((!is_replaced).then(|| {
+        format!(
+            "no pod of budget {} is in the place of {}",
+            BudgetKey::from(pdb),
+            gone.key
+        )
+    }))
 }
 
 async fn in_time<T>(read: impl Future<Output = Result<T, kube::Error>>) -> ReadResult<T> {
@@ -138,33 +218,40 @@ pub(crate) fn budgets_of_retained(claim: &Claim) -> impl Iterator<Item = BudgetK
     claim.holds.iter().filter(stays).map(|held| BudgetKey::from(&held.pdb))
 }
 
-/// These budgets with the pods that they select and the holds of their owners; `claims` are those of the ledger.
+/// These budgets with the pods that they select and the holds of their owners, as far as the ledger has them.
 pub(crate) async fn budgets(
     client: &Client,
     cache: &ClusterCache,
-    claims: &[Claim],
+    ledger: Option<&Ledger>,
     keys: &BTreeSet<BudgetKey>,
-) -> BTreeMap<BudgetKey, ReadResult<Option<BudgetFacts>>> {
+    scales: Scales,
+) -> BTreeMap<BudgetKey, ReadResult<Option<FreshBudget>>> {
     let namespaces: BTreeSet<&str> = keys.iter().map(|key| &*key.namespace).collect();
     let holds = join_all(namespaces.iter().map(|namespace| in_time(holds(client, namespace))));
-    let budgets = join_all(keys.iter().map(|key| in_time(budget(client, key))));
+    let budgets = join_all(keys.iter().map(|key| in_time(budget(client, ledger, key, scales))));
     let (holds, budgets) = join(holds, budgets).await;
     let holds: BTreeMap<&str, ReadResult<Vec<HoldFacts>>> = namespaces.into_iter().zip(holds).collect();
     let now = Timestamp::now();
     let facts = keys.iter().zip(budgets).map(|(key, budget)| {
         let holds = holds.get(&*key.namespace).cloned().unwrap_or_else(|| Ok(Vec::new()));
-        let facts = budget.and_then(|budget| {
+        let fresh = budget.and_then(|budget| {
             let holds = holds?;
-            Ok(budget.map(|(entry, pods)| {
+            Ok(budget.map(|(entry, pods, scale)| {
                 let pods = pods.iter().map(|pod| {
                     let budgets = cache.budgets_of(pod);
                     let is_closed = budgets.iter().any(|budget| budget.is_closed_by_ceph());
                     (pod, budgets.len() > 1 && !is_closed)
                 });
-                budget_facts(&entry, pods, claims, owner_disruptions(&entry, &holds, now), now)
+                let mut kept = Kept::of(&entry, ledger);
+                kept.expected_pods = scale.as_ref().map(|scale| scale.expected_pods).or(kept.expected_pods);
+                FreshBudget {
+                    facts: budget_facts(&entry, pods, kept, owner_disruptions(&entry, &holds, now), now),
+                    pdb: entry.reference(),
+                    scale,
+                }
             }))
         });
-        (key.clone(), facts)
+        (key.clone(), fresh)
     });
     facts.collect()
 }
@@ -175,19 +262,43 @@ async fn holds(client: &Client, namespace: &str) -> Result<Vec<HoldFacts>, kube:
     list(&holds, ListParams::default(), project_hold).await
 }
 
-async fn budget(client: &Client, key: &BudgetKey) -> Result<Option<(BudgetEntry, Vec<PodFacts>)>, kube::Error> {
+type ReadBudget = (BudgetEntry, Vec<PodFacts>, Option<OwnerScale>);
+
+async fn budget(
+    client: &Client,
+    ledger: Option<&Ledger>,
+    key: &BudgetKey,
+    scales: Scales,
+) -> Result<Option<ReadBudget>, kube::Error> {
     let budgets: Api<PodDisruptionBudget> = Api::namespaced(client.clone(), &key.namespace);
     let budget = budgets.get_opt(&key.name).await?;
     let Some(entry) = budget.as_ref().and_then(project_budget) else {
         return Ok(None);
     };
     if entry.view.selector == Selector::NOTHING {
-        return Ok(Some((entry, Vec::new())));
+        return Ok(Some((entry, Vec::new(), None)));
     }
     let params = ListParams::default().labels(&entry.view.selector.to_string());
     let pods: Api<Pod> = Api::namespaced(client.clone(), &key.namespace);
     let selected = list(&pods, params, PodFacts::project).await?;
-    Ok(Some((entry, selected)))
+    if scales == Scales::Keep || !entry.counts_present_pods {
+        return Ok(Some((entry, selected, None)));
+    }
+    let pdb = entry.reference();
+    let claims = ledger.map(Ledger::claims).unwrap_or_default();
+    let held = claims
+        .iter()
+        .flat_map(|claim| &claim.holds)
+        .filter(|held| held.pdb == pdb);
+    let is_down = |held: &&HeldPod| {
+        !selected
+            .iter()
+            .any(|pod| pod.is_kept_up() && *pod.key.name == *held.name)
+    };
+    let down = held.flat_map(|held| &held.pods).filter(is_down).count();
+    let row = ledger.and_then(|ledger| ledger.budget_row(&pdb));
+    let scale = owner_scale::read(client, &key.namespace, row, &selected, down).await?;
+    Ok(Some((entry, selected, Some(scale))))
 }
 
 /// The pods of a node, but for those that have ended.
@@ -201,18 +312,10 @@ pub(crate) async fn residents(
     let pods = list(&pods, ListParams::default().fields(&on_node), PodFacts::project).await?;
     let residents = pods.into_iter().map(|pod| {
         let budgets = cache.budgets_of(&pod);
-        let budgets = budgets.iter().map(|budget| reference(budget)).collect();
+        let budgets = budgets.iter().map(|budget| budget.reference()).collect();
         Resident { pod, budgets }
     });
     Ok(residents.collect())
-}
-
-fn reference(budget: &BudgetEntry) -> BudgetRef {
-    BudgetRef {
-        namespace: budget.view.key.namespace.to_string(),
-        name: budget.view.key.name.to_string(),
-        uid: budget.view.uid.to_string(),
-    }
 }
 
 /// That a pod is there which the node may not go down over.

@@ -22,10 +22,17 @@ use super::{ActionResult, ExecutorContext, TaskOutcome, Written};
 /// written.
 pub(super) async fn write(context: &ExecutorContext, mut write: LedgerWrite) -> TaskOutcome {
     let asked = write.reading_claims();
-    let Read { mut facts, doubted } = fresh::read(context, &write).await;
+    let Read {
+        mut facts,
+        doubted,
+        scales,
+    } = fresh::read(context, &write).await;
     for (node_uid, doubt) in &doubted {
         tracing::debug!(%node_uid, ?doubt, "its claim is left as it is");
         write.leave_out(node_uid);
+    }
+    for (pdb, scale) in scales {
+        write.next.note_scale(&pdb, scale.expected_pods, scale.owners);
     }
     take_out(&mut facts, &write.leaving);
     let now = Timestamp::now();
@@ -56,6 +63,7 @@ pub(super) async fn write(context: &ExecutorContext, mut write: LedgerWrite) -> 
         refused_grants,
         doubted,
         checked,
+        scales_read: write.scales.iter().cloned().collect(),
         ..done.clone().into()
     };
     if !done.may_have_acted() {

@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use nodeward_core::budget::{BudgetView, OSD_APP};
+use nodeward_core::budget::OSD_APP;
 use nodeward_core::deadline::saturating_add;
 use nodeward_core::id::{BudgetKey, NamespacedName, NodeName, PodUid};
 use nodeward_core::lease::LeaseView;
-use nodeward_core::ledger::{BudgetFacts, Claim, OwnerDisruptions, Unusable};
+use nodeward_core::ledger::{BudgetFacts, BudgetPods, Claim, Ledger, OwnerDisruptions, Unusable};
 use nodeward_core::pod::{Owner, Phase};
 use nodeward_core::remediation::Remediations;
 use nodeward_scheduling::requirements::Namespaces;
@@ -77,11 +77,11 @@ impl ClusterIndex {
         let pods = self.pods.of_budget(key);
         let pods = pods.map(|pod| (&**pod, self.is_refused_for_several_budgets(pod)));
         let ledger = self.ledger();
-        let claims = ledger.as_ref().map(|facts| facts.ledger.claims()).unwrap_or_default();
+        let kept = Kept::of(budget, ledger.as_ref().map(|facts| &facts.ledger));
         Some(budget_facts(
             budget,
             pods,
-            claims,
+            kept,
             self.owner_disruptions(budget, now),
             now,
         ))
@@ -290,22 +290,49 @@ pub fn owner_disruptions<'a>(
     (!disruptions.is_empty()).then_some(OwnerDisruptions::Some(sum))
 }
 
-/// How many healthy pods a budget had at the grants in force, those that were down under a claim included.
-///
-/// A pod that was evicted no longer exists, and an owner of another kind than Kubernetes' own may not make it again before its
-/// node is back: where the budget counts only the pods that exist, the disruption would seem to be returned.
-fn healthy_at_grants(budget: &BudgetView, claims: &[Claim]) -> i32 {
-    let holds = claims.iter().flat_map(|claim| &claim.holds);
-    let of_budget = holds.filter(|held| BudgetKey::from(&held.pdb) == budget.key && *held.pdb.uid == *budget.uid);
-    of_budget.map(|held| held.healthy_at_grant).max().unwrap_or_default()
+/// What the ledger says of a budget.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Kept {
+    /// How many pods there should be, where the budget's status does not tell.
+    pub expected_pods: Option<i32>,
+    /// When the newest pod of the first grant in force was created.
+    pub newest_pod: Option<Timestamp>,
+    /// How many healthy pods it had at the grants in force, those that were down under a claim included.
+    healthy_at_grants: i32,
+}
+
+impl Kept {
+    pub fn of(budget: &BudgetEntry, ledger: Option<&Ledger>) -> Self {
+        let Some(ledger) = ledger else {
+            return Self::default();
+        };
+        let view = &budget.view;
+        let has_rows = !ledger.budgets.is_empty();
+        let row = has_rows.then(|| ledger.budget_row(&budget.reference())).flatten();
+        let expected_pods = row.and_then(|row| row.expected_pods);
+        let healthy_at_grants = || {
+            let holds = ledger.claims().iter().flat_map(|claim| &claim.holds);
+            let of_budget = holds.filter(|held| BudgetKey::from(&held.pdb) == view.key && *held.pdb.uid == *view.uid);
+            of_budget.map(|held| held.healthy_at_grant).max().unwrap_or_default()
+        };
+        Self {
+            expected_pods,
+            newest_pod: row.and_then(|row| row.first_grant).map(|first| first.newest_pod),
+            healthy_at_grants: if budget.counts_present_pods && expected_pods.is_none() {
+                healthy_at_grants()
+            } else {
+                0
+            },
+        }
+    }
 }
 
 /// What the ledger reads of a budget and the pods that it selects, each with whether another budget selects it too. They
-/// come from the watches or were read just now. `claims` are those of the ledger.
+/// come from the watches or were read just now, and `kept` from the ledger.
 pub fn budget_facts<'a>(
     budget: &BudgetEntry,
     pods: impl IntoIterator<Item = (&'a PodFacts, bool)>,
-    claims: &[Claim],
+    kept: Kept,
     owner_disruptions: Option<OwnerDisruptions>,
     now: Timestamp,
 ) -> BudgetFacts {
@@ -317,20 +344,36 @@ pub fn budget_facts<'a>(
     let mut healthy = BTreeSet::new();
     let mut several = BTreeSet::new();
     let mut has_foreign_owner = false;
+    let mut counts = BudgetPods::default();
+    let (mut newest, mut come_back_by_name) = (None, true);
     for (pod, has_several_budgets) in pods {
-        if pod.is_healthy() && !is_disrupted(pod) {
+        let is_healthy = pod.is_healthy() && !is_disrupted(pod);
+        if is_healthy {
             healthy.insert(pod.uid.clone());
+        }
+        if pod.is_kept_up() {
+            counts.all += 1;
+            let is_of_first_grant = kept.newest_pod.is_none_or(|newest| pod.created <= newest);
+            counts.standing += i32::from(is_healthy || is_of_first_grant);
+            newest = newest.max(Some(pod.created));
+            come_back_by_name &= pod.owner() == Owner::StatefulSet;
         }
         has_foreign_owner |= pod.owner() == Owner::Foreign;
         if has_several_budgets {
             several.insert(pod.uid.clone());
         }
     }
-    let expected_pods = if budget.counts_present_pods && has_foreign_owner {
-        status.expected_pods.max(healthy_at_grants(view, claims))
-    } else {
-        status.expected_pods
-    };
+    counts.newest = newest.filter(|_| !come_back_by_name);
+    counts.expected = status.expected_pods;
+    let mut expected_pods = status.expected_pods;
+    if budget.counts_present_pods {
+        // A pod that was evicted no longer exists, and an owner of another kind than Kubernetes' own may not make it again
+        // before its node is back: its disruption would seem to be returned.
+        let seen = if has_foreign_owner { kept.healthy_at_grants } else { 0 };
+        let known = kept.expected_pods.unwrap_or(seen);
+        counts.expected = counts.all.max(known);
+        expected_pods = expected_pods.max(known);
+    }
     let unusable = if status.sync_failed && !budget.zero_unavailable {
         // Its numbers are those of before.
         Some(Unusable::SyncFailed)
@@ -354,5 +397,6 @@ pub fn budget_facts<'a>(
         healthy,
         several,
         owner_disruptions,
+        pods: counts,
     }
 }

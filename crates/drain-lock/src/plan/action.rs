@@ -4,9 +4,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use nodeward_api::BudgetRef;
 use nodeward_api::node_drain::NodeDrain;
 use nodeward_api::reason::LockReason;
-use nodeward_core::id::{NodeName, NodeUid, PodKey, PodUid};
+use nodeward_core::id::{BudgetKey, NodeName, NodeUid, PodKey, PodUid};
 use nodeward_core::ledger::{Fence, Ledger};
 
 use crate::snapshot::{LedgerFacts, PodFacts};
@@ -32,6 +33,8 @@ pub struct LedgerWrite {
     pub drained: Vec<DrainedAsk>,
     /// Pods that were taken for gone, with the claims that return their disruptions: none of them may be there.
     pub gone: Vec<GonePod>,
+    /// Budgets whose pods' owners may have been scaled down.
+    pub scales: BTreeSet<BudgetKey>,
     /// Nodes that are taken not to go down any more.
     pub called_off: Vec<CalledOff>,
     /// NodeDrains that were taken for gone, with the UIDs of their nodes: none of them may be there.
@@ -45,7 +48,7 @@ pub struct LedgerWrite {
 impl LedgerWrite {
     /// Whether what is read by quorum decides on more than `next` has.
     pub fn asks(&self) -> bool {
-        !(self.grants.is_empty() && self.confirms.is_empty() && self.drained.is_empty())
+        !(self.grants.is_empty() && self.confirms.is_empty() && self.drained.is_empty() && self.scales.is_empty())
     }
 
     /// The claims of which something rests on what has yet to be read by quorum.
@@ -94,6 +97,8 @@ pub struct GonePod {
     pub node_uid: NodeUid,
     pub key: PodKey,
     pub uid: String,
+    /// The budget whose number of pods tells that there is another in its place: it is to tell so by quorum, too.
+    pub by_number_of: Option<BudgetRef>,
 }
 
 /// A node that was told that it may go down, and is taken not to any more, for its drain was called off: its kubelet is

@@ -5,12 +5,14 @@
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use jiff::Timestamp;
+use nodeward_api::BudgetRef;
 use nodeward_core::id::{BudgetKey, PodKey};
 use nodeward_core::ledger::{BudgetFacts, Disruptions, HeldPod, HeldPodState};
 
-use crate::snapshot::{Memory, PodFacts, Snapshot};
+use crate::snapshot::{LedgerFacts, Memory, PodFacts, Snapshot};
 
 use super::action::CalledOff;
 use super::drain_context::DrainRecord;
@@ -20,9 +22,19 @@ use super::drain_context::DrainRecord;
 pub struct UnavailablePods {
     down: BTreeSet<String>,
     recovered: BTreeSet<String>,
-    gone: Vec<(PodKey, String)>,
+    gone: Vec<TakenForGone>,
+    perhaps_scaled_down: BTreeSet<BudgetKey>,
     called_off: Option<CalledOff>,
     changes_at: Option<Timestamp>,
+}
+
+/// A pod that is taken for gone, and whose disruption returns for that.
+#[derive(Debug, Clone)]
+pub struct TakenForGone {
+    pub key: PodKey,
+    pub uid: String,
+    /// The budget whose number of pods tells so; `None` where a pod of its name does.
+    pub by_number_of: Option<BudgetRef>,
 }
 
 impl UnavailablePods {
@@ -78,10 +90,18 @@ impl UnavailablePods {
 
     fn state_of_gone(&mut self, disruptions: &Disruptions, held: &HeldPod, snapshot: &Snapshot) -> HeldPodState {
         let key = PodKey::new(disruptions.pdb.namespace.as_str(), held.name.as_str());
-        if !has_replacement(&key, &held.uid, snapshot) && !has_recovered(disruptions, held, snapshot) {
+        let by_name = has_successor(&key, &held.uid, &snapshot.held);
+        if !by_name && !has_recovered(disruptions, held, snapshot) {
+            if is_replaced_if_scaled_down(disruptions, held, snapshot) {
+                self.perhaps_scaled_down.insert(BudgetKey::from(&disruptions.pdb));
+            }
             return HeldPodState::Down;
         }
-        self.gone.push((key, held.uid.clone()));
+        self.gone.push(TakenForGone {
+            key,
+            uid: held.uid.clone(),
+            by_number_of: (!by_name).then(|| disruptions.pdb.clone()),
+        });
         HeldPodState::Recovered
     }
 
@@ -135,8 +155,13 @@ impl UnavailablePods {
     }
 
     /// Pods that are taken for gone, and whose disruptions return for that.
-    pub fn gone(&self) -> &[(PodKey, String)] {
+    pub fn gone(&self) -> &[TakenForGone] {
         &self.gone
+    }
+
+    /// Budgets of which disruptions return if the scale of their pods' owners has fallen.
+    pub fn perhaps_scaled_down(&self) -> impl Iterator<Item = &BudgetKey> {
+        self.perhaps_scaled_down.iter()
     }
 }
 
@@ -155,49 +180,97 @@ fn state_without_node(record: &DrainRecord, held: &HeldPod, pod: &PodFacts, snap
 
 /// Whether a pod of the same name, which is not the one of this UID on the node that was drained, is Ready: the successor
 /// in a StatefulSet.
-pub fn has_replacement(key: &PodKey, uid: &str, snapshot: &Snapshot) -> bool {
-    let there = snapshot.held.get(key);
+pub fn has_successor(key: &PodKey, uid: &str, there: &Named) -> bool {
+    let there = there.get(key);
     there.is_some_and(|pod| pod.uid.as_str() != uid && pod.is_healthy())
 }
 
-/// Whether a pod that has gone counts as replaced, because its budget has as many healthy pods as before the grant.
+/// Pods by name: those that disruptions are held for, and those that bear their names.
+type Named = BTreeMap<PodKey, Arc<PodFacts>>;
+
+/// Whether a pod that has gone counts as replaced, by what the snapshot tells of its budget.
+pub fn has_recovered(disruptions: &Disruptions, held: &HeldPod, snapshot: &Snapshot) -> bool {
+    let facts = snapshot.facts.get(&BudgetKey::from(&disruptions.pdb));
+    is_replaced(disruptions, held, snapshot.ledger.as_deref(), facts, &snapshot.held)
+}
+
+/// Whether a pod that has gone counts as replaced, by the number of its budget's pods.
 ///
 /// Replacements bear names of their own, so that nobody can tell whose they are: the budget tells how many of its held
 /// disruptions are still missing, and of the pods that are gone the ones of the oldest claims count as replaced first.
-pub fn has_recovered(disruptions: &Disruptions, held: &HeldPod, snapshot: &Snapshot) -> bool {
-    let key = BudgetKey::from(&disruptions.pdb);
-    let facts = snapshot.facts.get(&key);
+pub fn is_replaced(
+    disruptions: &Disruptions,
+    held: &HeldPod,
+    ledger: Option<&LedgerFacts>,
+    facts: Option<&BudgetFacts>,
+    there: &Named,
+) -> bool {
     let Some(facts) = facts.filter(|facts| *facts.uid == *disruptions.pdb.uid) else {
         // Nobody counts its pods any more.
         return true;
     };
-    let Some(ledger) = &snapshot.ledger else {
+    let Some(ledger) = ledger.map(|facts| &facts.ledger) else {
         return false;
     };
-    let mut claims: Vec<_> = ledger.ledger.holders_of(&key).collect();
+    let mut claims: Vec<_> = ledger.holders_of(&facts.key).collect();
     claims.sort_by_key(|claim| claim.ticket);
     let holds = claims.iter().flat_map(|claim| &claim.holds);
     let mut healthy_before = 0;
     let mut down = Vec::new();
     for other in holds.filter(|other| other.pdb == disruptions.pdb) {
         healthy_before = healthy_before.max(other.healthy_at_grant);
-        down.extend(other.pods.iter().filter(|pod| is_missing(pod, &key, facts, snapshot)));
+        down.extend(
+            other
+                .pods
+                .iter()
+                .filter(|pod| is_missing(pod, &facts.key, facts, there)),
+        );
     }
-    let expected = healthy_before.min(facts.expected_pods);
-    let healthy = i32::try_from(facts.healthy.len()).unwrap_or(i32::MAX);
-    let still_missing = usize::try_from(expected.saturating_sub(healthy)).unwrap_or_default();
-    let replaced = down.len().saturating_sub(still_missing);
-    let is_gone = |pod: &&&HeldPod| {
-        let key = PodKey::new(disruptions.pdb.namespace.as_str(), pod.name.as_str());
-        let there = snapshot.held.get(&key);
-        there.is_none_or(|there| there.uid.as_str() != pod.uid || there.is_finished())
+    let named = |pod: &HeldPod| {
+        let there = there.get(&PodKey::new(disruptions.pdb.namespace.as_str(), pod.name.as_str()));
+        there.filter(|there| there.uid.as_str() == pod.uid)
     };
+    let first_grant = ledger.budget_row(&disruptions.pdb).and_then(|row| row.first_grant);
+    let replaced = if let Some(first) = first_grant {
+        down.retain(|pod| named(pod).is_none_or(|pod| !pod.is_kept_up()));
+        first.in_place_of(down.len(), facts.pods)
+    } else {
+        // All of its pods come back under their names, or an earlier version made the grant.
+        let expected = healthy_before.min(facts.expected_pods);
+        let healthy = i32::try_from(facts.healthy.len()).unwrap_or(i32::MAX);
+        let still_missing = usize::try_from(expected.saturating_sub(healthy)).unwrap_or_default();
+        down.len().saturating_sub(still_missing)
+    };
+    let is_gone = |pod: &&&HeldPod| named(pod).is_none_or(|pod| pod.is_finished());
     let mut gone = down.iter().filter(is_gone).take(replaced);
     facts.current && gone.any(|pod| pod.uid == held.uid)
 }
 
+/// Whether a pod counts as replaced if there should be no more pods of its budget than there are: then the scale of their
+/// owners tells, if that has fallen.
+fn is_replaced_if_scaled_down(disruptions: &Disruptions, held: &HeldPod, snapshot: &Snapshot) -> bool {
+    let key = BudgetKey::from(&disruptions.pdb);
+    let counts_present_pods = snapshot
+        .budgets
+        .get(&key)
+        .is_some_and(|budget| budget.counts_present_pods);
+    let facts = snapshot.facts.get(&key).filter(|_| counts_present_pods).cloned();
+    let facts = facts.map(|mut facts| {
+        (facts.expected_pods, facts.pods.expected) = (facts.pods.all, facts.pods.all);
+        facts
+    });
+    facts.is_some()
+        && is_replaced(
+            disruptions,
+            held,
+            snapshot.ledger.as_deref(),
+            facts.as_ref(),
+            &snapshot.held,
+        )
+}
+
 /// Whether a held pod is not among the healthy ones, nor its successor by name.
-fn is_missing(pod: &HeldPod, budget: &BudgetKey, facts: &BudgetFacts, snapshot: &Snapshot) -> bool {
+fn is_missing(pod: &HeldPod, budget: &BudgetKey, facts: &BudgetFacts, there: &Named) -> bool {
     let key = PodKey::new(budget.namespace.clone(), pod.name.as_str());
-    !facts.healthy.contains(pod.uid.as_str()) && !has_replacement(&key, &pod.uid, snapshot)
+    !facts.healthy.contains(pod.uid.as_str()) && !has_successor(&key, &pod.uid, there)
 }

@@ -49,6 +49,8 @@ pub struct Memory {
     refused_grants: BTreeMap<NodeUid, RefusedGrant>,
     doubted: BTreeMap<NodeUid, Doubted>,
     departed: BTreeMap<PodUid, (Arc<PodFacts>, Timestamp)>,
+    /// Budgets whose pods' owners were asked for their scale, until when they are not asked again.
+    scales: BTreeMap<BudgetKey, Timestamp>,
     /// The namespace of the node leases is not there: nobody uses them.
     pub leases_absent_until: Option<Timestamp>,
     /// Reservations of retained pods in their budgets' statuses.
@@ -143,6 +145,15 @@ impl Memory {
         pods.filter(move |(_, until)| now < *until).map(|(pod, _)| pod)
     }
 
+    /// Until when the scale of a budget's pods' owners is not read again.
+    pub fn scale_not_before(&self, budget: &BudgetKey, now: Timestamp) -> Option<Timestamp> {
+        self.scales.get(budget).copied().filter(|until| now < *until)
+    }
+
+    pub fn note_scale_read(&mut self, budget: BudgetKey, not_before: Timestamp) {
+        self.scales.insert(budget, not_before);
+    }
+
     /// Notes movable pods that are on their way out.
     pub fn note_departing(&mut self, pods: Vec<Arc<PodFacts>>, until: Timestamp) {
         let noted = pods.into_iter().map(|pod| (pod.uid.clone(), (pod, until)));
@@ -155,10 +166,12 @@ impl Memory {
         let grants = self.refused_grants.values_mut().map(|refused| &mut refused.not_before);
         let doubted = self.doubted.values_mut().map(|doubted| &mut doubted.not_before);
         let departed = self.departed.values_mut().map(|(_, until)| until);
+        let scales = self.scales.values_mut();
         for until in evictions
             .chain(grants)
             .chain(doubted)
             .chain(departed)
+            .chain(scales)
             .chain(&mut self.leases_absent_until)
         {
             *until = saturating_add(*until, -by);
@@ -171,6 +184,7 @@ impl Memory {
         self.refused_grants.retain(|_, refused| now < refused.not_before);
         self.doubted.retain(|_, doubted| now < doubted.not_before);
         self.departed.retain(|_, (_, until)| now < *until);
+        self.scales.retain(|_, until| now < *until);
         if self.leases_absent_until.is_some_and(|until| until <= now) {
             self.leases_absent_until = None;
         }

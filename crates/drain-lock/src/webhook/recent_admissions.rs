@@ -83,6 +83,8 @@ impl RecentAdmissions {
 
 #[cfg(test)]
 mod tests {
+    use nodeward_core::ledger::BudgetPods;
+
     use super::*;
 
     fn budget(healthy: &[&str], allowed: i32) -> BudgetFacts {
@@ -98,6 +100,7 @@ mod tests {
             healthy: healthy.iter().map(|uid| PodUid::from(*uid)).collect(),
             several: [].into(),
             owner_disruptions: None,
+            pods: BudgetPods::default(),
         }
     }
 

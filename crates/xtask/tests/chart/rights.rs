@@ -116,6 +116,10 @@ async fn drain_lock_has_the_rights_it_needs_alone() -> Result<()> {
         create  pods                                                          -                              no   no
         create  pods/exec                                                     -                              no   no
         create  pods/eviction                                                 -                              yes  no
+        get     replicasets.apps                                              -                              yes  yes
+        get     deployments.apps/scale                                        -                              yes  yes
+        patch   deployments.apps/scale                                        -                              no   no
+        get     statefulsets.apps/scale                                       -                              yes  yes
         list    persistentvolumes                                             -                              yes  yes
         patch   persistentvolumes                                             -                              no   no
         get     poddisruptionbudgets.policy                                   -                              yes  yes

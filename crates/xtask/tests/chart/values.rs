@@ -71,6 +71,7 @@ pub fn everything() -> Value {
                 "service": { "type": "NodePort", "nodePort": 30444, "annotations": { "a": "b" } },
             },
             "medik8sLease": { "rbac": "create" },
+            "extraScaleRules": [{ "apiGroups": ["argoproj.io"], "resources": ["rollouts/scale"] }],
             "reserveThroughBudgetStatus": true,
             "allowDelete": true,
         },

@@ -75,6 +75,59 @@ fn each_claim_keeps_its_own_healthy_count() {
     assert_eq!(read.claims()[2].needs[0].pdb, ledger.claims()[2].needs[0].pdb);
 }
 
+/// Pods of a Deployment, of which the newest was created then.
+fn of_deployment(newest: &str, missing: i32) -> BudgetFacts {
+    BudgetFacts {
+        disruptions_allowed: 3,
+        desired_healthy: 0,
+        pods: BudgetPods {
+            all: 3,
+            expected: 3 + missing,
+            standing: 3,
+            newest: Some(newest.parse().unwrap()),
+        },
+        ..budget("web")
+    }
+}
+
+#[test]
+fn first_grant_in_force_keeps_its_pods() {
+    let kept = |ledger: &Ledger| {
+        let stored = stored(&reread(ledger));
+        let row = &stored["budgets"][0];
+        (row["newestPod"].clone(), row["missingPods"].clone())
+    };
+    let mut ledger = queue(&[("a", &["web-0"]), ("b", &["web-1"]), ("c", &["web-2"])]);
+    grant(&mut ledger, "a", &facts([of_deployment("2026-01-01T12:00:00Z", 1)]));
+    assert_eq!(kept(&ledger), (json!("2026-01-01T12:00:00Z"), json!(1)));
+    grant(&mut ledger, "b", &facts([of_deployment("2026-01-01T13:00:00Z", 0)]));
+    assert_eq!(
+        kept(&ledger),
+        (json!("2026-01-01T12:00:00Z"), json!(1)),
+        "a's is in force"
+    );
+    ledger.return_pods("a", &["web-0"]);
+    ledger.return_pods("b", &["web-1"]);
+    grant(&mut ledger, "c", &facts([of_deployment("2026-01-01T14:00:00Z", 0)]));
+    assert_eq!(kept(&ledger), (json!("2026-01-01T14:00:00Z"), Value::Null));
+}
+
+#[test]
+fn scale_of_owners_is_kept_while_named() {
+    let mut ledger = queue(&[("a", &["web-0"])]);
+    let pdb = ledger.claims()[0].needs[0].pdb.clone();
+    ledger.note_scale(&pdb, 3, vec!["Deployment/web".to_owned()]);
+    let row = stored(&reread(&ledger))["budgets"][0].clone();
+    assert_eq!(
+        (&row["expectedPods"], &row["owners"]),
+        (&json!(3), &json!(["Deployment/web"]))
+    );
+    ledger.release("a", NOT_DOWN, NOW);
+    ledger.note_scale(&pdb, 2, Vec::new());
+    assert_eq!(ledger.budget_row(&pdb).and_then(|row| row.expected_pods), Some(3));
+    assert_eq!(reread(&ledger).budgets.len(), 0, "nobody names it any more");
+}
+
 #[test]
 fn stored_needs_block_and_reserve_like_planned_ones() {
     let down = facts([without(budget("web"), "web-2"), budget("db")]);
@@ -222,6 +275,21 @@ fn large(nodes: usize, disruptions_each: usize) -> Ledger {
         }
     };
     Ledger::of(90_500, (0..nodes).map(claim).collect())
+}
+
+#[test]
+fn what_is_kept_of_a_budget_stays_small() {
+    let mut ledger = large(500, 20);
+    let pdb = ledger.claims()[0].holds[0].pdb.clone();
+    let size = |ledger: &Ledger| stored(ledger).to_string().len();
+    let before = size(&ledger);
+    ledger.note_scale(&pdb, 3, vec![format!("Deployment/{}", pdb.name)]);
+    ledger.budgets.get_mut(&pdb).unwrap().first_grant = Some(FirstGrant {
+        newest_pod: "2026-01-01T12:00:00Z".parse().unwrap(),
+        missing_pods: 0,
+    });
+    let more = size(&ledger) - before;
+    assert!(more <= 100, "{more} bytes a budget");
 }
 
 #[test]

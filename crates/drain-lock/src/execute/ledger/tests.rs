@@ -109,7 +109,8 @@ async fn answer(
     let token = query.split('&').find_map(|part| part.strip_prefix("continue="));
     let key = token.map_or_else(|| path.clone(), |token| format!("{path}?continue={token}"));
     let (code, body) = answers.get(&key).cloned().unwrap_or((404, json!({})));
-    let failed = json!({ "kind": "Status", "status": "Failure", "code": code, "message": "no", "reason": "" });
+    let reason = if code == 404 { "NotFound" } else { "" };
+    let failed = json!({ "kind": "Status", "status": "Failure", "code": code, "message": "no", "reason": reason });
     let body = if code < 300 { body } else { failed };
     (StatusCode::from_u16(code).unwrap(), axum::Json(body)).into_response()
 }
@@ -208,12 +209,71 @@ async fn pod_that_is_there_returns_no_disruption() {
         node_uid: "uid-n1".into(),
         key: PodKey::new("shop-a", "a-0"),
         uid: "uid-a-0".to_owned(),
+        by_number_of: None,
     });
     let outcome = server.run(&cluster, write).await;
     let written = server.written.lock().clone().unwrap();
     assert_eq!(written["spec"]["claims"][0]["holds"], json!(["0/a-0/uid-a-0"]));
     assert_eq!(written["spec"]["claims"][1]["state"], "Granted");
     assert_eq!(outcome.doubted.len(), 1);
+}
+
+/// The watches show a Ready pod in the place of the one that was evicted.
+#[rstest]
+#[case::so_it_is("True", true)]
+#[case::it_has_failed("False", false)]
+#[tokio::test]
+async fn number_of_pods_is_read_before_it_pays(#[case] ready: &str, #[case] returned: bool) {
+    let another = merged(
+        pods_of("a").remove(1),
+        json!({ "metadata": { "name": "a-3", "uid": "uid-a-3" } }),
+    );
+    let now = merged(
+        another.clone(),
+        json!({ "status": { "conditions": [{ "type": "Ready", "status": ready }] } }),
+    );
+    let there = |last: Value| pods_of("a").into_iter().skip(1).chain([last]).collect::<Vec<_>>();
+    let cluster = Cluster::new([cordoned("n1"), cordoned("n2")], there(another))
+        .budgets([budget_of("a")])
+        .ledger(json!({ "nextTicket": 9, "claims": [claim("n1", 1, "Confirmed", needs("a"))] }));
+    let base = cluster.snapshot().ledger.unwrap();
+    let mut write = LedgerWrite {
+        next: base.ledger.clone(),
+        base: Some(base),
+        ..LedgerWrite::default()
+    };
+    let pdb = write.next.claims()[0].holds[0].pdb.clone();
+    assert_eq!(write.next.return_pods("uid-n1", &["uid-a-0"]), 1);
+    write.gone.push(GonePod {
+        node_uid: "uid-n1".into(),
+        key: PodKey::new("shop-a", "a-0"),
+        uid: "uid-a-0".to_owned(),
+        by_number_of: Some(pdb),
+    });
+    let server = ApiServer::new().answering(PODS_OF_A, 200, list(&there(now), None));
+    let outcome = server.run(&cluster, write).await;
+    assert_eq!(outcome.doubted.is_empty(), returned, "{:?}", outcome.doubted);
+    assert_eq!(server.written.lock().is_some(), returned);
+}
+
+/// One of four pods is not there at the moment.
+#[tokio::test]
+async fn counted_budget_enters_with_owners_scale() {
+    let counted = merged(
+        budget_of("a"),
+        json!({ "spec": { "maxUnavailable": null, "minAvailable": 2 } }),
+    );
+    let cluster = cluster("Waiting").budgets([counted.clone(), budget_of("b")]);
+    let scale = json!({ "metadata": { "name": "web", "uid": "uid-web" }, "spec": { "replicas": 4 } });
+    let server = ApiServer::new()
+        .answering("/apis/policy/v1/namespaces/shop-a/poddisruptionbudgets/a", 200, counted)
+        .answering("/apis/apps/v1/namespaces/shop-a/replicasets/web/scale", 200, scale);
+    server.run(&cluster, granting(&cluster, &[])).await;
+    let written = server.written.lock().clone().unwrap();
+    let rows = &written["spec"]["budgets"];
+    assert_eq!(rows[0]["expectedPods"], 4);
+    assert_eq!(rows[0]["owners"], json!(["ReplicaSet/web"]));
+    assert_eq!(rows[1]["expectedPods"], Value::Null, "its own status tells");
 }
 
 #[tokio::test]

@@ -296,7 +296,7 @@ fn a_successor_of_the_same_name_replaces_a_pod(#[case] patch: Value, #[case] uid
     held["holds"][0]["pods"][0]["uid"] = uid.into();
     let cluster = Cluster::new([node("n9", json!({}))], [pod("a", elsewhere)]).ledger(json!({ "claims": [held] }));
     let snapshot = cluster.snapshot();
-    assert_eq!(has_replacement(&PodKey::new("shop", "a"), uid, &snapshot), replaced);
+    assert_eq!(has_successor(&PodKey::new("shop", "a"), uid, &snapshot.held), replaced);
 }
 
 #[test]
@@ -333,4 +333,115 @@ fn recovered_pods_of_other_claim_do_not_count(#[case] there: &[&str], #[case] re
         has_recovered(disruptions, &disruptions.pods[0], &after.snapshot()),
         recovered
     );
+}
+
+/// When the newest pod of the first grant was created, and when all others of then.
+const THEN: &str = "2026-01-01T00:00:00Z";
+
+/// A pod on another node that was there at the first grant.
+fn of_then(name: &str) -> Value {
+    pod(name, json!({ "spec": { "nodeName": "n9" } }))
+}
+
+fn since(name: &str) -> Value {
+    merged(
+        of_then(name),
+        json!({ "metadata": { "creationTimestamp": "2026-01-01T11:10:00Z" } }),
+    )
+}
+
+fn failing(pod: Value) -> Value {
+    merged(
+        pod,
+        json!({ "status": { "conditions": [{ "type": "Ready", "status": "False" }] } }),
+    )
+}
+
+fn terminating(pod: Value) -> Value {
+    merged(
+        pod,
+        json!({ "metadata": { "deletionTimestamp": "2026-01-01T12:00:00Z" } }),
+    )
+}
+
+fn ended(pod: Value) -> Value {
+    merged(failing(pod), json!({ "status": { "phase": "Failed" } }))
+}
+
+fn bare(pod: Value) -> Value {
+    merged(pod, json!({ "metadata": { "ownerReferences": null } }))
+}
+
+/// As [`back`], of a Deployment of so many pods; at the first grant so many of them were missing.
+fn back_by_number(claims: &[Value], pods: Vec<Value>, expected: i32, missing: i32) -> Vec<String> {
+    let status = json!({ "expectedPods": expected, "desiredHealthy": expected - 1 });
+    let mut cluster = Cluster::new([node("n1", json!({})), node("n9", json!({}))], pods)
+        .budgets([budget("web", json!({ "status": status }))])
+        .ledger(json!({ "nextTicket": 9, "claims": claims }));
+    let rows = &mut cluster.0.ledger.as_mut().unwrap().spec.budgets;
+    rows[0].newest_pod = Some(THEN.parse().unwrap());
+    rows[0].missing_pods = missing;
+    let snapshot = cluster.snapshot();
+    let ledger = &snapshot.ledger.as_ref().unwrap().ledger;
+    let holds = ledger.claims().iter().flat_map(|claim| &claim.holds);
+    let mut back: Vec<String> = holds
+        .flat_map(|disruptions| disruptions.pods.iter().map(move |pod| (disruptions, pod)))
+        .filter(|(disruptions, held)| has_recovered(disruptions, held, &snapshot))
+        .map(|(_, held)| held.name.clone())
+        .collect();
+    back.sort();
+    back
+}
+
+/// Of three pods `a` was evicted; `d` is in its place.
+#[rstest]
+#[case::none_is_in_its_place(vec![of_then("b"), of_then("c")], 3, &[])]
+#[case::the_one_in_its_place_starts(vec![of_then("b"), of_then("c"), failing(since("d"))], 3, &[])]
+#[case::the_one_in_its_place_is_ready(vec![of_then("b"), of_then("c"), since("d")], 3, &["a"])]
+#[case::another_fails(vec![failing(of_then("b")), of_then("c"), since("d")], 3, &["a"])]
+#[case::another_fails_and_it_starts(vec![failing(of_then("b")), of_then("c"), failing(since("d"))], 3, &[])]
+#[case::another_fails_and_none_is_in_its_place(vec![failing(of_then("b")), of_then("c")], 3, &[])]
+#[case::others_were_made_anew(vec![since("b2"), since("c2"), failing(since("d"))], 3, &[])]
+#[case::all_were_made_anew(vec![since("b2"), since("c2"), since("d")], 3, &["a"])]
+#[case::another_is_made_anew_before_it_goes(
+    vec![of_then("b"), of_then("c"), failing(since("d")), since("b2")], 3, &[]
+)]
+#[case::another_goes_and_its_successor_is_ready(
+    vec![terminating(of_then("b")), of_then("c"), failing(since("d")), since("b2")], 3, &[]
+)]
+#[case::another_has_ended(vec![ended(of_then("b")), of_then("c"), failing(since("d")), since("b2")], 3, &[])]
+#[case::scaled_up(vec![of_then("b"), of_then("c"), failing(since("d")), since("e")], 4, &[])]
+#[case::scaled_up_and_all_are_ready(vec![of_then("b"), of_then("c"), since("d"), since("e")], 4, &["a"])]
+#[case::scaled_down(vec![of_then("b"), of_then("c")], 2, &["a"])]
+#[case::one_without_a_controller(vec![of_then("b"), of_then("c"), failing(since("d")), bare(since("e"))], 3, &[])]
+fn evicted_pod_is_paid_by_number(#[case] there: Vec<Value>, #[case] expected: i32, #[case] returned: &[&str]) {
+    assert_eq!(back_by_number(&[claim(1, 3, &["a"])], there, expected, 0), returned);
+}
+
+#[rstest]
+#[case::one(vec![of_then("c"), since("d")], &["a"])]
+#[case::both(vec![of_then("c"), since("d"), since("e")], &["a", "b"])]
+fn oldest_grant_is_paid_first(#[case] there: Vec<Value>, #[case] returned: &[&str]) {
+    let claims = [claim(2, 3, &["b"]), claim(1, 3, &["a"])];
+    assert_eq!(back_by_number(&claims, there, 3, 0), returned);
+}
+
+/// The second grant is for the pod that is in the place of the first one's.
+#[rstest]
+#[case::it_runs(vec![of_then("b"), of_then("c"), since("d")], &["a"])]
+#[case::it_went(vec![of_then("b"), of_then("c")], &["a"])]
+#[case::it_went_and_another_starts(vec![of_then("b"), of_then("c"), failing(since("e"))], &["a"])]
+#[case::it_went_and_another_is_ready(vec![of_then("b"), of_then("c"), since("e")], &["a", "d"])]
+fn pod_of_later_grant_owes_its_own(#[case] there: Vec<Value>, #[case] returned: &[&str]) {
+    let claims = [claim(1, 3, &["a"]), claim(2, 3, &["d"])];
+    assert_eq!(back_by_number(&claims, there, 3, 0), returned);
+}
+
+/// A quota keeps the fourth pod from being made.
+#[rstest]
+#[case::it_starts(failing(since("d")), &[])]
+#[case::it_is_ready(since("d"), &["a"])]
+fn pod_that_never_was_keeps_nobody_waiting(#[case] in_its_place: Value, #[case] returned: &[&str]) {
+    let there = vec![of_then("b"), of_then("c"), in_its_place];
+    assert_eq!(back_by_number(&[claim(1, 3, &["a"])], there, 4, 1), returned);
 }

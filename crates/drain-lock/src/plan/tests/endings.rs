@@ -232,3 +232,32 @@ fn unreadable_ledger_is_no_empty_one() {
         Vec::<String>::new()
     );
 }
+
+/// Two of three pods are there, and the third may no longer be wanted.
+#[test]
+fn owners_are_asked_for_scale_once_a_minute() {
+    let owner =
+        json!({ "metadata": { "ownerReferences": [crate::tests::fixture::owner("example.com/v1", "Load", "load")] } });
+    let on_another = merged(owner, json!({ "spec": { "nodeName": "n9" } }));
+    let counted = json!({
+        "spec": { "maxUnavailable": null, "minAvailable": 2 },
+        "status": { "expectedPods": 2, "currentHealthy": 2, "desiredHealthy": 2, "disruptionsAllowed": 0 },
+    });
+    let mut cluster = Cluster::new(
+        [ours(json!({})), node("n9", json!({}))],
+        ["b", "c"].map(|name| pod(name, on_another.clone())),
+    )
+    .budgets([budget("web", counted)])
+    .drains([drain(json!({}))])
+    .ledger(json!({ "nextTicket": 9, "claims": [merged(granted("Confirmed", &["a"]), json!({ "drained": true }))] }));
+    cluster.0.ledger.as_mut().unwrap().spec.budgets[0].expected_pods = Some(3);
+    let web = nodeward_core::id::BudgetKey::new("shop", "web");
+    let asked = |plan: &Plan| plan.ledger.as_ref().is_some_and(|write| write.scales.contains(&web));
+    assert!(asked(&planned(&cluster)));
+    let (mut memory, later) = (Memory::default(), at("2026-01-01T12:01:00Z"));
+    memory.note_scale_read(web.clone(), later);
+    let after = plan(&cluster.snapshot(), &memory, &policy(), now());
+    assert!(!asked(&after));
+    assert!(after.requeue_at.is_some_and(|at| at <= later), "{:?}", after.requeue_at);
+    assert!(asked(&plan(&cluster.snapshot(), &memory, &policy(), later)));
+}

@@ -3,7 +3,7 @@ use std::sync::Arc;
 
 use nodeward_api::node_drain::PodCounts;
 use nodeward_core::id::BudgetKey;
-use nodeward_core::ledger::{BudgetFacts, HeldPod};
+use nodeward_core::ledger::{BudgetFacts, BudgetPods, HeldPod};
 use rstest::rstest;
 use serde_json::json;
 
@@ -119,6 +119,7 @@ fn facts(is_by_node: bool) -> Facts {
         healthy: BTreeSet::new(),
         several: BTreeSet::new(),
         owner_disruptions: None,
+        pods: BudgetPods::default(),
     };
     [(key, budget)].into()
 }

@@ -1,7 +1,7 @@
 use jiff::Timestamp;
 use nodeward_api::BudgetRef;
 use nodeward_core::id::BudgetKey;
-use nodeward_core::ledger::{Disruptions, HeldPod, Need, OwnerDisruptions, Reservations};
+use nodeward_core::ledger::{BudgetPods, Disruptions, HeldPod, Need, OwnerDisruptions, Reservations};
 use rstest::rstest;
 
 use super::*;
@@ -72,6 +72,7 @@ fn budget() -> BudgetFacts {
         healthy: ["web-0", "web-1", "web-2"].map(Into::into).into(),
         several: [].into(),
         owner_disruptions: None,
+        pods: BudgetPods::default(),
     }
 }
 
