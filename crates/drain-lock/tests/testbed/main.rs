@@ -32,5 +32,6 @@ mod requesters;
 mod requests;
 mod reservation;
 mod retained;
+mod returns;
 mod reviewed;
 mod webhook;
