@@ -80,13 +80,22 @@ impl Selector {
 
     /// Whether labels fulfil every term. `NotIn` and `DoesNotExist` hold for an absent key.
     pub fn matches(&self, labels: &Labels) -> bool {
+        self.matches_by(|key| labels.get(key))
+    }
+
+    /// The same of labels as the API has them.
+    pub fn matches_map(&self, labels: &BTreeMap<String, String>) -> bool {
+        self.matches_by(|key| labels.get(key).map(String::as_str))
+    }
+
+    fn matches_by<'a>(&self, get: impl Fn(&str) -> Option<&'a str>) -> bool {
         let accepts = |expression: &Expression| match expression {
-            Expression::In(key, values) => labels.get(key).is_some_and(|value| values.contains(value)),
-            Expression::NotIn(key, values) => labels.get(key).is_none_or(|value| !values.contains(value)),
-            Expression::Equal(key, wanted) => labels.get(key) == Some(wanted),
-            Expression::NotEqual(key, unwanted) => labels.get(key) != Some(unwanted),
-            Expression::Exists(key) => labels.get(key).is_some(),
-            Expression::DoesNotExist(key) => labels.get(key).is_none(),
+            Expression::In(key, values) => get(key).is_some_and(|value| values.contains(value)),
+            Expression::NotIn(key, values) => get(key).is_none_or(|value| !values.contains(value)),
+            Expression::Equal(key, wanted) => get(key) == Some(wanted),
+            Expression::NotEqual(key, unwanted) => get(key) != Some(unwanted),
+            Expression::Exists(key) => get(key).is_some(),
+            Expression::DoesNotExist(key) => get(key).is_none(),
         };
         self.0.as_ref().is_some_and(|terms| terms.iter().all(accepts))
     }

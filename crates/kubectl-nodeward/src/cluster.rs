@@ -99,6 +99,7 @@ impl Cluster {
     /// Finds out which of Nodeward's kinds, and of Rook's, the API server serves, for a command that `changes` something or does not.
     pub async fn discover(&mut self, changes: bool) -> Result<(), Failure> {
         self.changes = changes;
+        let mut served = Vec::new();
         // All kinds of a group are of one version. Nothing that changes anything concerns the health of nodes, or Ceph.
         let versions = [
             NodeDrain::api_version(&()),
@@ -110,13 +111,13 @@ impl Cluster {
             match self.ask(self.client.list_api_group_resources(version)).await {
                 Ok(list) => {
                     let resources = list.resources.into_iter();
-                    self.served
-                        .extend(resources.map(|resource| (group.to_owned(), resource.name)));
+                    served.extend(resources.map(|resource| (group.to_owned(), resource.name)));
                 }
                 Err(Failure::NotFound(_)) => (),
                 Err(failure) => return Err(failure),
             }
         }
+        self.served = served;
         Ok(())
     }
 

@@ -101,7 +101,7 @@ impl MissingRight {
             {
                 Some("nodeward-view")
             }
-            // By one name: what ceph-pdb publishes.
+            // By their names: what ceph-pdb publishes, and drain-lock's configuration.
             ("", "configmaps") if reads => Some("nodeward-view"),
             (GROUP, "disruptionholds") => Some("nodeward-hold"),
             (GROUP, "nodedrains") => Some("nodeward-admin"),

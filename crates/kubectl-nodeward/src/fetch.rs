@@ -3,6 +3,7 @@
 
 use std::cmp::Reverse;
 use std::fmt::Debug;
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -19,23 +20,40 @@ use nodeward_api::reason::HealthEvent;
 use nodeward_api::{NodeHealthCheck, node_lease};
 use nodeward_core::lease::LeaseView;
 use nodeward_core::ledger::Ledger;
+use nodeward_runtime::cache::Content;
 use serde::de::DeserializeOwned;
 
 use crate::cluster::Cluster;
+use crate::commands::status::ComponentObjects;
 use crate::failure::Failure;
 use crate::model::Unread;
 use crate::model::acts::Act;
 use crate::model::ceph::CephCluster;
+use crate::model::drain::Drain;
 use crate::model::health::time_of;
 
 /// Objects in one answer, as in kubectl, so that no single answer is large.
 const PAGE: u32 = 500;
+
+/// What watches hold already, so that nobody asks for it again. What is absent is asked for.
+#[derive(Debug, Clone, Default)]
+pub struct Known {
+    pub components: Option<ComponentObjects>,
+    pub drains: Option<Content<Drain>>,
+    pub ledger: Option<Arc<Ledger>>,
+    /// In the namespace of `-n`, or in all, as the next.
+    pub budgets: Option<Content<PodDisruptionBudget>>,
+    pub holds: Option<Content<DisruptionHold>>,
+    pub checks: Option<Vec<NodeHealthCheck>>,
+    pub ceph: Option<Vec<CephCluster>>,
+}
 
 /// Reads for one command.
 pub struct Reader<'a> {
     pub cluster: &'a Cluster,
     pub now: Timestamp,
     pub unread: Vec<Unread>,
+    pub known: Known,
 }
 
 impl<'a> Reader<'a> {
@@ -44,6 +62,7 @@ impl<'a> Reader<'a> {
             cluster,
             now: Timestamp::now(),
             unread: Vec::new(),
+            known: Known::default(),
         }
     }
 
@@ -98,13 +117,32 @@ impl<'a> Reader<'a> {
         }
     }
 
-    pub async fn drains(&mut self) -> Result<Option<Vec<NodeDrain>>, Failure> {
+    pub async fn drains(&mut self) -> Result<Option<Vec<Drain>>, Failure> {
+        if let Some(drains) = &self.known.drains {
+            return Ok(Some(values(drains)));
+        }
         let api = Api::all(self.cluster.client.clone());
-        self.list("drains", api, ListParams::default(), |drain| drain).await
+        self.list("drains", api, ListParams::default(), |drain: NodeDrain| {
+            Drain::of(&drain)
+        })
+        .await
+    }
+
+    /// The drain of a node; `Some(None)` if there is none.
+    pub async fn drain(&mut self, node: &str) -> Result<Option<Option<NodeDrain>>, Failure> {
+        if !self.is_served::<NodeDrain>("drains") {
+            return Ok(None);
+        }
+        let drains: Api<NodeDrain> = Api::all(self.cluster.client.clone());
+        let drain = self.cluster.ask(drains.get_opt(node)).await;
+        self.readable("drains", drain)
     }
 
     /// The ledger; empty where there is none yet.
-    pub async fn ledger(&mut self) -> Result<Option<Ledger>, Failure> {
+    pub async fn ledger(&mut self) -> Result<Option<Arc<Ledger>>, Failure> {
+        if self.known.ledger.is_some() {
+            return Ok(self.known.ledger.clone());
+        }
         if !self.is_served::<DrainLedger>("claims") {
             return Ok(None);
         }
@@ -113,15 +151,21 @@ impl<'a> Reader<'a> {
         let ledger = self.readable("claims", ledger)?;
         let read =
             |ledger: Option<DrainLedger>| ledger.map_or_else(Ledger::default, |ledger| Ledger::from(&ledger.spec));
-        Ok(ledger.map(read))
+        Ok(ledger.map(|ledger| Arc::new(read(ledger))))
     }
 
     pub async fn holds(&mut self, namespace: Option<&str>) -> Result<Option<Vec<DisruptionHold>>, Failure> {
+        if let Some(holds) = &self.known.holds {
+            return Ok(Some(values(holds)));
+        }
         let api = self.api(namespace);
         self.list("holds", api, ListParams::default(), |hold| hold).await
     }
 
     pub async fn budgets(&mut self, namespace: Option<&str>) -> Result<Option<Vec<PodDisruptionBudget>>, Failure> {
+        if let Some(budgets) = &self.known.budgets {
+            return Ok(Some(values(budgets)));
+        }
         let api = self.api(namespace);
         self.list("budgets", api, ListParams::default(), |budget| budget).await
     }
@@ -177,6 +221,9 @@ impl<'a> Reader<'a> {
 
     /// The NodeHealthChecks; none, and no word about it, where the kind is not installed.
     pub async fn health_checks(&mut self) -> Result<Option<Vec<NodeHealthCheck>>, Failure> {
+        if self.known.checks.is_some() {
+            return Ok(self.known.checks.clone());
+        }
         if !self.cluster.serves::<NodeHealthCheck>() {
             return Ok(None);
         }
@@ -187,6 +234,9 @@ impl<'a> Reader<'a> {
 
     /// What ceph-pdb publishes, in the order of the namespaces; none, and no word about it, where Rook is not installed.
     pub async fn ceph_clusters(&mut self) -> Result<Option<Vec<CephCluster>>, Failure> {
+        if self.known.ceph.is_some() {
+            return Ok(self.known.ceph.clone());
+        }
         if !self.cluster.serves_ceph_clusters() {
             return Ok(None);
         }
@@ -241,4 +291,8 @@ impl<'a> Reader<'a> {
             None => Api::all(self.cluster.client.clone()),
         }
     }
+}
+
+fn values<V: Clone>(known: &Content<V>) -> Vec<V> {
+    known.values().map(|value| V::clone(value)).collect()
 }

@@ -2,7 +2,7 @@
 
 import { render } from "./preact.js";
 import { useEffect, useRef } from "./hooks.js";
-import { Age, html, useSeconds } from "./view.js";
+import { Age, html, useKeptFocus, useSeconds } from "./view.js";
 import { begin, store, useStore } from "./state.js";
 import { useRoute } from "./route.js";
 import { Fleet } from "./fleet.js";
@@ -31,17 +31,18 @@ function Banner() {
     return html`<p class="banner kept" role="status">A kept moment: ${snapshot}. Nothing here changes.</p>`;
   }
   if (!trouble && !stale) return null;
-  return html`<p class="banner" role="alert">
-    <strong>Old:</strong> ${" "}${state ? html`what is shown is of ${html`<${Age} at=${stale?.since ?? new Date(store.heard).toISOString()} />`}` : "nothing was read yet"}.
-    ${" "}${stale?.message ?? trouble}. It is tried again by itself.
-  </p>`;
+  // The age changes each second; it is read out to nobody who did not ask.
+  return html`<div class="banner">
+    <strong>Old:</strong> ${" "}${state ? html`what is shown is of <${Age} at=${stale?.since ?? new Date(store.heard).toISOString()} />` : "nothing was read yet"}.
+    ${" "}<span role="alert">${stale?.message ?? trouble}. It is tried again by itself.</span>
+  </div>`;
 }
 
-/** Components that do not work: whatever else is shown rests on what they said before. */
+/** Components that do not work, or are paused: whatever else is shown rests on what they said before. */
 function Trouble({ components }) {
-  const bad = components?.filter((one) => one.style === "Bad") ?? [];
+  const bad = components?.filter((one) => one.style === "Bad" || one.style === "Warning") ?? [];
   if (bad.length === 0) return null;
-  return html`<ul class="trouble" aria-label="Components that do not work">${bad.map((one) => html`<li>${one.text}</li>`)}</ul>`;
+  return html`<ul class="trouble" aria-label="Components that do not work or are paused">${bad.map((one) => html`<li>${one.text}</li>`)}</ul>`;
 }
 
 function Components({ components }) {
@@ -60,6 +61,7 @@ function Unread({ unread }) {
 function App() {
   const { state } = useStore();
   const route = useRoute();
+  useKeptFocus();
   const heading = useRef(/** @type {HTMLElement | null} */ (null));
   const open = VIEWS.find((one) => one.name === route.view) ?? VIEWS[0];
   useEffect(() => {

@@ -1,16 +1,16 @@
 // The Ceph clusters: which failure domain may go down, and what keeps the others from it.
 
-import { Age, Lasts, NodeLink, html } from "./view.js";
+import { Age, Badge, Lasts, NodeLink, html } from "./view.js";
 
 /** @param {{ state: import("./types").State, route: import("./route.js").Route }} props */
 export function Ceph({ state }) {
   const clusters = Object.values(state.cephClusters);
   if (clusters.length === 0) return html`<h2>No Ceph cluster</h2><p>ceph-pdb tells of none, or it may not be read; see below.</p>`;
-  return clusters.map((cluster) => html`<${Cluster} cluster=${cluster} key=${cluster.namespace} />`);
+  return clusters.map((cluster) => html`<${Cluster} cluster=${cluster} nodes=${state.nodes} key=${cluster.namespace} />`);
 }
 
-/** @param {{ cluster: import("./types").CephCluster }} props */
-function Cluster({ cluster }) {
+/** @param {{ cluster: import("./types").CephCluster, nodes: import("./types").State["nodes"] }} props */
+function Cluster({ cluster, nodes }) {
   const kind = cluster.failureDomainType ?? "failure domain";
   return html`<section>
     <h2>${cluster.name} ${cluster.disruptions && html`<span class=${`phase text-${cluster.style}`}>${cluster.disruptions}</span>`}</h2>
@@ -22,7 +22,7 @@ function Cluster({ cluster }) {
       <p>${domain.down.length ? `down: ${domain.down.map((osd) => `osd.${osd}`).join(", ")}` : "all OSDs up"}</p>
       ${domain.exempt && html`<p><strong>may be evicted</strong></p>`}
       ${domain.noout && html`<p>noout for <${Lasts} since=${domain.noout} /></p>`}
-      <p class="faint">${domain.nodes.map((node, index) => html`${index ? ", " : ""}<${NodeLink} name=${node} />`)}</p>
+      ${domain.nodes.map((node) => html`<p><${NodeLink} name=${node} /> ${nodes[node] && nodes[node].state !== "Ready" ? html`<${Badge} state=${nodes[node].state} />` : null}</p>`)}
     </li>`)}</ul>`}
   </section>`;
 }

@@ -1,7 +1,7 @@
 // The fleet: what needs a person, counts by state, every node a cell, and a table of the same.
 
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "./hooks.js";
-import { Badge, CopyCommand, Lasts, NodeLink, Rows, STATES, byName, byUrgency, html, stateOf } from "./view.js";
+import { Age, Badge, CopyCommand, Lasts, NodeLink, Rows, STATES, byName, byUrgency, html, nodeAddress, stateOf } from "./view.js";
 import { store } from "./state.js";
 import { setOptions } from "./route.js";
 
@@ -9,8 +9,8 @@ import { setOptions } from "./route.js";
 const CELL = 15;
 const PITCH = 17;
 
-/** Cells of one canvas: no browser draws one that is too large. */
-const CHUNK = 2000;
+/** About how many cells a canvas has: no browser draws a large one, and a small one is drawn between two frames. */
+const CHUNK = 500;
 
 /** How many nodes that need attention are shown before one asks for all. */
 const FIRST = 6;
@@ -26,11 +26,7 @@ export function Fleet({ state, route }) {
     () => all.filter(([name, node]) => (!shownStates.length || shownStates.includes(node.state)) && matches(search, name, node)),
     [all, search, shownStates.join()],
   );
-  const counts = useMemo(() => {
-    const counts = new Map();
-    for (const [, node] of all) counts.set(node.state, (counts.get(node.state) ?? 0) + 1);
-    return counts;
-  }, [all]);
+  const counts = useMemo(() => countStates(all), [all]);
   const toggle = (name) => {
     const next = shownStates.includes(name) ? shownStates.filter((one) => one !== name) : [...shownStates, name];
     setOptions({ state: next.join(",") });
@@ -50,9 +46,8 @@ export function Fleet({ state, route }) {
           <span class="symbol" aria-hidden="true">${symbol}</span>${counts.get(name)} ${word}</button>`)}
         ${(search || shownStates.length > 0) && html`<button type="button" class="chip" onClick=${() => setOptions({ search: "", state: "" })}>Show all</button>`}
       </div>
-      ${found.length === 0 ? html`<p>No node matches.</p>` : html`<${Cells} nodes=${found} grouping=${grouping} />`}
-    </section></div>
-    ${found.length > 0 && html`<${Table} nodes=${found} groupings=${state.groupings} />`}`;
+      ${found.length === 0 ? html`<p>No node matches.</p>` : html`<${Cells} nodes=${found} grouping=${grouping} /><${Table} nodes=${found} groupings=${state.groupings} />`}
+    </section></div>`;
 }
 
 function matches(search, name, node) {
@@ -76,7 +71,8 @@ function Attention({ nodes }) {
     <ul>${shown.map(([name, node]) => html`<li key=${name} class=${`severity-${node.severity}`}>
       <div class="head"><${Badge} state=${node.state} /> <strong><${NodeLink} name=${name} /></strong>
         ${node.since && html`<span class="faint">for <${Lasts} since=${node.since} /></span>`}
-        ${node.until && html`<span class="faint">until ${node.until}</span>`}</div>
+        ${node.until && html`<span class="faint"><${Age} at=${node.until} prefix="moves on " /></span>`}</div>
+      ${node.severity === 3 && html`<p class="urgent">Goes on only when somebody acts.</p>`}
       ${node.why && html`<p>${node.why}</p>`}
       ${node.commands?.slice(0, 2).map((one) => html`<${CopyCommand} ...${one} key=${one.command} isShort=${node.commands?.length === 1} />`)}
     </li>`)}</ul>
@@ -95,47 +91,132 @@ function Cells({ nodes, grouping }) {
     }
     return [...groups].sort(([a], [b]) => byName(a, b));
   }, [nodes, grouping]);
-  const [pointed, point] = useState(/** @type {any} */ (null));
-  return html`<div class="cells">
-    ${groups.map(([name, members]) => html`<${Group} key=${name} name=${name} members=${members} point=${point} />`)}
-    <p class="pointed" aria-hidden="true">${pointed ? html`<${Badge} state=${pointed[1].state} /> <strong>${pointed[0]}</strong> ${pointed[1].why ?? ""}` : "Point at a node; a click opens it."}</p>
+  const box = useRef(/** @type {HTMLElement | null} */ (null));
+  const [width, setWidth] = useState(0);
+  useLayoutEffect(() => {
+    const element = box.current;
+    if (!element) return undefined;
+    const sizes = new ResizeObserver(([entry]) => setWidth(Math.floor(entry.contentRect.width)));
+    sizes.observe(element);
+    return () => sizes.disconnect();
+  }, []);
+  const across = Math.max(1, Math.floor(width / PITCH));
+  /** In the order in which they are drawn. */
+  const chunks = useMemo(() => {
+    // Whole rows, so that no gap is left between two canvases.
+    const size = Math.max(1, Math.floor(CHUNK / across)) * across;
+    let begin = 0;
+    return groups.flatMap(([group, members]) => {
+      const parts = [];
+      for (let from = 0; from < members.length; from += size) {
+        const part = members.slice(from, from + size);
+        parts.push({ group, begin, members: part });
+        begin += part.length;
+      }
+      return parts;
+    });
+  }, [groups, across]);
+  const [pointed, point] = useState(/** @type {Named | null} */ (null));
+  return html`<p class="pointed" aria-hidden="true">${pointed ? html`<${Badge} state=${pointed[1].state} /> <strong>${pointed[0]}</strong> ${pointed[1].why ?? ""}` : "Point at a node, or move with the arrow keys; a click or Enter opens it."}</p>
+  <div class="cells" ref=${box}>
+    <${Cursor} chunks=${chunks} across=${across} point=${point} />
+    ${groups.map(([name, members]) => html`<div class="group" key=${name}>
+      ${name && html`<h3>${name} <span class="faint">${members.length}</span> <${Counts} members=${members} /></h3>`}
+      ${chunks.filter((chunk) => chunk.group === name).map((chunk) => html`<${Chunk} key=${chunk.begin} chunk=${chunk} width=${width} across=${across} point=${point} />`)}
+    </div>`)}
   </div>`;
 }
 
-function Group({ name, members, point }) {
-  const chunks = [];
-  for (let from = 0; from < members.length; from += CHUNK) chunks.push(members.slice(from, from + CHUNK));
-  return html`<div class="group">
-    ${name && html`<h3>${name} <span class="faint">${members.length}</span></h3>`}
-    ${chunks.map((chunk, index) => html`<${Chunk} key=${index} label=${name} members=${chunk} point=${point} />`)}
+/** How many of a group are in each state but Ready. */
+function Counts({ members }) {
+  const counts = countStates(members);
+  return STATES.filter(({ name }) => name !== "Ready" && counts.has(name)).map(({ name, word, symbol }) => html`<span class=${`badge state-${name}`} title=${word}><span class="symbol" aria-hidden="true">${symbol}</span>${counts.get(name)}<span class="hidden"> ${word}</span></span> `);
+}
+
+function countStates(members) {
+  const counts = new Map();
+  for (const [, node] of members) counts.set(node.state, (counts.get(node.state) ?? 0) + 1);
+  return counts;
+}
+
+/** The node that the arrow keys have come to. One tab stop for all cells. */
+function Cursor({ chunks, across, point }) {
+  const mark = useRef(/** @type {HTMLElement | null} */ (null));
+  const [chosen, choose] = useState("");
+  const [isFocused, setFocused] = useState(false);
+  let [chunk, at] = [chunks[0], 0];
+  for (const one of isFocused ? chunks : []) {
+    const found = one.members.findIndex(([name]) => name === chosen);
+    if (found >= 0) [chunk, at] = [one, found];
+  }
+  const [name, node] = chunk.members[at];
+  useLayoutEffect(() => {
+    const canvas = document.getElementById(chunkId(chunk));
+    if (!mark.current || !canvas || !isFocused) return;
+    mark.current.style.left = `${canvas.offsetLeft + (at % across) * PITCH}px`;
+    mark.current.style.top = `${canvas.offsetTop + Math.floor(at / across) * PITCH}px`;
+    mark.current.scrollIntoView({ block: "nearest" });
+  }, [chunk, at, across, isFocused]);
+  const onKeyDown = (event) => {
+    if (event.key === "Enter") location.hash = nodeAddress(name);
+    const next = moved(chunks, across, chunk, at, event.key);
+    if (!next) return;
+    event.preventDefault();
+    choose(next[0]);
+    point(next);
+  };
+  return html`<div class="cursor" role="listbox" tabindex="0" aria-label="Nodes as cells" aria-activedescendant=${`cell-${chunk.begin + at}`}
+    onKeyDown=${onKeyDown} onFocus=${() => { setFocused(true); point([name, node]); }} onBlur=${() => { setFocused(false); point(null); }}>
+    <div role="option" aria-selected="true" class="mark" ref=${mark} id=${`cell-${chunk.begin + at}`} aria-label=${`${name}: ${stateOf(node.state).word}${node.why ? `, ${node.why}` : ""}`}></div>
   </div>`;
+}
+
+function chunkId(chunk) {
+  return `chunk-${chunk.begin}`;
+}
+
+/** The node to which a key leads. @returns {Named | undefined} */
+function moved(chunks, across, chunk, at, key) {
+  const all = chunks.length - 1;
+  const place = chunks.indexOf(chunk);
+  if (key === "Home") return chunks[0].members[0];
+  if (key === "End") return chunks[all].members.at(-1);
+  if (key === "ArrowLeft") return chunk.members[at - 1] ?? chunks[place - 1]?.members.at(-1) ?? chunk.members[at];
+  if (key === "ArrowRight") return chunk.members[at + 1] ?? chunks[place + 1]?.members[0] ?? chunk.members[at];
+  const step = { ArrowDown: 1, ArrowUp: -1, PageDown: 10, PageUp: -10 }[key];
+  if (!step) return undefined;
+  const column = at % across;
+  const rows = (one) => Math.ceil(one.members.length / across);
+  let [to, row] = [place, Math.floor(at / across) + step];
+  while (row < 0 && to > 0) {
+    to -= 1;
+    row += rows(chunks[to]);
+  }
+  while (row >= rows(chunks[to]) && to < all) {
+    row -= rows(chunks[to]);
+    to += 1;
+  }
+  row = Math.min(Math.max(row, 0), rows(chunks[to]) - 1);
+  return chunks[to].members[Math.min(row * across + column, chunks[to].members.length - 1)];
 }
 
 function summary(label, members) {
-  const counts = new Map();
-  for (const [, node] of members) counts.set(node.state, (counts.get(node.state) ?? 0) + 1);
+  const counts = countStates(members);
   const told = STATES.filter(({ name }) => counts.has(name)).map(({ name, word }) => `${counts.get(name)} ${word}`);
   return `${label || "Nodes"}: ${told.join(", ")}. The table below has the same.`;
 }
 
 /** Some nodes on one canvas, drawn when it is in sight. */
-function Chunk({ label, members, point }) {
+function Chunk({ chunk, width, across, point }) {
+  const { group, members } = chunk;
   const canvas = useRef(/** @type {HTMLCanvasElement | null} */ (null));
-  const [width, setWidth] = useState(0);
   const [isNear, setNear] = useState(false);
-  const across = Math.max(1, Math.floor(width / PITCH));
   const height = Math.ceil(members.length / across) * PITCH;
   useLayoutEffect(() => {
-    const element = canvas.current;
-    if (!element?.parentElement) return undefined;
-    const sizes = new ResizeObserver(([entry]) => setWidth(Math.floor(entry.contentRect.width)));
+    if (!canvas.current) return undefined;
     const sights = new IntersectionObserver(([entry]) => setNear(entry.isIntersecting), { rootMargin: "400px" });
-    sizes.observe(element.parentElement);
-    sights.observe(element);
-    return () => {
-      sizes.disconnect();
-      sights.disconnect();
-    };
+    sights.observe(canvas.current);
+    return () => sights.disconnect();
   }, []);
   const drawn = useRef(/** @type {any} */ (null));
   useEffect(() => {
@@ -159,9 +240,9 @@ function Chunk({ label, members, point }) {
     const [column, row] = [Math.floor((event.clientX - box.left) / PITCH), Math.floor((event.clientY - box.top) / PITCH)];
     return column < across ? members[row * across + column] : undefined;
   };
-  return html`<canvas ref=${canvas} role="img" aria-label=${summary(label, members)}
-    onPointerMove=${(event) => point(at(event) ?? null)}
-    onClick=${(event) => { const node = at(event); if (node) location.hash = `#/node/${encodeURIComponent(node[0])}`; }}></canvas>`;
+  return html`<canvas ref=${canvas} id=${chunkId(chunk)} role="img" aria-label=${summary(group, members)}
+    onPointerMove=${(event) => point(at(event) ?? null)} onPointerLeave=${() => point(null)}
+    onClick=${(event) => { const node = at(event); if (node) location.hash = nodeAddress(node[0]); }}></canvas>`;
 }
 
 /** Draws all cells, or those alone that differ from what is drawn. */
@@ -212,11 +293,11 @@ function Table({ nodes, groupings }) {
     { name: "why", title: "Why" },
   ];
   const render = ([name, node]) => html`
-    <span role="cell" class="cell cell-state"><${Badge} state=${node.state} /></span>
-    <span role="cell" class="cell cell-node"><${NodeLink} name=${name} /></span>
-    <span role="cell" class="cell cell-for"><${Lasts} since=${node.since} /></span>
-    <span role="cell" class="cell cell-group">${Object.values(node.groups).join(", ")}</span>
-    <span role="cell" class="cell cell-why" title=${node.why}>${node.why ?? ""}</span>`;
+    <span role="gridcell" class="cell cell-state"><${Badge} state=${node.state} /></span>
+    <span role="gridcell" class="cell cell-node"><${NodeLink} name=${name} stop=${-1} /></span>
+    <span role="gridcell" class="cell cell-for"><${Lasts} since=${node.since} /></span>
+    <span role="gridcell" class="cell cell-group">${Object.values(node.groups).join(", ")}</span>
+    <span role="gridcell" class="cell cell-why" title=${node.why}>${node.why ?? ""}</span>`;
   return html`<section aria-label="Table of nodes"><h2 class="hidden">Table of nodes</h2>
-    <${Rows} items=${sorted} height=${36} columns=${columns} render=${render} label="Nodes" /></section>`;
+    <${Rows} items=${sorted} height=${36} columns=${columns} render=${render} open=${([name]) => { location.hash = nodeAddress(name); }} label="Nodes" /></section>`;
 }

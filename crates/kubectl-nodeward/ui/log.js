@@ -19,7 +19,7 @@ export function Log({ state }) {
 export function Lines({ lines }) {
   return html`<ol class="log">${lines.map((line) => html`<li key=${`${line.at} ${line.name} ${line.reason}`} class=${line.forced ? "forced" : line.warning ? "warned" : ""}>
     <span class="when"><${Age} at=${line.at} /></span>
-    <span class="what"><strong>${line.forced ? "Forced: " : ""}${line.reason}</strong> ${line.kind} ${line.kind === "Node" ? html`<${NodeLink} name=${line.name} />` : line.name}${line.node && line.kind !== "Node" ? html` on <${NodeLink} name=${line.node} />` : ""}${(line.count ?? 1) > 1 ? ` (${line.count} times)` : ""}</span>
+    <span class="what"><strong>${line.forced ? "Forced: " : ""}${line.reason}</strong> ${line.node === line.name ? html`<${NodeLink} name=${line.name} />` : `${line.kind} ${line.name}`}${line.node && line.node !== line.name ? html` on <${NodeLink} name=${line.node} />` : ""}${(line.count ?? 1) > 1 ? ` (${line.count} times)` : ""}</span>
     <span class="note">${line.note}</span>
     <span class="faint">${line.component}</span></li>`)}</ol>`;
 }

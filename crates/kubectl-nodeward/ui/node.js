@@ -19,7 +19,8 @@ export function NodePage({ state, route }) {
       <h2>${name} ${node && html`<${Badge} state=${node.state} />`}</h2>
       ${!view && html`<p>Reading the node…</p>`}
       ${view?.missing && html`<p class="warn">${view.missing}</p>`}
-      ${node && (!view || view.missing) && html`<${Known} node=${node} drain=${state.drains[name]} />`}
+      ${view?.unread && html`<p class="warn">What follows is old: ${view.unread}. It is tried again by itself.</p>`}
+      ${node && !view?.blocks && html`<${Known} node=${node} drain=${state.drains[name]} />`}
       ${view?.blocks && html`<${Blocks} blocks=${view.blocks.slice(view.blocks[0]?.heading === name ? 1 : 0)} />`}
       ${view?.events?.length > 0 && html`<h3>Events</h3><${Lines} lines=${view.events} />`}
     </article>`}`;

@@ -1,7 +1,7 @@
 // The drains in the order of their turns, who waits for whom, and the budgets and node groups between them.
 
 import { useMemo, useState } from "./hooks.js";
-import { Age, CopyCommand, Lasts, NodeLink, clock, html, useSeconds } from "./view.js";
+import { Age, CopyCommand, Lasts, NodeLink, clock, html, span, useSeconds } from "./view.js";
 
 /** @param {{ state: import("./types").State, route: import("./route.js").Route }} props */
 export function Queue({ state }) {
@@ -10,17 +10,25 @@ export function Queue({ state }) {
     [state.drains],
   );
   const [chosen, choose] = useState("");
+  const [pointed, point] = useState("");
+  const [isStuck, setStuck] = useState(false);
   if (drains.length === 0) {
     return html`<h2>No drain is requested</h2><p>Request one: </p><${CopyCommand} command="kubectl nodeward drain NODE" />`;
   }
-  const drain = state.drains[chosen];
+  const severity = (one) => state.nodes[one.node]?.severity ?? 0;
+  const stuck = drains.filter((one) => severity(one) >= 2);
+  // The one that needs a person most is shown until another is chosen.
+  const first = stuck.reduce((worst, one) => (severity(one) > severity(worst) ? one : worst), stuck[0]);
+  const drain = state.drains[pointed] ?? state.drains[chosen] ?? first;
   const holders = new Set((drain?.blockedBy ?? []).map((one) => one.node).filter(Boolean));
   return html`
-    <h2>${drains.length === 1 ? "1 drain" : `${drains.length} drains`}</h2>
-    ${state.durations && html`<p class="faint">A drain takes ${state.durations.medianSeconds} s from its grant here (median of ${state.durations.drains}).</p>`}
+    <div class="tools"><h2>${drains.length === 1 ? "1 drain" : `${drains.length} drains`}${stuck.length > 0 ? `, ${stuck.length} stuck` : ""}</h2>
+      ${stuck.length > 0 && html`<label><input type="checkbox" checked=${isStuck} onChange=${(event) => setStuck(event.currentTarget.checked)} /> Only those that are stuck</label>`}
+      <${Legend} /></div>
+    ${state.durations && html`<p class="faint">A drain takes ${span(state.durations.medianSeconds)} from its grant here (median of ${state.durations.drains}).</p>`}
     <div class="queue">
-      <${Timeline} drains=${drains} chosen=${chosen} choose=${choose} holders=${holders} />
-      <div class="detail" aria-live="polite">${drain ? html`<${DrainDetail} drain=${drain} />` : html`<p class="faint">Choose a drain to see whom it waits for.</p>`}</div>
+      <${Timeline} drains=${isStuck && stuck.length ? stuck : drains} stuck=${new Set(stuck)} shown=${drain?.node ?? ""} chosen=${chosen} choose=${choose} point=${point} holders=${holders} />
+      <div class="detail">${drain ? html`<${DrainDetail} drain=${drain} />` : html`<p class="faint">Choose a drain to see whom it waits for.</p>`}</div>
     </div>
     <${Budgets} budgets=${state.budgets} waits=${drain} />
     <${NodeGroups} groups=${state.nodeGroups} />`;
@@ -29,25 +37,41 @@ export function Queue({ state }) {
 /** When each of a drain's stretches began: waiting, evicting, down. */
 function stretches(drain) {
   const began = drain.startedAt ?? drain.askedAt;
-  const marks = [["waits", began], ["evicts", drain.grantedAt], ["down", drain.drainedAt]];
+  const marks = [["waits", began], ["evicts", drain.grantedAt], ["down", drain.drainedAt], ["recovers", drain.recoveringSince]];
   const told = marks.filter(([, at]) => at).map(([kind, at]) => [kind, Date.parse(at)]);
   return told.filter(([, at], index) => index === 0 || at >= told[index - 1][1]);
 }
 
-function Timeline({ drains, chosen, choose, holders }) {
+function Legend() {
+  const kinds = [["waits", "waits for its turn"], ["evicts", "granted, evicting"], ["down", "may be down"], ["recovers", "recovering"]];
+  return html`<p class="legend faint">${kinds.map(([kind, word]) => html`<span><span class="bar" aria-hidden="true"><span class=${`stretch ${kind}`}></span></span> ${word}</span>`)}</p>`;
+}
+
+/** One tab stop; arrow keys move among the drains. */
+function Timeline({ drains, stuck, shown, chosen, choose, point, holders }) {
   useSeconds();
+  const onKeyDown = (event) => {
+    const buttons = [...event.currentTarget.querySelectorAll("button")];
+    const at = buttons.indexOf(event.target);
+    const step = { ArrowDown: 1, ArrowUp: -1, PageDown: 10, PageUp: -10, Home: -buttons.length, End: buttons.length }[event.key];
+    if (!step || at < 0) return;
+    event.preventDefault();
+    buttons[Math.min(buttons.length - 1, Math.max(0, at + step))].focus();
+  };
+  const stop = drains.some((drain) => drain.node === shown) ? shown : drains[0]?.node;
   const now = clock.now();
   const first = Math.min(now - 60_000, ...drains.map((drain) => stretches(drain)[0]?.[1] ?? now));
   const place = (at) => Math.min(100, Math.max(0, (100 * (at - first)) / (now - first)));
-  return html`<ol class="timeline">
+  return html`<ol class="timeline" onKeyDown=${onKeyDown} onPointerLeave=${() => point("")}>
     ${drains.map((drain) => {
       const parts = stretches(drain);
-      const kind = drain.node === chosen ? "chosen" : holders.has(drain.node) ? "holder" : "";
+      const kind = drain.node === shown ? "chosen" : holders.has(drain.node) ? "holder" : "";
       return html`<li key=${drain.node} class=${kind}>
-        <button type="button" aria-pressed=${drain.node === chosen} onClick=${() => choose(drain.node === chosen ? "" : drain.node)}>
+        <button type="button" aria-pressed=${drain.node === chosen} tabindex=${drain.node === stop ? 0 : -1} onClick=${() => choose(drain.node === chosen ? "" : drain.node)}
+          onPointerEnter=${() => point(drain.node)} onFocus=${() => point(drain.node)} onBlur=${() => point("")}>
           <span class="ticket">${drain.ticket ?? "–"}</span>
           <span class="name">${drain.node}</span>
-          <span class=${`phase phase-${drain.phase ?? "Queued"}`}>${drain.word}${kind === "holder" ? ", waited for" : ""}</span>
+          <span class=${`phase phase-${drain.phase ?? "Queued"}`}>${stuck.has(drain) ? html`<span class="symbol state-Blocked" aria-hidden="true">!</span>` : null}${drain.word}${stuck.has(drain) ? ", stuck" : ""}${kind === "holder" ? ", waited for" : ""}</span>
           <span class="bar" aria-hidden="true">${parts.map(([name, at], index) => {
             const end = parts[index + 1]?.[1] ?? now;
             return html`<span class=${`stretch ${name}`} ref=${(element) => {
@@ -64,14 +88,16 @@ function Timeline({ drains, chosen, choose, holders }) {
 
 /** @param {{ drain: import("./types").Drain }} props */
 function DrainDetail({ drain }) {
-  const obstacles = (drain.blockedBy ?? []).filter((one) => one.message || one.reason);
+  const obstacles = drain.obstacles ?? [];
+  const before = [...new Set((drain.blockedBy ?? []).map((one) => one.node).filter((one) => one && one !== drain.node))];
   return html`
     <h3><${NodeLink} name=${drain.node} /> ${drain.word}</h3>
     ${drain.purpose && html`<p>For: ${drain.purpose}</p>`}
     <p class="faint">Requested by ${drain.requesters?.join(", ") || "nobody any more"}</p>
     ${drain.turn && html`<p>${drain.turn}</p>`}
     ${drain.message && html`<p>${drain.message}</p>`}
-    ${obstacles.length > 0 && html`<ul>${obstacles.map((one) => html`<li>${one.message || one.reason}${one.node && html` (<${NodeLink} name=${one.node} />)`}</li>`)}</ul>`}
+    ${obstacles.length > 0 && html`<ul>${obstacles.map((one) => html`<li>${one}</li>`)}</ul>`}
+    ${before.length > 0 && html`<p>Waits for ${before.map((node, index) => html`${index ? ", " : ""}<${NodeLink} name=${node} />`)}</p>`}
     ${drain.holds && drain.holds.length > 0 && html`<p>Holds ${drain.holds.map((held) => `${held.disruptions} of ${held.pdb.namespace}/${held.pdb.name}`).join(", ")}</p>`}
     ${drain.deadline && html`<p>Deadline <${Age} at=${drain.deadline} /> (${drain.fallback})</p>`}
     ${drain.commands?.map((one) => html`<${CopyCommand} ...${one} key=${one.command} />`)}`;

@@ -148,6 +148,8 @@ export function useNodeView(name) {
     const stream = new EventSource(`/events?node=${encodeURIComponent(name)}`);
     stream.addEventListener("node", (event) => setView(JSON.parse(event.data)));
     stream.addEventListener("gone", (event) => setView({ missing: JSON.parse(event.data).message }));
+    // What was read before stays, as old as it is.
+    stream.addEventListener("unread", (event) => setView((last) => ({ ...last, missing: undefined, unread: JSON.parse(event.data).message })));
     return () => stream.close();
   }, [name]);
   return view;

@@ -44,7 +44,8 @@ export interface Drain { node: string; phase?: "Queued"|"Granted"|"Draining"|"Dr
   pods?: { total:number; gone:number; evicting:number; retained:number; waiting:number };
   holds?: { pdb: {namespace:string; name:string}; disruptions: number; pods: string[] }[];
   blockedBy?: { reason: string; pdb?: string; pod?: string; node?: string; message: string }[];  // .node: the node whose drain it waits for
-  message?: string;
+  message?: string; recoveringSince?: string;
+  obstacles?: string[];             // what stands in its way, each in a sentence
   turn?: string;                    // how long until its turn, as far as that can be told: a sentence
   commands?: Command[] }
 

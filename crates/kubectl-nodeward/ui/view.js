@@ -1,7 +1,7 @@
 // What all views are made of: markup, states of nodes, times, commands to copy.
 
 import { h } from "./preact.js";
-import { useEffect, useState } from "./hooks.js";
+import { useEffect, useLayoutEffect, useRef, useState } from "./hooks.js";
 import htm from "./htm.js";
 
 export const html = htm.bind(h);
@@ -18,7 +18,7 @@ export const STATES = [
   { name: "Remediating", word: "under remediation", symbol: "+" },
   { name: "Unhealthy", word: "unhealthy", symbol: "?" },
   { name: "NotReady", word: "not Ready", symbol: "×" },
-  { name: "Waiting", word: "waits for its turn", symbol: "…" },
+  { name: "Waiting", word: "waiting", symbol: "…" },
   { name: "Draining", word: "draining", symbol: "↓" },
   { name: "Drained", word: "drained", symbol: "□" },
   { name: "Recovering", word: "back", symbol: "↑" },
@@ -140,30 +140,72 @@ export function CopyCommand({ command, label, isShort = false }) {
     setTimeout(() => tell(""), 2000);
   };
   return html`<div class="command">
-    ${label && !isShort && html`<span class="label">${label}</span>`}
+    ${label && !isShort && html`<span class="label">${label}:</span>`}
     <code title=${label}>${command}</code>
     <button type="button" onClick=${onClick} aria-label=${`Copy: ${command}`}>${told || "Copy"}</button>
     <span class="hidden" role="status">${told}</span>
   </div>`;
 }
 
-/** A link to a node's view. @param {{ name: string }} props */
-export function NodeLink({ name }) {
-  return html`<a href=${`#/node/${encodeURIComponent(name)}`}>${name}</a>`;
+/** @param {string} name */
+export function nodeAddress(name) {
+  return `#/node/${encodeURIComponent(name)}`;
 }
 
-/** Rows of one height of which only those in sight are in the document. */
-export function Rows({ items, height, render, columns, label, limit = 560 }) {
+/** A link to a node's view; `stop` is its place among the tab stops. @param {{ name: string, stop?: number }} props */
+export function NodeLink({ name, stop }) {
+  return html`<a href=${nodeAddress(name)} tabindex=${stop}>${name}</a>`;
+}
+
+/** Where the keyboard is. @type {HTMLElement | null} */
+let focused = null;
+addEventListener("focusin", (event) => {
+  focused = event.target instanceof HTMLElement ? event.target : null;
+});
+// Whoever points elsewhere gives it up.
+addEventListener("pointerdown", () => (focused = null), true);
+
+/** A live update that moves or removes an element takes no focus away. */
+export function useKeptFocus() {
+  useLayoutEffect(() => {
+    if (!focused || document.activeElement !== document.body) return;
+    const kept = focused.isConnected ? focused : document.getElementById("main");
+    kept?.focus({ preventScroll: true });
+  });
+}
+
+/**
+ * Rows of one height of which only those in sight are in the document. One tab stop: arrow keys move, Enter opens.
+ * Each item is a key, by which the chosen row is kept when rows move, and what `render` takes.
+ */
+export function Rows({ items, height, render, open, columns, label, limit = 560 }) {
+  const box = useRef(/** @type {HTMLElement | null} */ (null));
   const [top, setTop] = useState(0);
+  const [chosen, choose] = useState("");
   const [from, to] = [Math.max(0, Math.floor(top / height) - 8), Math.ceil((top + limit) / height) + 8];
   const shown = items.slice(from, to);
-  return html`<div class="rows" tabindex="0" role="table" aria-label=${label} aria-rowcount=${items.length + 1}
-    onScroll=${(event) => setTop(event.currentTarget.scrollTop)}>
+  const onKeyDown = (event) => {
+    const at = items.findIndex(([key]) => key === chosen);
+    if (event.key === "Enter" && at >= 0 && event.target === box.current) return open(items[at]);
+    const page = Math.max(1, Math.floor(limit / height) - 2);
+    const step = { ArrowDown: 1, ArrowUp: -1, PageDown: page, PageUp: -page, Home: -items.length, End: items.length }[event.key];
+    if (!step || !box.current) return;
+    event.preventDefault();
+    const next = Math.min(items.length - 1, Math.max(0, at + step));
+    choose(items[next][0]);
+    // Below the head, which stays in sight.
+    const least = (next + 2) * height - box.current.clientHeight;
+    box.current.scrollTop = Math.max(least, Math.min(next * height, box.current.scrollTop));
+  };
+  const isShown = shown.some(([key]) => key === chosen);
+  return html`<div class="rows" tabindex="0" role="grid" aria-label=${label} aria-rowcount=${items.length + 1} ref=${box}
+    aria-activedescendant=${isShown ? `row ${chosen}`.replaceAll(" ", "-") : undefined}
+    onKeyDown=${onKeyDown} onScroll=${(event) => setTop(event.currentTarget.scrollTop)}>
     <div role="rowgroup" class="rows-head"><div role="row" class="row" aria-rowindex="1">
       ${columns.map((column) => html`<span role="columnheader" class=${`cell cell-${column.name}`}>${column.title}</span>`)}
     </div></div>
     <div role="rowgroup" class="rows-body" ref=${(element) => element && (element.style.height = `${items.length * height}px`)}>
-      ${shown.map((item, index) => html`<div role="row" class="row placed" key=${item[0]} aria-rowindex=${from + index + 2}
+      ${shown.map((item, index) => html`<div role="row" class=${`row placed ${item[0] === chosen ? "chosen" : ""}`} key=${item[0]} id=${`row ${item[0]}`.replaceAll(" ", "-")} aria-rowindex=${from + index + 2}
         ref=${(element) => element && (element.style.transform = `translateY(${(from + index) * height}px)`)}>${render(item)}</div>`)}
     </div>
   </div>`;

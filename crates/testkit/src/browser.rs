@@ -173,8 +173,16 @@ impl fantoccini::wd::WebDriverCompatibleCommand for Command {
 /// Says where the fonts are: those of the system, and those below `root`. Without any Chromium aborts.
 fn fonts(root: &Path, dir: &Path) -> Result<PathBuf> {
     let file = dir.join("fonts.conf");
+    // As a desktop has them: Chromium would take whichever font comes first.
+    let plain = "<selectfont><rejectfont><glob>*DejaVuSerif*</glob><glob>*DejaVuMath*</glob></rejectfont></selectfont>";
+    let alias = |name: &str| {
+        format!(
+            "<alias binding=\"same\"><family>{name}</family><prefer><family>DejaVu Sans Mono</family></prefer></alias>"
+        )
+    };
+    let code = ["ui-monospace", "monospace"].map(alias).concat();
     let text = format!(
-        "<?xml version=\"1.0\"?><fontconfig><dir>/usr/share/fonts</dir><dir>{}</dir><cachedir>{}</cachedir></fontconfig>\n",
+        "<?xml version=\"1.0\"?><fontconfig><dir>/usr/share/fonts</dir><dir>{}</dir><cachedir>{}</cachedir>{plain}{code}</fontconfig>\n",
         root.join("usr/share/fonts").display(),
         dir.join("fonts").display()
     );

@@ -42,16 +42,16 @@ impl Locks {
         let ledger = reader.ledger().await?;
         let budgets = reader.budgets(namespace).await?.unwrap_or_default();
         let holds = reader.holds(namespace).await?.unwrap_or_default();
-        let drains: Vec<Drain> = reader.drains().await?.iter().flatten().map(Drain::of).collect();
+        let drains: Vec<Drain> = reader.drains().await?.unwrap_or_default();
         let sources = Sources {
-            ledger: ledger.as_ref(),
+            ledger: ledger.as_deref(),
             budgets: budgets.iter().collect(),
             holds: holds.iter().collect(),
             namespace,
         };
         Ok(Self {
             budgets: of_budgets(&sources, &BTreeSet::new(), reader.now),
-            node_groups: NodeGroups::of(ledger.as_ref(), &drains),
+            node_groups: NodeGroups::of(ledger.as_deref(), &drains),
             unplanned: unplanned(&sources),
             unread: reader.unread,
         })

@@ -116,7 +116,7 @@ const NAMED: usize = 3;
 pub const PART_OF: &str = "app.kubernetes.io/part-of=nodeward";
 
 /// The chart's labels with the component and its version.
-const COMPONENT: &str = "app.kubernetes.io/component";
+pub const COMPONENT: &str = "app.kubernetes.io/component";
 const VERSION: &str = "app.kubernetes.io/version";
 
 impl Status {
@@ -126,7 +126,7 @@ impl Status {
         let nodes: Api<Node> = Api::all(cluster.client.clone());
         let nodes = reader.list("nodes", nodes, ListParams::default(), |node| NodeSummary::of(&node));
         let nodes = nodes.await?;
-        let mut drains: Vec<Drain> = reader.drains().await?.iter().flatten().map(Drain::of).collect();
+        let mut drains: Vec<Drain> = reader.drains().await?.unwrap_or_default();
         drains.sort_by_key(|drain| (drain.ticket.is_none(), drain.ticket, drain.node.clone()));
         let locks = lock_counts(&mut reader).await?;
         let checks = reader.health_checks().await?.unwrap_or_default();
@@ -192,6 +192,9 @@ impl Status {
 
 /// The components that are installed, and who leads them.
 pub(super) async fn components_of(reader: &mut Reader<'_>) -> Result<Vec<Component>, Failure> {
+    if let Some(known) = &reader.known.components {
+        return Ok(components(known, reader.now));
+    }
     let client = reader.cluster.client.clone();
     let params = ListParams::default().labels(PART_OF);
     let deployments = Api::<Deployment>::all(client.clone());
@@ -207,17 +210,14 @@ pub(super) async fn components_of(reader: &mut Reader<'_>) -> Result<Vec<Compone
             None => break,
         }
     }
-    let mut components = components(&deployments, &leases, reader.now);
     let params = ListParams::default().fields(&format!("metadata.name={CONFIG_MAP}"));
     let pauses = reader.list("pauses", Api::all(client), params, |pause: ConfigMap| pause);
-    let pauses = pauses.await?.unwrap_or_default();
-    for component in &mut components {
-        let own = pauses
-            .iter()
-            .find(|pause| pause.namespace().as_deref() == Some(&component.namespace));
-        component.paused = own.and_then(|own| pause::paused(own, &component.name));
-    }
-    Ok(components)
+    let traces = ComponentObjects {
+        deployments,
+        leases,
+        pauses: pauses.await?.unwrap_or_default(),
+    };
+    Ok(components(&traces, reader.now))
 }
 
 async fn lock_counts(reader: &mut Reader<'_>) -> Result<Option<LockCounts>, Failure> {
@@ -231,7 +231,7 @@ async fn lock_counts(reader: &mut Reader<'_>) -> Result<Option<LockCounts>, Fail
         return Ok(None);
     }
     let sources = Sources {
-        ledger: ledger.as_ref(),
+        ledger: ledger.as_deref(),
         holds: holds.iter().flatten().collect(),
         ..Sources::default()
     };
@@ -251,22 +251,38 @@ struct Traces<'a> {
     lease: Option<&'a Lease>,
 }
 
+/// What tells of components.
+#[derive(Debug, Clone, Default)]
+pub struct ComponentObjects {
+    pub deployments: Vec<Deployment>,
+    pub leases: Vec<Lease>,
+    /// ConfigMaps that pause components of their namespaces.
+    pub pauses: Vec<ConfigMap>,
+}
+
 /// Components by name and namespace.
-pub fn components(deployments: &[Deployment], leases: &[Lease], now: Timestamp) -> Vec<Component> {
+pub fn components(objects: &ComponentObjects, now: Timestamp) -> Vec<Component> {
     let mut found: BTreeMap<(String, String), Traces<'_>> = BTreeMap::new();
-    for deployment in deployments {
+    for deployment in &objects.deployments {
         let name = deployment.labels().get(COMPONENT);
         if let Some(name) = name.filter(|name| COMPONENTS.contains(&name.as_str())) {
             let key = (name.clone(), deployment.namespace().unwrap_or_default());
             found.entry(key).or_default().deployment = Some(deployment);
         }
     }
-    for lease in leases {
+    for lease in &objects.leases {
         let key = (lease.name_any(), lease.namespace().unwrap_or_default());
         found.entry(key).or_default().lease = Some(lease);
     }
     let found = found.into_iter();
-    let components = found.map(|((name, namespace), traces)| component(name, namespace, &traces, now));
+    let components = found.map(|((name, namespace), traces)| {
+        let mut pauses = objects.pauses.iter();
+        let own = pauses.find(|pause| pause.namespace().as_ref() == Some(&namespace));
+        Component {
+            paused: own.and_then(|own| pause::paused(own, &name)),
+            ..component(name, namespace, &traces, now)
+        }
+    });
     components.collect()
 }
 
@@ -472,7 +488,12 @@ mod tests {
         #[case] leases: Vec<Lease>,
         #[case] state: ComponentState,
     ) {
-        let found = components(&deployments, &leases, "2026-01-01T10:00:00Z".parse().unwrap());
+        let objects = ComponentObjects {
+            deployments,
+            leases,
+            pauses: Vec::new(),
+        };
+        let found = components(&objects, "2026-01-01T10:00:00Z".parse().unwrap());
         assert_eq!(
             found.iter().map(|component| component.state).collect::<Vec<_>>(),
             [state]
@@ -485,6 +506,10 @@ mod tests {
     fn other_deployment_is_no_component(#[case] labels: Value) {
         let mut other = deployment(Some(1));
         other.metadata.labels = serde_json::from_value(labels).unwrap();
-        assert_eq!(components(&[other], &[], Timestamp::UNIX_EPOCH), []);
+        let objects = ComponentObjects {
+            deployments: vec![other],
+            ..ComponentObjects::default()
+        };
+        assert_eq!(components(&objects, Timestamp::UNIX_EPOCH), []);
     }
 }

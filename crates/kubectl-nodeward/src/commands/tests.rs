@@ -261,6 +261,7 @@ fn busy_why() -> Why {
         holders: vec![holding_drain()],
         budgets: budgets(),
         pods: Some(PodsOnNode {
+            is_asked_elsewhere: false,
             ignored: 4,
             to_leave: 8,
             terminating: 1,

@@ -79,20 +79,26 @@ pub struct Why {
 }
 
 impl Why {
+    /// All of it, with the API server's own answers about evictions.
     pub async fn fetch(cluster: &Cluster, name: &str) -> Result<Self, Failure> {
-        let mut reader = Reader::new(cluster);
+        Self::read(Reader::new(cluster), name, true).await
+    }
+
+    /// The same, and where nobody `tries` evictions, by the statuses of budgets alone.
+    pub async fn read(mut reader: Reader<'_>, name: &str, tries: bool) -> Result<Self, Failure> {
+        let cluster = reader.cluster;
         let node = reader.node(name).await?;
         let drains = reader.drains().await?;
         let drain_of = |name: &str| {
             let mut drains = drains.iter().flatten();
-            drains.find(|drain| drain.name_any() == name).map(Drain::of)
+            drains.find(|drain| drain.node == name).cloned()
         };
         let drain = drain_of(name);
         let known = node.as_ref().and_then(Option::as_ref);
         let health = health::fetch(&mut reader, name, known, drain.as_ref()).await?;
         let is_remediated = health.iter().flatten().any(|health| health.step.is_some());
         if node == Some(None) && drain.is_none() && !is_remediated {
-            return Err(Failure::Other(format!("there is no node {name}")));
+            return Err(Failure::NotFound(format!("there is no node {name}")));
         }
         let ledger = if drain.is_some() { reader.ledger().await? } else { None };
         let namespace = cluster.namespace.as_deref();
@@ -103,7 +109,11 @@ impl Why {
         let mut pods = found.as_ref().map(|found| PodsOnNode::of(found, budgets.as_deref()));
         let concerned = concerned_budgets(drain.as_ref(), pods.as_ref());
         if let (Some(pods), Some(found)) = (&mut pods, &found) {
-            pods.ask(cluster, found).await?;
+            if tries {
+                pods.ask(cluster, found).await?;
+            } else {
+                pods.is_asked_elsewhere = true;
+            }
         }
         let holds = if cluster.serves::<DisruptionHold>() && !concerned.is_empty() {
             reader.holds(namespace).await?.unwrap_or_default()
@@ -112,7 +122,7 @@ impl Why {
         };
         let all = budgets.unwrap_or_default();
         let sources = Sources {
-            ledger: ledger.as_ref(),
+            ledger: ledger.as_deref(),
             budgets: all.iter().collect(),
             holds: holds.iter().collect(),
             namespace,
@@ -151,8 +161,10 @@ impl Why {
             health,
             ceph,
             components,
-            ahead: ledger.as_ref().and_then(|ledger| next::claims_in_the_way(ledger, name)),
-            durations: Durations::of(&drains.iter().flatten().map(Drain::of).collect::<Vec<_>>()),
+            ahead: ledger
+                .as_deref()
+                .and_then(|ledger| next::Turns::of(ledger).before(name)),
+            durations: Durations::of(drains.iter().flatten()),
             holders,
             drain,
             budgets,

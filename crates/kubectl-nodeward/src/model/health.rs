@@ -187,10 +187,14 @@ impl<'a> Judge<'a> {
         self.entries.keys().copied()
     }
 
+    /// Whether its status names the node.
+    pub fn names_node(&self, name: &str) -> bool {
+        self.entries.contains_key(name)
+    }
+
     /// Whether there is more to tell of a node than that it is healthy.
     pub fn concerns(&self, name: &str, node: &Node) -> bool {
-        self.entries.contains_key(name)
-            || (MatchedCondition::of(&self.spec, node).is_some() && selects(&self.spec, node))
+        self.names_node(name) || (MatchedCondition::of(&self.spec, node).is_some() && selects(&self.spec, node))
     }
 
     /// The node in its eyes; `None` for one that it neither selects nor remediates.

@@ -3,6 +3,8 @@
 
 mod ceph;
 mod node;
+mod node_group;
+mod quiet;
 #[cfg(test)]
 pub mod tests;
 
@@ -10,9 +12,6 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::ResourceExt;
 use nodeward_api::NodeHealthCheck;
@@ -25,11 +24,13 @@ use serde::Serialize;
 pub use self::ceph::FleetCeph;
 use self::node::GROUPINGS;
 pub use self::node::{FleetNode, Severity};
+pub use self::node_group::NodeGroup;
+pub use self::quiet::{Quiet, StoredNode};
 use super::log::LogLine;
 use crate::commands::printed::PrintedCommands;
-use crate::commands::status::{Component, components};
+use crate::commands::status::{Component, ComponentObjects, components};
 use crate::commands::why::health::sentence;
-use crate::commands::why::next::{ahead_of, claims_in_the_way, command_of_phase};
+use crate::commands::why::next::{Turns, ahead_of, command_of_phase};
 use crate::describe;
 use crate::model::ceph::CephCluster;
 use crate::model::drain::{Drain, Durations};
@@ -40,9 +41,8 @@ use crate::text::Style;
 /// What the page is made of, as it was read.
 #[derive(Debug, Clone, Default)]
 pub struct Inputs {
-    pub deployments: Vec<Deployment>,
-    pub leases: Vec<Lease>,
-    pub nodes: Content<Node>,
+    pub components: ComponentObjects,
+    pub nodes: Content<StoredNode>,
     pub drains: Content<Drain>,
     pub ledger: Option<Arc<Ledger>>,
     pub budgets: Content<PodDisruptionBudget>,
@@ -50,7 +50,11 @@ pub struct Inputs {
     pub checks: Vec<NodeHealthCheck>,
     pub ceph: Vec<CephCluster>,
     pub log: BTreeMap<String, Arc<LogLine>>,
+    /// As drain-lock's configuration has them.
+    pub node_groups: Vec<NodeGroup>,
     pub unread: Vec<String>,
+    /// Budgets of this namespace alone, where the caller named one.
+    pub namespace: Option<String>,
 }
 
 /// The fleet at one moment.
@@ -119,8 +123,14 @@ pub struct FleetDrain {
     drain: Drain,
     /// Its phase in one word.
     word: &'static str,
+    /// What stands in its way, each in a sentence.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    obstacles: Vec<String>,
     /// How long until its turn.
     turn: Option<String>,
+    /// Since when its pods, or its node, are awaited back.
+    #[serde(rename = "recoveringSince")]
+    recovering_since: Option<Timestamp>,
     commands: Vec<Command>,
 }
 
@@ -158,7 +168,9 @@ pub struct FleetUnread {
 }
 
 impl Fleet {
-    pub fn of(inputs: &Inputs, source: Source, commands: &PrintedCommands, now: Timestamp) -> Self {
+    /// Made of these; what `quiet` knows of them is not made again.
+    pub fn of(inputs: &Inputs, quiet: &mut Quiet, source: Source, commands: &PrintedCommands, now: Timestamp) -> Self {
+        quiet.prepare(inputs);
         let drains: BTreeMap<&str, &Drain> = inputs
             .drains
             .values()
@@ -168,28 +180,37 @@ impl Fleet {
             ledger: inputs.ledger.as_deref(),
             budgets: inputs.budgets.values().map(|budget| &**budget).collect(),
             holds: inputs.holds.values().map(|hold| &**hold).collect(),
-            namespace: None,
+            namespace: inputs.namespace.as_deref(),
         };
         let budgets = of_budgets(&locks, &BTreeSet::new(), now);
         let durations = Durations::of(drains.values().copied());
+        let turns = locks.ledger.map(Turns::of);
         let judges: Vec<Judge<'_>> = inputs.checks.iter().map(Judge::of).collect();
         let mut checked: HashMap<String, Vec<CheckedNode>> = HashMap::new();
         let mut nodes = BTreeMap::new();
-        for (key, node) in &*inputs.nodes {
+        for (key, stored) in &*inputs.nodes {
             let name = &*key.name;
             let drain = drains.get(name).copied();
+            if drain.is_none()
+                && let Some(known) = quiet.known(name, stored, &judges)
+            {
+                nodes.insert(name.to_owned(), known);
+                continue;
+            }
+            let Some(node) = stored.read() else { continue };
             let sources = HealthSources {
                 checks: &inputs.checks,
-                node: Some(node),
+                node: Some(&node),
                 drain,
                 ..HealthSources::default()
             };
-            let concerned = judges.iter().filter(|judge| judge.concerns(name, node));
+            let concerned = judges.iter().filter(|judge| judge.concerns(name, &node));
             let health: Vec<NodeHealth> = concerned.filter_map(|judge| judge.judge(name, &sources, now)).collect();
-            nodes.insert(
-                name.to_owned(),
-                Arc::new(FleetNode::of(node, drain, &health, commands, now)),
-            );
+            let made = Arc::new(FleetNode::of(&node, drain, &health, &inputs.node_groups, commands, now));
+            if drain.is_none() && health.is_empty() {
+                quiet.keep(&key.name, stored, &made);
+            }
+            nodes.insert(name.to_owned(), made);
             note(&mut checked, name, health);
         }
         for judge in &judges {
@@ -203,7 +224,7 @@ impl Fleet {
             }
         }
         let has = |grouping: &&Grouping| nodes.values().any(|node: &Arc<FleetNode>| node.is_grouped_by(grouping));
-        let components = components(&inputs.deployments, &inputs.leases, now);
+        let components = components(&inputs.components, now);
         Self {
             at: now,
             source,
@@ -216,8 +237,12 @@ impl Fleet {
             drains: drains
                 .values()
                 .map(|drain| {
-                    let turn = turn(drain, locks.ledger, durations);
-                    (drain.node.clone(), Arc::new(FleetDrain::of(drain, turn, commands)))
+                    let drain = FleetDrain {
+                        turn: turn(drain, turns.as_ref(), durations),
+                        recovering_since: turns.as_ref().and_then(|turns| recovering_since(drain, turns)),
+                        ..FleetDrain::of(drain, commands)
+                    };
+                    (drain.drain.node.clone(), Arc::new(drain))
                 })
                 .collect(),
             budgets: budgets
@@ -260,11 +285,11 @@ fn note(checked: &mut HashMap<String, Vec<CheckedNode>>, name: &str, health: imp
 }
 
 /// How long until a queued drain's turn, as far as that can be told.
-fn turn(drain: &Drain, ledger: Option<&Ledger>, durations: Option<Durations>) -> Option<String> {
+fn turn(drain: &Drain, turns: Option<&Turns<'_>>, durations: Option<Durations>) -> Option<String> {
     if drain.phase != Some(Phase::Queued) || drain.ending {
         return None;
     }
-    let ahead = claims_in_the_way(ledger?, &drain.node)?;
+    let ahead = turns?.before(&drain.node)?;
     let estimate = durations.and_then(|durations| durations.estimate(ahead));
     Some(
         [Some(ahead_of(ahead)), estimate]
@@ -273,6 +298,11 @@ fn turn(drain: &Drain, ledger: Option<&Ledger>, durations: Option<Durations>) ->
             .collect::<Vec<_>>()
             .join("; "),
     )
+}
+
+fn recovering_since(drain: &Drain, turns: &Turns<'_>) -> Option<Timestamp> {
+    let claim = turns.claim(&drain.node)?;
+    (claim.state.is_recovering() || claim.state.is_suspect()).then_some(claim.since)
 }
 
 impl FleetComponent {
@@ -288,10 +318,15 @@ impl FleetComponent {
 }
 
 impl FleetDrain {
-    fn of(drain: &Drain, turn: Option<String>, commands: &PrintedCommands) -> Self {
+    fn of(drain: &Drain, commands: &PrintedCommands) -> Self {
         Self {
             word: describe::phase(drain),
-            turn,
+            obstacles: describe::distinct(&drain.blocked_by)
+                .into_iter()
+                .map(describe::obstacle)
+                .collect(),
+            turn: None,
+            recovering_since: None,
             commands: commands_for(drain, commands),
             drain: drain.clone(),
         }

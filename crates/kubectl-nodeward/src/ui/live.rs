@@ -7,10 +7,11 @@ use jiff::Timestamp;
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
 
-use super::fleet::{Fleet, Source, Stale};
+use super::fleet::{Fleet, Quiet, Source, Stale};
 use super::sources::FleetWatches;
 use crate::cluster::Cluster;
 use crate::commands::printed::PrintedCommands;
+use crate::fetch::{Known, Reader};
 
 /// Changes of this time are shown together.
 const GATHERED: Duration = Duration::from_millis(100);
@@ -31,17 +32,38 @@ const FIRST: Duration = Duration::from_secs(20);
 #[derive(Clone)]
 pub struct Live {
     fleets: watch::Receiver<Option<Arc<Fleet>>>,
-    pub cluster: Cluster,
+    base: watch::Receiver<Base>,
     pub commands: PrintedCommands,
+}
+
+/// What a further reading rests on: kinds that were looked for, and what watches hold.
+#[derive(Clone)]
+pub struct Base {
+    pub cluster: Cluster,
+    known: Known,
+}
+
+impl Base {
+    /// Reads what is not known.
+    pub fn reader(&self) -> Reader<'_> {
+        Reader {
+            known: self.known.clone(),
+            ..Reader::new(&self.cluster)
+        }
+    }
 }
 
 impl Live {
     /// Begins to watch. What it returns lives in the background until all that hold it are gone.
     pub fn begin(cluster: Cluster, source: Source, commands: PrintedCommands) -> Self {
         let (sender, fleets) = watch::channel(None);
+        let (bases, base) = watch::channel(Base {
+            cluster: cluster.clone(),
+            known: Known::default(),
+        });
         let live = Self {
             fleets,
-            cluster: cluster.clone(),
+            base,
             commands: commands.clone(),
         };
         let publisher = Publisher {
@@ -50,6 +72,8 @@ impl Live {
             source,
             commands,
             answered: Timestamp::now(),
+            bases,
+            quiet: Quiet::default(),
         };
         tokio::spawn(publisher.run(sender));
         live
@@ -58,6 +82,11 @@ impl Live {
     /// To be told of each new one.
     pub fn fleets(&self) -> watch::Receiver<Option<Arc<Fleet>>> {
         self.fleets.clone()
+    }
+
+    /// What a further reading rests on now.
+    pub fn base(&self) -> Base {
+        self.base.borrow().clone()
     }
 
     /// The fleet once all has been read that may be read.
@@ -75,12 +104,18 @@ struct Publisher {
     commands: PrintedCommands,
     /// When the API server last gave a sign of life.
     answered: Timestamp,
+    bases: watch::Sender<Base>,
+    quiet: Quiet,
 }
 
 impl Publisher {
     async fn run(mut self, fleets: watch::Sender<Option<Arc<Fleet>>>) {
         let given_up = Instant::now() + FIRST;
-        while !self.watches.is_complete() && Instant::now() < given_up {
+        while Instant::now() < given_up {
+            self.watches.follow_configuration(&self.cluster);
+            if self.watches.is_complete() {
+                break;
+            }
             tokio::select! {
                 () = self.watches.changed() => (),
                 () = tokio::time::sleep(GATHERED) => (),
@@ -106,9 +141,13 @@ impl Publisher {
         }
     }
 
-    fn publish(&self, fleets: &watch::Sender<Option<Arc<Fleet>>>) {
+    fn publish(&mut self, fleets: &watch::Sender<Option<Arc<Fleet>>>) {
         let (inputs, now) = (self.watches.read(), Timestamp::now());
-        let fleet = Fleet::of(&inputs, self.source.clone(), &self.commands, now);
+        let fleet = Fleet::of(&inputs, &mut self.quiet, self.source.clone(), &self.commands, now);
+        self.bases.send_replace(Base {
+            cluster: self.cluster.clone(),
+            known: self.watches.known(inputs),
+        });
         fleets.send_replace(Some(Arc::new(fleet)));
     }
 
@@ -139,6 +178,7 @@ impl Publisher {
         // Without an answer the next look finds out.
         if cluster.discover(false).await.is_ok() {
             self.watches.follow_served(&cluster);
+            self.watches.follow_configuration(&cluster);
             self.cluster = cluster;
         }
     }

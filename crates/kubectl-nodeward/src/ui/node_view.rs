@@ -15,6 +15,7 @@ use super::fleet::{Fleet, FleetComponent};
 use super::live::Live;
 use super::log::LogLine;
 use crate::commands::why::Why;
+use crate::failure::Failure;
 use crate::text::page::{Block, Page};
 
 /// A node is looked at anew after a change no sooner than this, and without one no later than that.
@@ -31,13 +32,10 @@ pub struct NodeView {
 }
 
 impl NodeView {
-    pub async fn fetch(live: &Live, name: &str) -> Result<Self, String> {
-        let mut cluster = live.cluster.clone();
-        let found = async {
-            cluster.discover(false).await?;
-            Why::fetch(&cluster, name).await
-        };
-        let why = found.await.map_err(|failure| failure.to_string())?;
+    /// Of what watches hold, and of reads for the rest. Nothing is tried: the page gets, lists and watches.
+    pub async fn fetch(live: &Live, name: &str) -> Result<Self, Failure> {
+        let base = live.base();
+        let why = Why::read(base.reader(), name, false).await?;
         let at = Timestamp::now();
         let mut page = Page::new(usize::MAX);
         why.print(&mut page, &live.commands, at);
@@ -67,16 +65,16 @@ fn events_of(fleet: &Fleet, name: &str) -> Vec<LogLine> {
 
 /// The node's view, and each later one that differs from the one before. Pods are watched for this node alone, and only for as
 /// long as somebody looks.
-pub fn views(live: Live, name: String) -> impl Stream<Item = Result<NodeView, String>> {
+pub fn views(live: Live, name: String) -> impl Stream<Item = Result<NodeView, Failure>> {
     let (views, shown) = mpsc::channel(1);
     tokio::spawn(async move {
         let watches = Watches::detached();
         let selection = Selection::all().fields(format!("spec.nodeName={name}"));
-        let _pods = watches.cache("pods", live.cluster.scoped(), selection, |pod: Pod| {
+        let _pods = watches.cache("pods", live.base().cluster.scoped(), selection, |pod: Pod| {
             pod.resource_version()
         });
         let mut fleets = live.fleets();
-        let mut last: Option<Result<NodeView, String>> = None;
+        let mut last: Option<Result<NodeView, Failure>> = None;
         loop {
             let began = Instant::now();
             let seen = fleets.borrow_and_update().clone();

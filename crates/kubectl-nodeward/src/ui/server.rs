@@ -25,6 +25,7 @@ use super::fleet::Fleet;
 use super::gate::{self, Gate};
 use super::live::Live;
 use super::{assets, node_view};
+use crate::failure::Failure;
 
 /// How often the page hears that nothing has changed.
 const BEAT: Duration = Duration::from_secs(5);
@@ -89,7 +90,8 @@ async fn events(State(shown): State<Shown>, Query(subject): Query<Subject>) -> R
         (Shown::Cluster(live), Some(node)) => {
             let views = node_view::views(*live, node).map(|view| match view {
                 Ok(view) => event("node", &view),
-                Err(message) => event("gone", &json!({ "message": message })),
+                Err(Failure::NotFound(message)) => event("gone", &json!({ "message": message })),
+                Err(failure) => event("unread", &json!({ "message": failure.to_string() })),
             });
             stream_of(beating(views))
         }

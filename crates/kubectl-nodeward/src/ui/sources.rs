@@ -8,36 +8,44 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Event, Node, NodeCondition, NodeSpec, NodeStatus};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::Api;
+use kube::{Api, ResourceExt as _};
 use nodeward_api::condition::DRAIN_BLOCKED;
 use nodeward_api::disruption_hold::DisruptionHold;
 use nodeward_api::drain_ledger::{self, DrainLedger};
 use nodeward_api::node_drain::NodeDrain;
-use nodeward_api::{NodeHealthCheck, annotation, ceph_state};
+use nodeward_api::{DEFAULT_NAMESPACE, NodeHealthCheck, annotation, ceph_state, pause};
 use nodeward_core::ledger::Ledger;
 use nodeward_core::signal::KindState;
 use nodeward_runtime::cache::{Cache, NamespacedName, Selection, WatchHandle, Watches};
 use parking_lot::RwLock;
 
-use super::fleet::Inputs;
+use super::fleet::{Inputs, NodeGroup, StoredNode};
 use super::log::{Log, LogIndex, LogLine};
 use crate::cluster::Cluster;
-use crate::commands::status::{COMPONENTS, PART_OF};
+use crate::commands::status::{COMPONENT, COMPONENTS, ComponentObjects, PART_OF};
 use crate::failure::MissingRight;
+use crate::fetch::Known;
 use crate::model::ceph::CephCluster;
 use crate::model::drain::Drain;
+
+/// The component that has node groups.
+const DRAIN_LOCK: &str = "drain-lock";
 
 /// Watches of everything that the page shows, pods aside.
 pub struct FleetWatches {
     watches: Watches,
     deployments: Cache<Deployment>,
     leases: Vec<Cache<Lease>>,
-    nodes: Cache<Node>,
+    pauses: Cache<ConfigMap>,
+    nodes: Cache<StoredNode>,
     budgets: Cache<PodDisruptionBudget>,
     logs: Vec<(Arc<RwLock<Log>>, WatchHandle)>,
     lock: Option<LockWatches>,
     checks: Option<Cache<NodeHealthCheck>>,
     ceph: Option<Cache<CephCluster>>,
+    /// What drain-lock's configuration says of node groups.
+    node_groups: Option<Cache<Vec<NodeGroup>>>,
+    namespace: Option<String>,
 }
 
 /// Watches of drain-lock's kinds.
@@ -52,6 +60,7 @@ impl FleetWatches {
         let watches = Watches::detached();
         let client = || cluster.client.clone();
         let deployments = Selection::all().labels(PART_OF);
+        let pauses = Selection::all().fields(format!("metadata.name={}", pause::CONFIG_MAP));
         let leases = COMPONENTS.iter().map(|name| {
             let selection = Selection::all().fields(format!("metadata.name={name}"));
             watches.cache("leaders", Api::all(client()), selection, |lease: Lease| {
@@ -71,15 +80,21 @@ impl FleetWatches {
                 Some(one)
             }),
             leases: leases.collect(),
-            nodes: watches.cache("nodes", Api::all(client()), Selection::all(), |node| Some(slim(node))),
+            // With its managed fields: they tell since when.
+            pauses: watches.cache("pauses", Api::all(client()), pauses, |map: ConfigMap| Some(map)),
+            nodes: watches.cache("nodes", Api::all(client()), Selection::all(), |node| {
+                StoredNode::of(&slim(node))
+            }),
             budgets: watches.cache("budgets", cluster.scoped(), Selection::all(), |budget| {
-                Some(numbers_of(budget))
+                Some(slim_budget(budget))
             }),
             logs: logs.collect(),
             lock: None,
             checks: None,
             ceph: None,
+            node_groups: None,
             watches: watches.clone(),
+            namespace: cluster.namespace.clone(),
         };
         opened.follow_served(cluster);
         opened
@@ -129,8 +144,35 @@ impl FleetWatches {
         }
     }
 
+    /// Opens the watch of drain-lock's configuration, once it is known where that is.
+    pub fn follow_configuration(&mut self, cluster: &Cluster) {
+        if self.node_groups.is_some() || self.lock.is_none() || !is_read(&self.deployments) {
+            return;
+        }
+        // The chart gives the ConfigMap the Deployment's name.
+        let deployments = self.deployments.snapshot();
+        let is_lock = |one: &&NamespacedName| {
+            let labels = deployments.get(*one).map(|deployment| deployment.labels());
+            labels
+                .and_then(|labels| labels.get(COMPONENT))
+                .is_some_and(|name| name == DRAIN_LOCK)
+        };
+        let found = deployments.keys().find(is_lock);
+        let (namespace, name) = found.map_or_else(
+            || (DEFAULT_NAMESPACE.to_owned(), format!("nodeward-{DRAIN_LOCK}")),
+            |found| (found.namespace.to_string(), found.name.to_string()),
+        );
+        let api = Api::namespaced(cluster.client.clone(), &namespace);
+        self.node_groups = Some(self.watches.cache(
+            "node groups",
+            api,
+            Selection::all().named(&name),
+            |map: ConfigMap| Some(NodeGroup::configured(&map)),
+        ));
+    }
+
     fn handles(&self) -> Vec<&WatchHandle> {
-        let mut handles: Vec<&WatchHandle> = vec![&self.deployments, &self.nodes, &self.budgets];
+        let mut handles: Vec<&WatchHandle> = vec![&self.deployments, &self.pauses, &self.nodes, &self.budgets];
         handles.extend(self.leases.iter().map(|lease| &**lease));
         handles.extend(self.logs.iter().map(|(_, handle)| handle));
         if let Some(LockWatches { drains, ledger, holds }) = &self.lock {
@@ -138,13 +180,13 @@ impl FleetWatches {
         }
         handles.extend(self.checks.iter().map(|checks| &**checks));
         handles.extend(self.ceph.iter().map(|ceph| &**ceph));
+        handles.extend(self.node_groups.iter().map(|groups| &**groups));
         handles
     }
 
     /// Whether everything has been read once that may be read.
     pub fn is_complete(&self) -> bool {
-        let mut handles = self.handles().into_iter();
-        handles.all(|handle| handle.is_synced() || matches!(handle.state(), KindState::Forbidden(_)))
+        self.handles().into_iter().all(is_read) && (self.node_groups.is_some() || self.lock.is_none())
     }
 
     /// Returns when something that a watch sees has changed.
@@ -166,8 +208,11 @@ impl FleetWatches {
             );
         }
         Inputs {
-            deployments: values(&self.deployments),
-            leases: self.leases.iter().flat_map(values).collect(),
+            components: ComponentObjects {
+                deployments: values(&self.deployments),
+                leases: self.leases.iter().flat_map(values).collect(),
+                pauses: values(&self.pauses),
+            },
             nodes: self.nodes.snapshot(),
             drains: lock.map(|lock| lock.drains.snapshot()).unwrap_or_default(),
             ledger: lock.map(|lock| {
@@ -179,7 +224,32 @@ impl FleetWatches {
             checks: self.checks.iter().flat_map(values).collect(),
             ceph: self.ceph.iter().flat_map(values).collect(),
             log,
+            node_groups: self.node_groups.iter().flat_map(values).flatten().collect(),
             unread: self.unread(),
+            namespace: self.namespace.clone(),
+        }
+    }
+
+    /// Of what they hold, that which is complete.
+    pub fn known(&self, inputs: Inputs) -> Known {
+        fn complete<T>(handles: &[&WatchHandle], value: T) -> Option<T> {
+            let is_known = |handle: &&WatchHandle| matches!(handle.state(), KindState::Synced(()));
+            handles.iter().all(is_known).then_some(value)
+        }
+        let leaders = self.leases.iter().map(|lease| &**lease);
+        let components: Vec<&WatchHandle> = leaders.chain([&*self.deployments, &*self.pauses]).collect();
+        let lock = self.lock.as_ref();
+        Known {
+            components: complete(&components, inputs.components),
+            drains: lock.and_then(|lock| complete(&[&lock.drains], inputs.drains)),
+            ledger: lock.and_then(|lock| complete(&[&lock.ledger], inputs.ledger)).flatten(),
+            budgets: complete(&[&self.budgets], inputs.budgets),
+            holds: lock.and_then(|lock| complete(&[&lock.holds], inputs.holds)),
+            checks: self
+                .checks
+                .as_ref()
+                .and_then(|checks| complete(&[checks], inputs.checks)),
+            ceph: self.ceph.as_ref().and_then(|ceph| complete(&[ceph], inputs.ceph)),
         }
     }
 
@@ -200,6 +270,11 @@ impl FleetWatches {
         unread.dedup();
         unread
     }
+}
+
+/// Whether it has been read once, or may not be read.
+fn is_read(handle: &WatchHandle) -> bool {
+    handle.is_synced() || matches!(handle.state(), KindState::Forbidden(_))
 }
 
 fn values<V: Clone>(cache: &Cache<V>) -> Vec<V> {
@@ -259,14 +334,8 @@ fn slim(node: Node) -> Node {
     }
 }
 
-/// A budget's numbers and its owner's hold.
-fn numbers_of(mut budget: PodDisruptionBudget) -> PodDisruptionBudget {
-    budget.spec = None;
-    if let Some(status) = &mut budget.status {
-        status.conditions = None;
-        status.disrupted_pods = None;
-        status.observed_generation = None;
-    }
+/// A budget without what nobody reads: its pods, its numbers and its owner's hold stay.
+fn slim_budget(mut budget: PodDisruptionBudget) -> PodDisruptionBudget {
     let annotations = budget.metadata.annotations.take().map(|mut annotations| {
         annotations.retain(|key, _| key == annotation::HOLD);
         annotations
@@ -274,6 +343,8 @@ fn numbers_of(mut budget: PodDisruptionBudget) -> PodDisruptionBudget {
     budget.metadata = ObjectMeta {
         name: budget.metadata.name,
         namespace: budget.metadata.namespace,
+        generation: budget.metadata.generation,
+        labels: budget.metadata.labels,
         annotations,
         ..ObjectMeta::default()
     };

@@ -12,6 +12,29 @@ use crate::environment::Environment;
 use crate::person::{Person, says};
 use crate::rights::bind;
 
+/// Windows in which nothing may scroll sideways, and whether the checker looks at them: a laptop, a phone, the laptop's at
+/// 200 % and at 400 %.
+const WINDOWS: [(u32, u32, bool); 4] = [
+    (1280, 800, true),
+    (390, 844, true),
+    (640, 400, false),
+    (320, 256, false),
+];
+
+/// Links, buttons and fields that are smaller than what a finger hits.
+const SMALL_TARGETS: &str = "return [...document.querySelectorAll('a, button, input, select, summary')]
+    .filter((one) => one.checkVisibility() && !one.closest('.skip'))
+    .map((one) => [one, one.getBoundingClientRect()])
+    .filter(([, box]) => box.width > 0 && (box.height < 23.5 || box.width < 23.5))
+    .map(([one, box]) => `${one.outerHTML.slice(0, 120)} ${box.width} x ${box.height}`)";
+
+/// What has the keyboard, in words; an error where nobody could see that.
+const FOCUSED: &str = "const one = document.activeElement;
+    const shown = one.classList.contains('cursor') ? one.querySelector('.mark') : one;
+    const style = getComputedStyle(shown);
+    const isSeen = one === document.body || one.id === 'main' || (style.outlineStyle !== 'none' && parseFloat(style.outlineWidth) >= 2 && style.visibility === 'visible');
+    return isSeen ? `${one.tagName.toLowerCase()} ${one.className || one.id} ${one.getAttribute('aria-label') ?? one.innerText ?? ''}`.trim() : `unseen: ${one.outerHTML.slice(0, 200)}`";
+
 /// Every view.
 const VIEWS: [&str; 6] = ["fleet", "queue", "node", "health", "ceph", "log"];
 
@@ -63,6 +86,52 @@ impl Page {
         .await
     }
 
+    /// Presses a key, as a person does.
+    async fn press(&self, key: &str) -> Result<()> {
+        let code = match key {
+            "Tab" => 9,
+            "Enter" => 13,
+            "End" => 35,
+            "Home" => 36,
+            "ArrowLeft" => 37,
+            "ArrowUp" => 38,
+            "ArrowRight" => 39,
+            _ => 40,
+        };
+        for kind in ["keyDown", "keyUp"] {
+            let mut params = json!({ "type": kind, "key": key, "code": key, "windowsVirtualKeyCode": code });
+            if key == "Enter" {
+                params["text"] = json!("\r");
+            }
+            self.browser.command("Input.dispatchKeyEvent", params).await?;
+        }
+        Ok(())
+    }
+
+    /// What has the keyboard.
+    async fn focused(&self) -> Result<String> {
+        let told = self.browser.client.execute(FOCUSED, Vec::new()).await?;
+        let told = told.as_str().context("a text")?;
+        ensure!(!told.starts_with("unseen"), "{told}");
+        Ok(told.to_owned())
+    }
+
+    /// Gives the keyboard to what the selector finds, and waits until it has it.
+    async fn focus(&self, selector: &str) -> Result<()> {
+        let script = format!(
+            "const one = document.querySelector({}); one?.focus(); return one !== null && document.activeElement === one",
+            json!(selector)
+        );
+        self.browser
+            .until(&format!("{selector} to have the keyboard"), &script)
+            .await
+    }
+
+    async fn at(&self, hash: &str) -> Result<()> {
+        let script = format!("return decodeURIComponent(location.hash).startsWith({})", json!(hash));
+        self.browser.until(&format!("the address {hash}"), &script).await
+    }
+
     async fn counts(&self, selector: &str) -> Result<usize> {
         let script = format!("return document.querySelectorAll({}).length", json!(selector));
         let count = self.browser.client.execute(&script, Vec::new()).await?;
@@ -91,7 +160,7 @@ async fn browser_shows_three_drains_live() -> Result<()> {
         })
         .await?;
     }
-    page.shows("the states", &["drained", "waits for its turn"]).await?;
+    page.shows("the states", &["drained", "waiting"]).await?;
     page.open("queue").await?;
     page.shows("the queue", &["Drained", "Queued", &format!("{}/db", env.name)])
         .await?;
@@ -120,9 +189,18 @@ async fn browser_shows_three_drains_live() -> Result<()> {
     )
     .await?;
 
-    // The first ends, the second follows; nobody loads the page anew.
+    // The first ends, the second follows; nobody loads the page anew, and the keyboard stays where it is.
+    page.open("queue").await?;
+    let focus = format!(
+        "const one = [...document.querySelectorAll('.timeline button')].find((one) => one.innerText.includes('{third}')); one?.focus(); return document.activeElement === one"
+    );
+    page.browser.until("the third to have the keyboard", &focus).await?;
     env.admin.page(&["release", &first]).await?;
     env.phase(&second, Phase::Drained).await?;
+    let is_gone = format!("return !document.querySelector('.timeline')?.innerText.includes('{first}')");
+    page.browser.until("the first to leave the queue", &is_gone).await?;
+    ensure!(page.focused().await?.contains(&third), "{}", page.focused().await?);
+    page.open(&format!("node/{second}")).await?;
     page.shows("the next turn", &["Drained", "do the work, then end the drain"])
         .await?;
     for view in VIEWS {
@@ -185,12 +263,103 @@ async fn page_tells_its_age_while_the_api_is_away() -> Result<()> {
     proxy.freeze().await?;
     page.shows("the age of what is shown", &["Old:", "ago", "tried again by itself"])
         .await?;
+    // What changes each second is read out to nobody.
+    let ages = "[aria-live] time, [role=status] time, [role=alert] time";
+    assert_eq!(page.counts(ages).await?, 0);
     proxy.thaw();
     page.browser
         .until("the banner to go", "return !document.body.innerText.includes('Old:')")
         .await?;
     nodeward_testkit::fleet::cordon(&env.client, &node).await?;
-    page.shows("what happened since", &["cordoned"]).await
+    page.shows("what happened since", &["cordoned"]).await?;
+    page.command.process().kill();
+    page.shows(
+        "that the plugin is away",
+        &["Old:", "the connection to kubectl nodeward ui is lost"],
+    )
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn page_only_gets_lists_and_watches() -> Result<()> {
+    let env = Environment::new().await?;
+    let [node] = env.workers().await?;
+    env.add_pinned("db", std::slice::from_ref(&node)).await?;
+    // One who may do anything, evict pods among it, and whose requests are in the audit log.
+    let name = format!("{}-root", env.name);
+    let person = Person::named(env.plane, &name, "system:serviceaccounts", &env.name)?;
+    bind(&env, "cluster-admin", &name, None).await?;
+    let mark = env.plane.audit().mark()?;
+    let page = Page::of(&env, &person, &[]).await?;
+    page.open(&format!("node/{node}")).await?;
+    page.shows(
+        "the node's pods",
+        &["to leave", "nobody: by the statuses of their budgets"],
+    )
+    .await?;
+    let asked = env.plane.audit().since(mark)?.only(|request| request.user == name);
+    ensure!(asked.count() > 10, "{:?}", asked.by_verb_and_resource());
+    let writes = asked.writes().by_verb_and_resource();
+    // Who asks: what `kubectl auth whoami` asks for.
+    let writes: Vec<&String> = writes.keys().collect();
+    assert_eq!(writes, ["create selfsubjectreviews"]);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn keyboard_reaches_and_opens_every_node() -> Result<()> {
+    let env = Environment::new().await?;
+    let file = env.plane.dir().join(format!("{}.json", env.name));
+    std::fs::write(&file, snapshot(300).to_string())?;
+    let page = Page::of(&env, &env.admin, &["--from", file.to_str().context("a path")?]).await?;
+    page.press("Tab").await?;
+    ensure!(page.focused().await?.contains("To the content"));
+    page.press("Enter").await?;
+    page.browser
+        .until(
+            "the content to have the keyboard",
+            "return document.activeElement.id === 'main'",
+        )
+        .await?;
+    // Every stop can be seen, and cells and table are one each.
+    let mut stops = Vec::new();
+    for _ in 0..80 {
+        page.press("Tab").await?;
+        stops.push(page.focused().await?);
+        if stops.last().is_some_and(|stop| stop.starts_with("body")) {
+            break;
+        }
+    }
+    for once in ["div cursor", "div rows"] {
+        let found = stops.iter().filter(|stop| stop.starts_with(once)).count();
+        assert_eq!(found, 1, "{once}: {stops:#?}");
+    }
+    ensure!(stops.len() < 80, "{stops:#?}");
+    for (selector, keys) in [
+        (".cursor", ["End", "ArrowUp", "ArrowLeft"]),
+        (".rows", ["End", "ArrowUp", "ArrowUp"]),
+    ] {
+        page.open("fleet").await?;
+        page.focus(selector).await?;
+        for key in keys {
+            page.press(key).await?;
+        }
+        page.press("Enter").await?;
+        page.at("#/node/ip-10-0-").await?;
+    }
+    // One stop among all drains.
+    page.open("queue").await?;
+    page.browser
+        .until(
+            "one stop",
+            "return document.querySelectorAll('.timeline button[tabindex=\"0\"]').length === 1",
+        )
+        .await?;
+    page.focus(".timeline button[tabindex=\"0\"]").await?;
+    let before = page.focused().await?;
+    page.press("ArrowDown").await?;
+    assert_ne!(page.focused().await?, before);
+    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -246,11 +415,20 @@ fn snapshot(count: usize) -> Value {
         });
         (format!("ip-10-0-{index}.example"), node)
     });
+    let drains = (0..40.min(count)).map(|index| {
+        let node = format!("ip-10-0-{index}.example");
+        let drain = json!({
+            "node": node, "phase": "Queued", "word": "Queued", "ticket": index + 1, "requesters": ["alice"], "evict": "Nodeward",
+            "fallback": "Wait", "startedAt": "2026-01-01T10:10:00Z", "turn": "no older drain comes first", "commands": [],
+        });
+        (node, drain)
+    });
+    let drains: serde_json::Map<_, _> = drains.collect();
     json!({ "format": 1, "nodeViews": {}, "state": {
         "at": "2026-01-01T10:30:00Z", "source": { "cluster": "lab", "version": "0.1.0", "snapshot": "2026-01-01T10:30:00Z" },
         "components": [{ "name": "drain-lock", "state": "Leading", "namespace": "nodeward-system", "text": "drain-lock in nodeward-system: works", "style": "Good" }],
         "groupings": [{ "name": "pool", "label": "node pool" }, { "name": "zone", "label": "zone" }],
-        "nodes": nodes.collect::<serde_json::Map<_, _>>(), "drains": {}, "budgets": {}, "nodeGroups": {}, "healthChecks": {}, "cephClusters": {},
+        "nodes": nodes.collect::<serde_json::Map<_, _>>(), "drains": drains, "budgets": {}, "nodeGroups": {}, "healthChecks": {}, "cephClusters": {},
         "log": {}, "unread": [],
     } })
 }
@@ -292,7 +470,7 @@ async fn accessibility_checker_finds_nothing() -> Result<()> {
     env.admin.page(&["ui", "--export", path]).await?;
     for wants_dark in [false, true] {
         let browser = Browser::start(env.plane.dir(), wants_dark).await?;
-        for (width, height) in [(1280, 800), (390, 844)] {
+        for (width, height, is_checked) in WINDOWS {
             browser.resize(width, height).await?;
             browser.client.goto(&format!("file://{path}")).await?;
             browser.client.execute(&axe, Vec::new()).await?;
@@ -304,8 +482,19 @@ async fn accessibility_checker_finds_nothing() -> Result<()> {
                 browser
                     .until("the view", "return document.querySelector('main h2') !== null")
                     .await?;
+                let small = browser.client.execute(SMALL_TARGETS, Vec::new()).await?;
+                assert_eq!(small, json!([]), "{view} at {width} wide");
+                let moving = browser
+                    .client
+                    .execute("return document.getAnimations().length", Vec::new())
+                    .await?;
+                assert_eq!(moving, json!(0), "{view}");
                 let check = "const done = arguments[arguments.length - 1]; axe.run({ runOnly: ['wcag2a', 'wcag2aa', 'wcag21aa', 'wcag22aa'] }).then((found) => done(found.violations.map((one) => one.id + ': ' + one.nodes.map((node) => node.html + ' ' + node.failureSummary).join('; '))));";
-                let found = browser.client.execute_async(check, Vec::new()).await?;
+                let found = if is_checked {
+                    browser.client.execute_async(check, Vec::new()).await?
+                } else {
+                    json!([])
+                };
                 assert_eq!(found, json!([]), "{view} at {width} wide, dark: {wants_dark}");
                 let fits = browser
                     .client

@@ -234,6 +234,7 @@ async fn owners_and_administrators_cannot_evict() -> Result<()> {
     bulk::create(&client, [of_owner]).await?;
     bulk::create(&client, [of_administrator]).await?;
     let within = apps.as_str();
+    let groups = format!("{}-nodeward-drain-lock", release.name());
     let table = format!(
         "
         create  disruptionholds.nodeward.dev    {within}     yes  yes
@@ -252,6 +253,7 @@ async fn owners_and_administrators_cannot_evict() -> Result<()> {
         list    configmaps                      -/nodeward-ceph-pdb  no  yes
         list    configmaps                      -/nodeward-pause     no  yes
         patch   configmaps                      -/nodeward-pause     no  no
+        list    configmaps                      -/{groups}   no   yes
         create  pods/eviction                   kube-system  no   no
         patch   nodes                           -            no   no
         "

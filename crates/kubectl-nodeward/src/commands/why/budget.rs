@@ -56,7 +56,7 @@ impl WhyBudget {
         let holds = reader.holds(Some(namespace)).await?.unwrap_or_default();
         let budgets = [budget];
         let sources = Sources {
-            ledger: ledger.as_ref(),
+            ledger: ledger.as_deref(),
             budgets: budgets.iter().collect(),
             holds: holds.iter().collect(),
             namespace: Some(namespace),

@@ -1,10 +1,13 @@
 //! What a drain waits for, what comes next, and what a person does about it.
 
+use std::collections::{BTreeSet, HashMap};
+
 use jiff::Timestamp;
 use nodeward_api::annotation::HOLD;
 use nodeward_api::node_drain::{BlockedBy, Phase};
 use nodeward_api::reason::LockReason;
-use nodeward_core::ledger::Ledger;
+use nodeward_core::id::BudgetKey;
+use nodeward_core::ledger::{Claim, Ledger};
 
 use super::Why;
 use crate::commands::printed::PrintedCommands;
@@ -14,12 +17,45 @@ use crate::model::locks::BudgetLocks;
 use crate::text::page::Page;
 use crate::text::time::moment;
 
-/// Older claims that need or hold budgets which this node's claim waits for.
-pub fn claims_in_the_way(ledger: &Ledger, node: &str) -> Option<usize> {
-    let own = ledger.claims().iter().find(|claim| claim.node == node)?;
-    let shares = |budget| own.needs_of(&budget);
-    let older = ledger.claims().iter().filter(|claim| claim.ticket < own.ticket);
-    Some(older.filter(|claim| claim.budgets().any(shares)).count())
+/// Which claims come before which, made once for all that wait.
+pub struct Turns<'a> {
+    claims: HashMap<&'a str, &'a Claim>,
+    /// Tickets of the claims that need or hold disruptions of a budget.
+    by_budget: HashMap<BudgetKey, BTreeSet<i64>>,
+}
+
+impl<'a> Turns<'a> {
+    pub fn of(ledger: &'a Ledger) -> Self {
+        let mut by_budget: HashMap<BudgetKey, BTreeSet<i64>> = HashMap::new();
+        for claim in ledger.claims() {
+            for budget in claim.budgets() {
+                by_budget.entry(budget).or_default().insert(claim.ticket);
+            }
+        }
+        let claims = ledger.claims().iter().map(|claim| (claim.node.as_str(), claim));
+        Self {
+            claims: claims.collect(),
+            by_budget,
+        }
+    }
+
+    pub fn claim(&self, node: &str) -> Option<&'a Claim> {
+        self.claims.get(node).copied()
+    }
+
+    /// Older claims that need or hold budgets which this node's claim waits for.
+    pub fn before(&self, node: &str) -> Option<usize> {
+        let own = self.claims.get(node)?;
+        let rivals = own
+            .needs
+            .iter()
+            .filter_map(|need| self.by_budget.get(&BudgetKey::from(&need.pdb)));
+        let older: BTreeSet<i64> = rivals
+            .flat_map(|tickets| tickets.range(..own.ticket))
+            .copied()
+            .collect();
+        Some(older.len())
+    }
 }
 
 /// Something that is waited for, or that a person does, with the commands for it.

@@ -81,13 +81,12 @@ impl WhyPod {
         let (mut node, mut drain) = (None, None);
         if let Some(name) = &seen.node {
             node = reader.node(name.as_str()).await?.flatten();
-            let mut drains = reader.drains().await?.unwrap_or_default().into_iter();
-            drain = drains.find(|drain| drain.name_any() == name.as_str());
+            drain = reader.drain(name.as_str()).await?.flatten();
         }
         let ledger = reader.ledger().await?;
         let holds = reader.holds(Some(namespace)).await?.unwrap_or_default();
         let sources = Sources {
-            ledger: ledger.as_ref(),
+            ledger: ledger.as_deref(),
             budgets: all.iter().collect(),
             holds: holds.iter().collect(),
             namespace: Some(namespace),

@@ -48,6 +48,9 @@ pub struct PodsOnNode {
     pub asked: usize,
     /// The right to evict that the caller lacks: then the answers are those of the budgets' statuses.
     pub not_asked: Option<MissingRight>,
+    /// The page tries no evictions, and says who does.
+    #[serde(skip)]
+    pub is_asked_elsewhere: bool,
 }
 
 /// A pod that would not go now.
@@ -236,6 +239,13 @@ impl PodsOnNode {
                     ),
                 );
             }
+            None if self.is_asked_elsewhere && self.to_leave > 0 => page.field(
+                "asked",
+                Cell::new(
+                    Style::Faint,
+                    "nobody: by the statuses of their budgets; kubectl nodeward why asks the API server, too",
+                ),
+            ),
             None => (),
         }
         if self.to_leave == 0 {

@@ -97,6 +97,7 @@ fn api_server_answer_outweighs_budget_statuses() {
 #[case("node-1", Some(0))]
 #[case("node-2", Some(0))]
 #[case("node-3", Some(2))]
+#[case::each_counts_once("node-5", Some(5))]
 #[case("node-9", None)]
 fn only_drains_in_the_way_come_first(#[case] node: &str, #[case] ahead: Option<usize>) {
     let claim = |ticket: i64, node: &str, state: &str, more: Value| {
@@ -107,7 +108,9 @@ fn only_drains_in_the_way_come_first(#[case] node: &str, #[case] ahead: Option<u
         merge(&mut claim, more);
         claim
     };
-    let needs = |budget: i32| json!({ "needs": [{ "budget": budget, "disruptions": 1, "healthy": 1 }] });
+    let need = |budget: i32| json!({ "budget": budget, "disruptions": 1, "healthy": 1 });
+    let needs = |budget: i32| json!({ "needs": [need(budget)] });
+    let needs_both = || json!({ "needs": [need(0), need(1)] });
     let stored: DrainLedgerSpec = serde_json::from_value(json!({
         "nextTicket": 9,
         "budgets": [
@@ -118,8 +121,10 @@ fn only_drains_in_the_way_come_first(#[case] node: &str, #[case] ahead: Option<u
             claim(2, "node-2", "Asking", needs(1)),
             claim(3, "node-0", "Asking", needs(0)),
             claim(4, "node-3", "Asking", needs(0)),
+            claim(5, "node-4", "Asking", needs_both()),
+            claim(6, "node-5", "Asking", needs_both()),
         ],
     }))
     .unwrap();
-    assert_eq!(next::claims_in_the_way(&Ledger::from(&stored), node), ahead);
+    assert_eq!(next::Turns::of(&Ledger::from(&stored)).before(node), ahead);
 }

@@ -10,6 +10,7 @@ use nodeward_api::node_drain::Phase;
 use nodeward_api::reason::{HealthReason, LockReason};
 use serde::Serialize;
 
+use super::node_group::NodeGroup;
 use super::{Command, Grouping, commands_for};
 use crate::commands::printed::PrintedCommands;
 use crate::commands::why::health::sentence;
@@ -87,7 +88,7 @@ const ZONE_LABEL: &str = "topology.kubernetes.io/zone";
 const ROLE_PREFIX: &str = "node-role.kubernetes.io/";
 
 /// The groupings that there are.
-pub const GROUPINGS: [Grouping; 3] = [
+pub const GROUPINGS: [Grouping; 4] = [
     Grouping {
         name: "pool",
         label: "node pool",
@@ -95,6 +96,10 @@ pub const GROUPINGS: [Grouping; 3] = [
     Grouping {
         name: "zone",
         label: "zone",
+    },
+    Grouping {
+        name: "nodeGroup",
+        label: "node group",
     },
     Grouping {
         name: "role",
@@ -116,6 +121,7 @@ impl FleetNode {
         node: &Node,
         drain: Option<&Drain>,
         health: &[NodeHealth],
+        node_groups: &[NodeGroup],
         commands: &PrintedCommands,
         now: Timestamp,
     ) -> Self {
@@ -148,7 +154,7 @@ impl FleetNode {
             state: verdict.state,
             ready: summary.ready,
             cordoned: summary.cordoned,
-            groups: groups(node),
+            groups: groups(node, node_groups),
             since: verdict.since,
             until: verdict.until,
             why: verdict.why,
@@ -162,7 +168,7 @@ impl FleetNode {
     }
 }
 
-fn groups(node: &Node) -> BTreeMap<&'static str, String> {
+fn groups(node: &Node, node_groups: &[NodeGroup]) -> BTreeMap<&'static str, String> {
     let labels = node.labels();
     let pool = POOL_LABELS.iter().find_map(|label| labels.get(*label).cloned());
     let zone = labels.get(ZONE_LABEL).cloned();
@@ -174,7 +180,13 @@ fn groups(node: &Node) -> BTreeMap<&'static str, String> {
             .keys()
             .find_map(|label| Some(label.strip_prefix(ROLE_PREFIX)?.to_owned()))
     };
-    let groups = [("pool", pool), ("zone", zone), ("role", role)];
+    let node_group = NodeGroup::names_of(node_groups, node);
+    let groups = [
+        ("pool", pool),
+        ("zone", zone),
+        ("nodeGroup", node_group),
+        ("role", role),
+    ];
     groups
         .into_iter()
         .filter_map(|(name, value)| Some((name, value.filter(|value| !value.is_empty())?)))

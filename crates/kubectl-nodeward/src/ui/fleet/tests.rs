@@ -6,6 +6,8 @@
 use std::collections::BTreeMap;
 
 use clap::Parser;
+use k8s_openapi::api::core::v1::Node;
+use nodeward_api::drain_ledger::DrainLedgerSpec;
 use nodeward_api::node_drain::NodeDrain;
 use nodeward_runtime::cache::NamespacedName;
 use rstest::rstest;
@@ -91,23 +93,25 @@ fn one<V>(name: &str, value: Option<V>) -> Content<V> {
 
 fn fleet(node: Node, drain: Option<Drain>, check: Option<NodeHealthCheck>) -> Fleet {
     let inputs = Inputs {
-        nodes: one("n1", Some(node)),
+        nodes: one("n1", StoredNode::of(&node)),
         drains: one("n1", drain),
         checks: check.into_iter().collect(),
         ..Inputs::default()
     };
-    Fleet::of(&inputs, Source::default(), &commands(), now())
+    Fleet::of(&inputs, &mut Quiet::default(), Source::default(), &commands(), now())
 }
 
 /// A fleet of so many workers, each with a drain.
 pub fn fleet_of(count: usize) -> Fleet {
     let names: Vec<String> = (0..count).map(|index| format!("n{index}")).collect();
-    let nodes = names.iter().map(|name| (key(name), Arc::new(node(name, json!({})))));
+    let nodes = names
+        .iter()
+        .map(|name| (key(name), Arc::new(StoredNode::of(&node(name, json!({}))).unwrap())));
     let inputs = Inputs {
         nodes: Arc::new(nodes.collect()),
         ..Inputs::default()
     };
-    Fleet::of(&inputs, Source::default(), &commands(), now())
+    Fleet::of(&inputs, &mut Quiet::default(), Source::default(), &commands(), now())
 }
 
 pub fn renamed(fleet: Fleet) -> Fleet {
@@ -231,7 +235,7 @@ fn remediation_of_a_deleted_node_is_told() {
         checks: vec![check(remediated())],
         ..Inputs::default()
     };
-    let fleet = Fleet::of(&inputs, Source::default(), &commands(), now());
+    let fleet = Fleet::of(&inputs, &mut Quiet::default(), Source::default(), &commands(), now());
     let shown = serde_json::to_value(&*fleet.health_checks["workers"]).unwrap();
     assert_eq!(shown["nodes"][0]["reason"], "RemediatedNodeGone");
 }
@@ -271,6 +275,134 @@ fn ceph_is_shown_by_its_domains() {
             .to_vec(),
         ..Inputs::default()
     };
-    let fleet = Fleet::of(&inputs, Source::default(), &commands(), now());
+    let fleet = Fleet::of(&inputs, &mut Quiet::default(), Source::default(), &commands(), now());
     insta::assert_snapshot!(serde_json::to_string_pretty(&fleet.ceph_clusters).unwrap());
+}
+
+/// The ledger knows of all namespaces; one who asked for one sees no other's budgets.
+#[test]
+fn namespace_hides_budgets_of_others() {
+    let claim = json!({
+        "ticket": 1, "node": "n1", "nodeUID": "n1", "state": "Confirmed", "since": "2026-01-01T10:00:00Z",
+        "queuedAt": "2026-01-01T10:00:00Z", "holds": ["0/db-0/u0", "1/web-0/u1"],
+    });
+    let budget = |namespace: &str, name: &str| json!({ "namespace": namespace, "name": name, "uid": name });
+    let stored =
+        json!({ "nextTicket": 2, "budgets": [budget("shop", "db"), budget("other", "web")], "claims": [claim] });
+    let stored: DrainLedgerSpec = serde_json::from_value(stored).unwrap();
+    let mut inputs = Inputs {
+        ledger: Some(Arc::new(Ledger::from(&stored))),
+        ..Inputs::default()
+    };
+    let shown = |inputs: &Inputs| -> Vec<String> {
+        let fleet = Fleet::of(inputs, &mut Quiet::default(), Source::default(), &commands(), now());
+        fleet.budgets.keys().cloned().collect()
+    };
+    assert_eq!(shown(&inputs), ["other/web", "shop/db"]);
+    inputs.namespace = Some("shop".to_owned());
+    assert_eq!(shown(&inputs), ["shop/db"]);
+}
+
+#[test]
+fn recovering_drain_says_since_when() {
+    let claim = |state: &str| {
+        json!({
+            "ticket": 1, "node": "n1", "nodeUID": "n1", "state": state, "since": "2026-01-01T10:20:00Z",
+            "queuedAt": "2026-01-01T10:00:00Z",
+        })
+    };
+    for (state, since) in [
+        ("DrainedRecovering", json!("2026-01-01T10:20:00Z")),
+        ("Confirmed", Value::Null),
+    ] {
+        let stored: DrainLedgerSpec =
+            serde_json::from_value(json!({ "nextTicket": 2, "budgets": [], "claims": [claim(state)] })).unwrap();
+        let inputs = Inputs {
+            drains: one("n1", Some(drain("n1", json!({ "phase": "Recovering" })))),
+            ledger: Some(Arc::new(Ledger::from(&stored))),
+            ..Inputs::default()
+        };
+        let fleet = Fleet::of(&inputs, &mut Quiet::default(), Source::default(), &commands(), now());
+        assert_eq!(
+            serde_json::to_value(&*fleet.drains["n1"]).unwrap()["recoveringSince"],
+            since
+        );
+    }
+}
+
+/// A fleet made from what was made before is the fleet made from nothing.
+#[test]
+fn quiet_nodes_are_made_once_and_told_alike() {
+    let calm = node("n1", json!({}));
+    let checks = || vec![check(json!({}))];
+    let steps = [
+        Inputs {
+            nodes: one("n1", StoredNode::of(&calm)),
+            ..Inputs::default()
+        },
+        Inputs {
+            nodes: one("n1", StoredNode::of(&calm)),
+            checks: checks(),
+            ..Inputs::default()
+        },
+        Inputs {
+            nodes: one("n1", StoredNode::of(&node("n1", not_ready("2026-01-01T10:27:00Z")))),
+            checks: checks(),
+            ..Inputs::default()
+        },
+        Inputs {
+            nodes: one("n1", StoredNode::of(&calm)),
+            drains: one("n1", Some(drain("n1", json!({ "phase": "Drained" })))),
+            ..Inputs::default()
+        },
+        Inputs {
+            nodes: one("n1", StoredNode::of(&node("n1", cordoned()))),
+            ..Inputs::default()
+        },
+        Inputs::default(),
+    ];
+    let mut quiet = Quiet::default();
+    let made = |inputs: &Inputs, quiet: &mut Quiet| Fleet::of(inputs, quiet, Source::default(), &commands(), now());
+    for inputs in &steps {
+        let told = |fleet: &Fleet| serde_json::to_value(fleet).unwrap();
+        assert_eq!(
+            told(&made(inputs, &mut quiet)),
+            told(&made(inputs, &mut Quiet::default()))
+        );
+        // Twice the same: also what is told of a node that a check has something against.
+        assert_eq!(
+            told(&made(inputs, &mut quiet)),
+            told(&made(inputs, &mut Quiet::default()))
+        );
+    }
+    let (first, second) = (made(&steps[1], &mut quiet), made(&steps[1], &mut quiet));
+    assert!(Arc::ptr_eq(&first.nodes["n1"], &second.nodes["n1"]));
+    // The status names it now, though the node is the same.
+    let named = Inputs {
+        checks: vec![check(remediated())],
+        ..steps[1].clone()
+    };
+    assert_eq!(made(&named, &mut quiet).nodes["n1"].state, NodeState::Remediating);
+}
+
+#[test]
+fn paused_component_says_so() {
+    let namespaced = |name: &str, more: Value| {
+        let mut object = json!({ "metadata": { "name": name, "namespace": "nodeward-system" } });
+        merge(&mut object, more);
+        object
+    };
+    let lease = json!({ "spec": { "holderIdentity": "a", "renewTime": "2026-01-01T10:29:59.000000Z", "leaseDurationSeconds": 15 } });
+    let pause = json!({ "data": { "drain-lock": "storage incident" } });
+    let inputs = Inputs {
+        components: ComponentObjects {
+            leases: vec![serde_json::from_value(namespaced("drain-lock", lease)).unwrap()],
+            pauses: vec![serde_json::from_value(namespaced("nodeward-pause", pause)).unwrap()],
+            ..ComponentObjects::default()
+        },
+        ..Inputs::default()
+    };
+    let fleet = Fleet::of(&inputs, &mut Quiet::default(), Source::default(), &commands(), now());
+    let text = fleet.components[0].text();
+    assert!(text.contains("paused") && text.contains("storage incident"), "{text}");
 }
