@@ -10,6 +10,7 @@ mod fleet;
 mod health_check;
 mod measure;
 mod plan;
+mod ui;
 
 use std::process::ExitCode;
 
@@ -41,6 +42,8 @@ enum Operator {
     HealthCheck(health_check::Args),
     /// How long one pass of drain-keeper and of drain-lock takes at 1,000, 5,000 and 15,000 nodes; needs no control plane (3 minutes)
     Plan(plan::Args),
+    /// How fast the page of kubectl nodeward ui is in a browser, and its memory, at 15,000 nodes with 500 drains (10 minutes)
+    Ui(ui::Args),
 }
 
 impl Operator {
@@ -51,6 +54,7 @@ impl Operator {
             Self::DrainLock(args) => Box::pin(drain_lock::bench(args)).await,
             Self::HealthCheck(args) => Box::pin(health_check::bench(args)).await,
             Self::Plan(args) => plan::bench(args).await,
+            Self::Ui(args) => Box::pin(ui::bench(args)).await,
         }
     }
 }

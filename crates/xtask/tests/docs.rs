@@ -352,6 +352,19 @@ fn the_table_of_contents_names_every_page() {
     }
 }
 
+#[test]
+fn pictures_are_used_and_light() {
+    let all: String = pages().iter().map(|page| read(page)).collect();
+    let pictures = files(&root().join("docs/images"), "png");
+    assert!(!pictures.is_empty());
+    for picture in pictures {
+        let name = picture.file_name().unwrap().to_string_lossy().into_owned();
+        assert!(all.contains(&format!("images/{name})")), "{name} is on no page");
+        let bytes = std::fs::metadata(&picture).unwrap().len();
+        assert!(bytes < 200_000, "{name} has {bytes} bytes");
+    }
+}
+
 #[rstest]
 fn every_alert_has_a_runbook_and_listing(
     #[values("drain-keeper", "drain-lock", "health-check", "ceph-pdb")] component: &str,

@@ -70,6 +70,7 @@ pub struct Distribution {
     pub min: Option<f64>,
     pub mean: Option<f64>,
     pub p50: Option<f64>,
+    pub p95: Option<f64>,
     pub p99: Option<f64>,
     pub max: Option<f64>,
 }
@@ -83,6 +84,7 @@ impl Distribution {
             min: sorted.first().copied(),
             mean: (!sorted.is_empty()).then(|| sorted.iter().sum::<f64>() / count(sorted.len())),
             p50: quantile(&sorted, 0.5),
+            p95: quantile(&sorted, 0.95),
             p99: quantile(&sorted, 0.99),
             max: sorted.last().copied(),
         }
@@ -124,8 +126,8 @@ mod tests {
         let hundred: Vec<f64> = (1..=100).rev().map(f64::from).collect();
         let of = Distribution::of(&hundred);
         assert_eq!(
-            (of.min, of.mean, of.p50, of.p99, of.max),
-            (Some(1.0), Some(50.5), Some(50.0), Some(99.0), Some(100.0))
+            (of.min, of.mean, of.p50, of.p95, of.p99, of.max),
+            (Some(1.0), Some(50.5), Some(50.0), Some(95.0), Some(99.0), Some(100.0))
         );
         assert_eq!(Distribution::of(&[7.0]).p50, Some(7.0));
         assert_eq!(Distribution::of(&[]), Distribution::default());
