@@ -1,9 +1,7 @@
 //! Watches budgets while nodes are drained. A budget that falls short is a violation, unless drain-keeper's record on
 //! it says that it was overridden by the user's policy, and then for one pod only.
 
-use nodeward_testkit::lock;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -13,18 +11,14 @@ use kube::runtime::watcher;
 use kube::{Client, ResourceExt};
 use nodeward_api::annotation::LAST_OVERRIDE;
 use nodeward_api::last_override::LastOverride;
-use tokio::task::JoinSet;
 
-use crate::watch::follow;
+use crate::watch::Watched;
 
 /// How long after its override a budget may be short of one pod: a replacement has to start.
 const REPLACED_WITHIN: Duration = Duration::from_mins(1);
 
 /// Budgets under watch.
-pub struct BudgetWatch {
-    seen: Arc<Mutex<Seen>>,
-    _task: JoinSet<()>,
-}
+pub struct BudgetWatch(Watched<Seen>);
 
 #[derive(Default)]
 struct Seen {
@@ -35,23 +29,18 @@ struct Seen {
 impl BudgetWatch {
     /// Starts watching the budgets of the namespaces whose names begin with `prefix`.
     pub fn start(client: Client, prefix: &str) -> Self {
-        let seen: Arc<Mutex<Seen>> = Arc::default();
-        let (shared, prefix) = (Arc::clone(&seen), prefix.to_owned());
-        let task = follow(
-            Api::all(client),
-            watcher::Config::default(),
-            move |budget: PodDisruptionBudget| {
-                if budget.namespace().unwrap_or_default().starts_with(&prefix) {
-                    lock(&shared).look(&budget, Timestamp::now());
-                }
-            },
-        );
-        Self { seen, _task: task }
+        let prefix = prefix.to_owned();
+        let look = move |seen: &mut Seen, budget: PodDisruptionBudget| {
+            if budget.namespace().unwrap_or_default().starts_with(&prefix) {
+                seen.look(&budget, Timestamp::now());
+            }
+        };
+        Self(Watched::new(Seen::default()).follow(Api::all(client), watcher::Config::default(), look))
     }
 
     /// What was violated so far.
     pub fn violations(&self) -> Vec<String> {
-        lock(&self.seen).violations.clone()
+        self.0.read().violations.clone()
     }
 }
 

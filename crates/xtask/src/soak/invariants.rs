@@ -1,25 +1,20 @@
 //! What must hold at every moment, looked at with each event of the watches.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Debug;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{Api, DynamicObject};
 use kube::runtime::watcher::{self, Event};
-use kube::{Client, Resource, ResourceExt};
+use kube::{Client, ResourceExt};
 use nodeward_api::NodeHealthCheck;
-use nodeward_testkit::lock;
-use serde::de::DeserializeOwned;
-use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::cluster::{FAMILIES, NAMESPACE};
 use super::view::{CheckView, RemediationView, View};
 use crate::bench::{count, health_checks};
-use crate::watch::follow_events;
+use crate::watch::Watched;
 
 /// What was so for this long, an operator must have seen before it wrote: longer than any delay that is injected.
 const SEEN_WITHIN: Duration = Duration::from_secs(6);
@@ -31,10 +26,7 @@ const BLIND_FOR: Duration = Duration::from_secs(20);
 const SLACK: f64 = 3.0;
 
 /// Watches the invariants.
-pub struct Invariants {
-    state: Arc<Mutex<State>>,
-    _watches: Vec<JoinSet<()>>,
-}
+pub struct Invariants(Watched<State>);
 
 #[derive(Default)]
 struct State {
@@ -47,53 +39,39 @@ struct State {
 
 impl Invariants {
     pub fn watch(client: &Client) -> Self {
-        let state = Arc::default();
-        let mut watches = vec![
-            look(Api::all(client.clone()), &state, State::take_node),
-            look(health_checks(client), &state, State::take_check),
-        ];
+        let config = watcher::Config::default;
+        let state = Watched::new(State::default())
+            .follow_events(Api::all(client.clone()), config(), State::take_node)
+            .follow_events(health_checks(client), config(), State::take_check);
         let remediations = FAMILIES.map(|family| family.remediation().api(client, Some(NAMESPACE)));
-        watches.extend(remediations.map(|api| look(api, &state, State::take_remediation)));
-        Self {
-            state,
-            _watches: watches,
-        }
+        let follow = |state: Watched<State>, api| state.follow_events(api, config(), State::take_remediation);
+        Self(remediations.into_iter().fold(state, follow))
     }
 
     /// Everything held so far.
     pub fn hold(&self) -> Result<()> {
-        let state = lock(&self.state);
+        let state = self.0.read();
         ensure!(state.broken.is_empty(), "{}", state.broken.join("\n"));
         Ok(())
     }
 
     /// The operators may see an old state from now on.
     pub fn operators_are_blind(&self) {
-        lock(&self.state).blind_until = Some(Instant::now() + BLIND_FOR);
+        self.0
+            .modify(|state| state.blind_until = Some(Instant::now() + BLIND_FOR));
     }
 
     /// How much was looked at.
     pub fn text(&self) -> String {
-        let state = lock(&self.state);
+        let state = self.0.read();
         let (remediations, events) = (state.remediations, state.events);
         format!("{remediations} remediations, {events} changes looked at")
     }
 }
 
-fn look<K>(objects: Api<K>, state: &Arc<Mutex<State>>, take: fn(&mut State, Event<K>)) -> JoinSet<()>
-where
-    K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
-{
-    let state = Arc::clone(state);
-    follow_events(objects, watcher::Config::default(), move |event| {
-        let mut state = lock(&state);
-        state.events += 1;
-        take(&mut state, event);
-    })
-}
-
 impl State {
     fn take_node(&mut self, event: Event<Node>) {
+        self.events += 1;
         match event {
             Event::Apply(node) | Event::InitApply(node) => self.view.apply_node(&node),
             Event::Delete(node) => drop(self.view.nodes.remove(&node.name_any())),
@@ -102,12 +80,14 @@ impl State {
     }
 
     fn take_check(&mut self, event: Event<NodeHealthCheck>) {
+        self.events += 1;
         if let Event::Apply(check) | Event::InitApply(check) = event {
             self.view.apply_check(&check);
         }
     }
 
     fn take_remediation(&mut self, event: Event<DynamicObject>) {
+        self.events += 1;
         let object = match event {
             Event::Apply(object) | Event::InitApply(object) => object,
             Event::Delete(gone) => {

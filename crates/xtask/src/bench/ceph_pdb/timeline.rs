@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
@@ -12,11 +12,9 @@ use kube::api::Api;
 use kube::runtime::watcher::{Config, Event};
 use nodeward_testkit::rook::OSD_ID;
 use nodeward_testkit::workload;
-use tokio::sync::watch;
-use tokio::task::JoinSet;
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 
-use crate::watch::follow_events;
+use crate::watch::Watched;
 
 /// The budget of all OSDs; those of failure domains have this before their names.
 const DEFAULT: &str = "rook-ceph-osd";
@@ -29,20 +27,15 @@ const DEADLINE: Duration = Duration::from_mins(3);
 
 /// The budgets and pods of a namespace, followed.
 pub struct Timeline {
-    budgets: watch::Receiver<Dated<Budgets>>,
-    pods: watch::Receiver<Dated<OsdPods>>,
-    _watches: [JoinSet<()>; 2],
+    budgets: Watched<Budgets>,
+    pods: Watched<OsdPods>,
 }
 
-/// As it is since a moment.
-struct Dated<T> {
-    now: T,
-    since: Instant,
+/// The budgets of OSDs.
+pub struct Budgets {
+    by_name: BTreeMap<String, Budget>,
+    changed: Instant,
 }
-
-/// The budgets of OSDs by name.
-#[derive(Default)]
-pub struct Budgets(BTreeMap<String, Budget>);
 
 #[derive(Debug, PartialEq)]
 struct Budget {
@@ -65,8 +58,20 @@ pub struct OsdPods {
 }
 
 impl Budgets {
+    fn take(&mut self, event: Event<PodDisruptionBudget>) {
+        self.changed = Instant::now();
+        match event {
+            Event::Apply(budget) | Event::InitApply(budget) if budget.name_any().starts_with(DEFAULT) => {
+                self.by_name.insert(budget.name_any(), Budget::read(&budget));
+            }
+            Event::Delete(budget) => drop(self.by_name.remove(&budget.name_any())),
+            Event::Init => self.by_name.clear(),
+            Event::Apply(_) | Event::InitApply(_) | Event::InitDone => {}
+        }
+    }
+
     fn default_budget(&self) -> Option<&Budget> {
-        self.0.get(DEFAULT).filter(|budget| budget.is_in_force)
+        self.by_name.get(DEFAULT).filter(|budget| budget.is_in_force)
     }
 
     /// No OSD may be evicted, or none but those of one host.
@@ -76,10 +81,8 @@ impl Budgets {
 
     /// So many hosts have a budget that allows nothing, and the one of all selects none of their OSDs.
     pub fn are_spelled_out(&self, hosts: usize) -> bool {
-        let own = self
-            .0
-            .values()
-            .filter(|budget| budget.is_in_force && budget.allows_nothing());
+        let all = self.by_name.values();
+        let own = all.filter(|budget| budget.is_in_force && budget.allows_nothing());
         let spelled: BTreeSet<&String> = own.filter_map(|budget| budget.host.as_ref()).collect();
         let default = self.default_budget();
         spelled.len() >= hosts
@@ -90,7 +93,7 @@ impl Budgets {
     pub fn is_open(&self) -> bool {
         let allows_one =
             |default: &Budget| default.max_unavailable == Some(IntOrString::Int(1)) && default.except.is_empty();
-        self.0.len() == 1 && self.default_budget().is_some_and(allows_one)
+        self.by_name.len() == 1 && self.default_budget().is_some_and(allows_one)
     }
 }
 
@@ -121,87 +124,54 @@ impl OsdPods {
         (0..osds).filter(|osd| !self.live.contains_key(osd))
     }
 
-    fn see(&mut self, pod: &Pod, is_deleted: bool, now: Instant) {
+    fn take(&mut self, event: Event<Pod>) {
+        let (pod, is_deleted) = match event {
+            Event::Apply(pod) | Event::InitApply(pod) => (pod, false),
+            Event::Delete(pod) => (pod, true),
+            Event::Init | Event::InitDone => return,
+        };
         let Some(osd) = pod.labels().get(OSD_ID).and_then(|id| id.parse().ok()) else {
             return;
         };
         let is_ending = pod.metadata.deletion_timestamp.is_some();
-        if !is_ending && !is_deleted && workload::is_ready(pod) {
+        if !is_ending && !is_deleted && workload::is_ready(&pod) {
             self.live.insert(osd, pod.name_any());
         } else if self.live.get(&osd) == Some(&pod.name_any()) {
             self.live.remove(&osd);
-            self.ending.insert(osd, now);
+            self.ending.insert(osd, Instant::now());
         }
     }
 }
 
 impl Timeline {
     pub fn start(budgets: Api<PodDisruptionBudget>, pods: Api<Pod>) -> Self {
-        let (tell_budgets, told_budgets) = watch::channel(Dated::default());
-        let (tell_pods, told_pods) = watch::channel(Dated::default());
-        let budget_watch = follow_events(budgets, Config::default(), move |event: Event<PodDisruptionBudget>| {
-            tell_budgets.send_modify(|budgets: &mut Dated<Budgets>| {
-                budgets.since = Instant::now();
-                match event {
-                    Event::Apply(budget) | Event::InitApply(budget) if budget.name_any().starts_with(DEFAULT) => {
-                        budgets.now.0.insert(budget.name_any(), Budget::read(&budget));
-                    }
-                    Event::Delete(budget) => drop(budgets.now.0.remove(&budget.name_any())),
-                    Event::Init => budgets.now.0.clear(),
-                    Event::Apply(_) | Event::InitApply(_) | Event::InitDone => {}
-                }
-            });
-        });
+        let none = Budgets {
+            by_name: BTreeMap::new(),
+            changed: Instant::now(),
+        };
         let osds = Config::default().labels("app=rook-ceph-osd");
-        let pod_watch = follow_events(pods, osds, move |event: Event<Pod>| {
-            tell_pods.send_modify(|pods: &mut Dated<OsdPods>| {
-                pods.since = Instant::now();
-                match event {
-                    Event::Apply(pod) | Event::InitApply(pod) => pods.now.see(&pod, false, pods.since),
-                    Event::Delete(pod) => pods.now.see(&pod, true, pods.since),
-                    Event::Init | Event::InitDone => {}
-                }
-            });
-        });
         Self {
-            budgets: told_budgets,
-            pods: told_pods,
-            _watches: [budget_watch, pod_watch],
+            budgets: Watched::new(none).follow_events(budgets, Config::default(), Budgets::take),
+            pods: Watched::new(OsdPods::default()).follow_events(pods, osds, OsdPods::take),
         }
     }
 
     /// Waits until the budgets are so; gives since when.
     pub async fn budgets_are(&self, what: &str, are_so: impl Fn(&Budgets) -> bool) -> Result<Instant> {
-        let mut budgets = self.budgets.clone();
-        let waited = timeout(DEADLINE, budgets.wait_for(|budgets| are_so(&budgets.now)));
-        let told = waited
-            .await
-            .with_context(|| format!("the budgets are not {what} after {DEADLINE:?}"))?;
-        Ok(told?.since)
+        let since = |budgets: &Budgets| are_so(budgets).then_some(budgets.changed);
+        let what = format_args!("the budgets to be {what}");
+        self.budgets.until(what, DEADLINE, since).await
     }
 
     /// Waits until an OSD's pod is on its way out; gives since when.
     pub async fn pod_ends(&self, osd: usize, after: Instant) -> Result<Instant> {
-        let mut pods = self.pods.clone();
-        let ended = |pods: &Dated<OsdPods>| pods.now.ending.get(&osd).is_some_and(|at| *at >= after);
-        let waited = timeout(DEADLINE, pods.wait_for(ended));
-        let told = waited
-            .await
-            .with_context(|| format!("the pod of OSD {osd} does not end"))??;
-        told.now.ending.get(&osd).copied().context("it ended")
+        let ended = |pods: &OsdPods| pods.ending.get(&osd).copied().filter(|at| *at >= after);
+        let what = format_args!("the pod of OSD {osd} to end");
+        self.pods.until(what, DEADLINE, ended).await
     }
 
     /// Reads the pods as they are.
     pub fn pods<T>(&self, read: impl FnOnce(&OsdPods) -> T) -> T {
-        read(&self.pods.borrow().now)
-    }
-}
-
-impl<T: Default> Default for Dated<T> {
-    fn default() -> Self {
-        Self {
-            now: T::default(),
-            since: Instant::now(),
-        }
+        read(&self.pods.read())
     }
 }

@@ -1,29 +1,23 @@
 //! Watches pods while nodes are drained: how many are missing, and since when nothing has changed.
 
-use nodeward_testkit::lock;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::Api;
 use kube::runtime::{reflector, watcher};
 use kube::{Client, ResourceExt};
-use tokio::task::JoinSet;
 
 use super::stage::NAMESPACE;
 use crate::bench::figures::count;
-use crate::watch::follow_events;
+use crate::watch::Watched;
 use crate::workloads::is_up;
 
 /// Each pod's app and whether it is Ready, by UID.
 type Pods = BTreeMap<String, (String, bool)>;
 
 /// Pods under watch.
-pub struct Meter {
-    seen: Arc<Mutex<Seen>>,
-    _task: JoinSet<()>,
-}
+pub struct Meter(Watched<Seen>);
 
 /// What is known of the pods.
 struct Seen {
@@ -38,36 +32,35 @@ struct Seen {
 impl Meter {
     /// Starts with all pods Ready; `expected` is how many pods each app has.
     pub fn start(client: Client, expected: BTreeMap<String, usize>) -> Self {
-        let seen = Arc::new(Mutex::new(Seen {
+        let seen = Seen {
             expected,
             pods: Pods::new(),
             sum: 0.0,
             since: Instant::now(),
-        }));
+        };
         let (store, mut writer) = reflector::store::<Pod>();
         let pods: Api<Pod> = Api::namespaced(client, NAMESPACE);
-        let shared = Arc::clone(&seen);
-        let task = follow_events(pods, watcher::Config::default(), move |event| {
+        let take = move |seen: &mut Seen, event| {
             writer.apply_watcher_event(&event);
             let pods = store.state().iter().filter_map(|pod| entry(pod)).collect();
-            lock(&shared).change(Instant::now(), pods);
-        });
-        Self { seen, _task: task }
+            seen.change(Instant::now(), pods);
+        };
+        Self(Watched::new(seen).follow_events(pods, watcher::Config::default(), take))
     }
 
     /// How many pods are missing or not Ready now.
     pub fn missing(&self) -> usize {
-        lock(&self.seen).missing()
+        self.0.read().missing()
     }
 
     /// The sum over all pods of the time for which each was missing, in seconds.
     pub fn unready_pod_seconds(&self) -> f64 {
-        lock(&self.seen).until(Instant::now())
+        self.0.read().until(Instant::now())
     }
 
     /// For how long no pod has come, gone or changed.
     pub fn quiet_for(&self) -> Duration {
-        lock(&self.seen).since.elapsed()
+        self.0.read().since.elapsed()
     }
 }
 

@@ -1,9 +1,7 @@
 //! How long drains wait for their turn, as their NodeDrains tell it.
 
-use nodeward_testkit::lock;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
@@ -14,40 +12,32 @@ use kube::{Client, ResourceExt};
 use nodeward_api::DrainLedger;
 use nodeward_api::node_drain::{NodeDrain, Phase};
 use nodeward_testkit::wait;
-use tokio::task::JoinSet;
 
 use super::stage::NAMESPACE;
-use crate::watch::follow;
+use crate::watch::Watched;
 
 /// When each drain was seen first, and granted.
 type Turns = BTreeMap<String, (Instant, Option<Instant>)>;
 
 /// NodeDrains under watch.
-pub struct QueueWatch {
-    seen: Arc<Mutex<Turns>>,
-    _task: JoinSet<()>,
-}
+pub struct QueueWatch(Watched<Turns>);
 
 impl QueueWatch {
     pub fn start(client: Client) -> Self {
-        let seen = Arc::<Mutex<Turns>>::default();
-        let shared = Arc::clone(&seen);
-        let task = follow(Api::all(client), watcher::Config::default(), move |drain: NodeDrain| {
+        let look = |turns: &mut Turns, drain: NodeDrain| {
             let phase = drain.status.as_ref().and_then(|status| status.phase);
-            let mut shared = lock(&shared);
-            let (_, granted) = shared.entry(drain.name_any()).or_insert((Instant::now(), None));
+            let (_, granted) = turns.entry(drain.name_any()).or_insert((Instant::now(), None));
             if phase.is_some_and(|phase| phase != Phase::Queued) {
                 granted.get_or_insert_with(Instant::now);
             }
-        });
-        Self { seen, _task: task }
+        };
+        Self(Watched::new(Turns::new()).follow(Api::all(client), watcher::Config::default(), look))
     }
 
     /// From each drain's first sight to its grant, in seconds; those that were never granted are left out.
     pub fn waits(&self) -> Vec<f64> {
-        let seen = lock(&self.seen);
         let wait = |(seen, granted): &(Instant, Option<Instant>)| Some((*granted)?.duration_since(*seen).as_secs_f64());
-        seen.values().filter_map(wait).collect()
+        self.0.read().values().filter_map(wait).collect()
     }
 }
 

@@ -3,25 +3,23 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use kube::Client;
-use kube::api::{Api, Patch, PatchParams, PostParams};
+use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams};
 use kube::runtime::watcher::{self, Event};
 use nodeward_api::NodeHealthCheck;
 use nodeward_testkit::remediator::{self, Family};
 use nodeward_testkit::wait;
 use serde_json::{Value, json};
-use tokio::sync::watch;
-use tokio::task::JoinSet;
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 
 use super::NAMESPACE;
 use crate::bench::fleet::heartbeats::Heartbeats;
 use crate::bench::fleet::nodes::conditions;
 use crate::bench::fleet::size::node_name;
-use crate::watch::follow_events;
+use crate::watch::Watched;
 
 /// How long a remediation may take to come, or to go.
 const WITHIN: Duration = Duration::from_mins(3);
@@ -29,41 +27,53 @@ const WITHIN: Duration = Duration::from_mins(3);
 /// How long a new kind may take to be served.
 const SERVED_WITHIN: Duration = Duration::from_secs(30);
 
-/// Remediations by their node: when they were last seen to come, and to go.
-type Seen = HashMap<String, (Option<Instant>, Option<Instant>)>;
+/// What the watch of the remediations has told.
+#[derive(Default)]
+struct Seen {
+    has_begun: bool,
+    /// By their node: when they were last seen to come, and to go.
+    remediations: HashMap<String, (Option<Instant>, Option<Instant>)>,
+}
+
+impl Seen {
+    fn take(&mut self, event: Event<DynamicObject>) {
+        match event {
+            Event::Apply(remediation) | Event::InitApply(remediation) => {
+                let (created, deleted) = self.remediations.entry(remediator::node_of(&remediation)).or_default();
+                if created.is_none() || deleted.is_some() {
+                    (*created, *deleted) = (Some(Instant::now()), None);
+                }
+            }
+            Event::Delete(remediation) => {
+                self.remediations
+                    .entry(remediator::node_of(&remediation))
+                    .or_default()
+                    .1 = Some(Instant::now());
+            }
+            Event::InitDone => self.has_begun = true,
+            Event::Init => {}
+        }
+    }
+}
 
 pub struct Meter {
     nodes: Api<Node>,
     heartbeats: Heartbeats,
-    seen: watch::Receiver<Seen>,
-    _watch: JoinSet<()>,
+    seen: Watched<Seen>,
 }
 
 impl Meter {
     pub async fn start(client: &Client, heartbeats: Heartbeats) -> Result<Self> {
         let remediations = Family::SelfNode.remediation().api(client, Some(NAMESPACE));
-        let (tell, seen) = watch::channel(Seen::new());
-        let (begun, has_begun) = tokio::sync::oneshot::channel();
-        let mut begun = Some(begun);
-        let watch = follow_events(remediations, watcher::Config::default(), move |event| match event {
-            Event::Apply(remediation) | Event::InitApply(remediation) => tell.send_modify(|seen| {
-                let (created, deleted) = seen.entry(remediator::node_of(&remediation)).or_default();
-                if created.is_none() || deleted.is_some() {
-                    (*created, *deleted) = (Some(Instant::now()), None);
-                }
-            }),
-            Event::Delete(remediation) => tell.send_modify(|seen| {
-                seen.entry(remediator::node_of(&remediation)).or_default().1 = Some(Instant::now());
-            }),
-            Event::InitDone => drop(begun.take().map(|begun| begun.send(()))),
-            Event::Init => {}
-        });
-        has_begun.await.context("the watch of the remediations did not begin")?;
+        let seen = Watched::new(Seen::default());
+        let seen = seen.follow_events(remediations, watcher::Config::default(), Seen::take);
+        let has_begun = |seen: &Seen| seen.has_begun.then_some(());
+        seen.until("the watch of the remediations to begin", WITHIN, has_begun)
+            .await?;
         Ok(Self {
             nodes: Api::all(client.clone()),
             heartbeats,
             seen,
-            _watch: watch,
         })
     }
 
@@ -119,12 +129,9 @@ impl Meter {
         when: impl Fn(&(Option<Instant>, Option<Instant>)) -> Option<Instant>,
     ) -> Result<Instant> {
         let name = node_name(node);
-        let mut seen = self.seen.clone();
-        let moment = |seen: &Seen| seen.get(&name).and_then(&when);
-        let seen = timeout(WITHIN, seen.wait_for(|seen| moment(seen).is_some()))
-            .await
-            .with_context(|| format!("the remediation of {name} was not {what}"))??;
-        moment(&seen).context("seen, and gone")
+        let moment = |seen: &Seen| seen.remediations.get(&name).and_then(&when);
+        let what = format!("the remediation of {name} to be {what}");
+        self.seen.until(what, WITHIN, moment).await
     }
 }
 

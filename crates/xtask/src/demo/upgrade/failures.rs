@@ -3,7 +3,7 @@
 //! Only on a control plane of our own: on somebody's cluster no kinds are installed.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -16,7 +16,7 @@ use kube::{Client, ResourceExt};
 use nodeward_api::NodeHealthCheck;
 use nodeward_testkit::foreign::Foreign;
 use nodeward_testkit::remediator::{Behavior, Family, Remediator, node_of};
-use nodeward_testkit::{fleet, lock, wait};
+use nodeward_testkit::{fleet, wait};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
@@ -24,7 +24,7 @@ use super::follow::subject_of;
 use super::simulated_mco::SimulatedMco;
 use crate::demo::environment::{Environment, RUN};
 use crate::demo::narrator::{Line, Narrator, Voice};
-use crate::watch;
+use crate::watch::{self, Watched};
 
 /// They fail when the upgrade comes to this node: their own turn comes when they are long back.
 pub const FAIL_WITH: &str = "node-03";
@@ -79,10 +79,6 @@ pub fn config(env: &Environment) -> Value {
     json!({ "upgradeSignal": { "node": SimulatedMco::of(env).mark() } })
 }
 
-/// What has been seen of the remediations.
-#[derive(Clone, Default)]
-pub struct Seen(Arc<Mutex<BTreeSet<(String, String)>>>);
-
 /// The failures, and who deals with them; all ends when it is dropped.
 pub struct Failures {
     env_nodes: Api<Node>,
@@ -90,9 +86,10 @@ pub struct Failures {
     client: Client,
     narrator: Arc<Narrator>,
     nodes: [String; 3],
-    seen: Seen,
+    /// Kinds of remediations, each with its node.
+    seen: Watched<BTreeSet<(String, String)>>,
     _remediators: [Remediator; 2],
-    _watches: Vec<JoinSet<()>>,
+    _events: JoinSet<()>,
 }
 
 /// What came of them.
@@ -139,18 +136,18 @@ impl Failures {
                 Behavior::POWER_CYCLE.after(Duration::from_secs(1))
             }),
         ];
-        let seen = Seen::default();
-        let mut watches: Vec<_> = CHAIN
-            .iter()
-            .map(|(family, _)| {
-                let (seen, kind) = (seen.clone(), family.remediation().resource().kind);
-                let remediations = family.remediation().api(&client, Some(NAMESPACE));
-                watch::follow(remediations, watcher::Config::default(), move |one: DynamicObject| {
-                    lock(&seen.0).insert((kind.clone(), node_of(&one)));
-                })
-            })
-            .collect();
-        watches.push(tell_events(env, narrator));
+        let mut seen = Watched::new(BTreeSet::new());
+        for (family, _) in CHAIN {
+            let kind = family.remediation().resource().kind;
+            let remediations = family.remediation().api(&client, Some(NAMESPACE));
+            seen = seen.follow(
+                remediations,
+                watcher::Config::default(),
+                move |seen, one: DynamicObject| {
+                    seen.insert((kind.clone(), node_of(&one)));
+                },
+            );
+        }
         Ok(Self {
             env_nodes: Api::all(client.clone()),
             ours: env.ours(),
@@ -159,7 +156,7 @@ impl Failures {
             nodes: [RECOVERS, STAYS_AWAY, IN_MAINTENANCE].map(|node| env.named(node)),
             seen,
             _remediators: remediators,
-            _watches: watches,
+            _events: tell_events(env, narrator),
         })
     }
 
@@ -210,10 +207,9 @@ impl Failures {
             Ok(()) => Vec::new(),
             Err(_) => self.leftovers().await?,
         };
-        let seen = lock(&self.seen.0);
         let short = |(kind, node): &(String, String)| (kind.clone(), self.narrator.short(node));
         Ok(Remediated {
-            remediations: seen.iter().map(short).collect(),
+            remediations: self.seen.read().iter().map(short).collect(),
             leftovers,
         })
     }
