@@ -13,12 +13,15 @@ mod store;
 mod tests;
 mod watches;
 
+use std::fmt::Debug;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use kube::Resource;
 use parking_lot::{Mutex, RwLock};
+use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -31,6 +34,11 @@ pub use watches::Watches;
 
 use crate::supervise::SharedTask;
 use watches::WatchMetrics;
+
+/// What can be listed and watched.
+pub trait Watchable: Resource + Clone + DeserializeOwned + Debug + Send + 'static {}
+
+impl<K: Resource + Clone + DeserializeOwned + Debug + Send + 'static> Watchable for K {}
 
 /// A view of the cluster that one watch keeps current. Clones share it; dropping the last one closes the watch.
 pub struct Cache<V> {

@@ -1,22 +1,17 @@
 //! Objects followed in the background.
 
-use std::fmt::{Debug, Display};
+use std::fmt::Display;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use futures::StreamExt;
+use kube::Api;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
-use kube::{Api, Resource};
-use serde::de::DeserializeOwned;
+use nodeward_runtime::cache::Watchable;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
-
-/// What a watch can be opened on.
-pub trait Watchable: Resource + Clone + DeserializeOwned + Debug + Send + 'static {}
-
-impl<K: Resource + Clone + DeserializeOwned + Debug + Send + 'static> Watchable for K {}
 
 /// A state that watches keep up to date, until it is dropped.
 pub struct Watched<S> {

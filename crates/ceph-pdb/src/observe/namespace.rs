@@ -1,7 +1,6 @@
 //! What is watched in one namespace, and the cluster that it makes.
 
 use std::collections::BTreeMap;
-use std::fmt::Debug;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -14,9 +13,9 @@ use kube::{Api, Client, Resource, ResourceExt};
 use nodeward_api::CephClusterState;
 use nodeward_api::ceph_state::{self, LeaderLease};
 use nodeward_core::signal::WatchedResource;
+use nodeward_runtime::cache::Watchable;
 use nodeward_runtime::discovery::Known;
 use nodeward_runtime::{Cache, DynamicCache, KindRegistry, KindState, Selection, WatchHandle, Watches};
-use serde::de::DeserializeOwned;
 
 use super::ceph_cluster::ClusterObject;
 use super::connection::ConnectionWatches;
@@ -96,12 +95,7 @@ impl Opener<'_> {
         project: impl Fn(K) -> Option<V> + Send + 'static,
     ) -> Cache<V>
     where
-        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
-            + Clone
-            + DeserializeOwned
-            + Debug
-            + Send
-            + 'static,
+        K: Watchable + Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
         V: PartialEq + Send + Sync + 'static,
     {
         let objects = Api::<K>::namespaced(self.client.clone(), self.namespace);

@@ -5,7 +5,6 @@
 //! refused with HTTP 410 instead of a 410 event is repeated with the same version for ever; a connection that closes at
 //! once without a word is reopened without any pause; and bookmarks, the only sign of life of a quiet watch, stay hidden.
 
-use std::fmt::Debug;
 use std::pin::pin;
 use std::time::Duration;
 
@@ -14,13 +13,12 @@ use futures::StreamExt;
 use kube::api::{ListParams, ObjectList, WatchEvent, WatchParams};
 use kube::core::Request;
 use kube::{Api, Resource};
-use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::time::{Instant, timeout};
 
 use super::selection::WATCH_SECONDS;
 use super::watches::WatchEventHandler;
-use super::{Index, Selection};
+use super::{Index, Selection, Watchable};
 use crate::api_error::has_code;
 use crate::backoff::endless_backoff;
 
@@ -93,10 +91,11 @@ enum Ending {
 }
 
 /// Runs until dropped.
-pub(super) async fn run<K>(api: Api<K>, selection: Selection, handler: &mut WatchEventHandler<impl Index<K>>)
-where
-    K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
-{
+pub(super) async fn run<K: Watchable>(
+    api: Api<K>,
+    selection: Selection,
+    handler: &mut WatchEventHandler<impl Index<K>>,
+) {
     let mut listing = Listing::Streamed;
     let mut position = Position::Start;
     let mut was_polled = false;
@@ -137,15 +136,12 @@ where
 }
 
 /// One watch, from the position on; from the start it brings the list too.
-async fn watch<K>(
+async fn watch<K: Watchable>(
     api: &Api<K>,
     selection: &Selection,
     position: &mut Position,
     handler: &mut WatchEventHandler<impl Index<K>>,
-) -> Result<(), Ending>
-where
-    K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
-{
+) -> Result<(), Ending> {
     let (params, version): (WatchParams, _) = match position {
         // An empty version asks for the most recent state; "0" would take whatever this API server remembers.
         Position::Start => (selection.watch_params(true), String::new()),
@@ -216,15 +212,12 @@ where
 }
 
 /// One complete list, page by page.
-async fn list<K>(
+async fn list<K: Watchable>(
     api: &Api<K>,
     selection: &Selection,
     position: &mut Position,
     handler: &mut WatchEventHandler<impl Index<K>>,
-) -> Result<(), Ending>
-where
-    K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
-{
+) -> Result<(), Ending> {
     handler.step(Step::ListBegan);
     let mut continue_token = None;
     loop {
@@ -249,14 +242,11 @@ where
 }
 
 /// The content without a watch: a list, or, where only that is granted, the one object that is asked for.
-async fn poll<K>(
+async fn poll<K: Watchable>(
     api: &Api<K>,
     selection: &Selection,
     handler: &mut WatchEventHandler<impl Index<K>>,
-) -> Result<(), Ending>
-where
-    K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
-{
+) -> Result<(), Ending> {
     let listed = list(api, selection, &mut Position::Start, handler).await;
     match (listed, selection.name()) {
         (Err(Ending::Failed(error)), Some(name)) if has_code(&error, 403) => {
@@ -278,14 +268,11 @@ where
 }
 
 /// A page again, without those of its objects that cannot be read: one of them must not hide the others.
-async fn readable<K>(
+async fn readable<K: Watchable>(
     api: &Api<K>,
     params: &ListParams,
     handler: &mut WatchEventHandler<impl Index<K>>,
-) -> Result<ObjectList<K>, kube::Error>
-where
-    K: Resource + Clone + DeserializeOwned + Debug,
-{
+) -> Result<ObjectList<K>, kube::Error> {
     let request = Request::new(api.resource_url()).list(params);
     let request = request.map_err(|error| kube::Error::Service(Box::new(error)))?;
     let page: ObjectList<Value> = api.clone().into_client().request(request).await?;

@@ -1,22 +1,22 @@
 //! Opens caches and other indexes, and carries what a watch brings into them.
 
-use std::fmt::Debug;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use kube::{Api, Resource};
+use kube::Api;
 use parking_lot::{Mutex, RwLock};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
-use serde::de::DeserializeOwned;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::failure_log::{WatchFailureLog, WatchFailureLogs};
 use super::index::{Index, Previous, StoreIndex};
 use super::list_watch::{self, Step};
-use super::{Cache, KindState, STALE_AFTER, Selection, Status, Store, WatchHandle, WatchHealth, WatchShared};
+use super::{
+    Cache, KindState, STALE_AFTER, Selection, Status, Store, WatchHandle, WatchHealth, WatchShared, Watchable,
+};
 use crate::api_error::with_sources;
 use crate::metrics::Metrics;
 use crate::reconcile_trigger::ReconcileTrigger;
@@ -64,33 +64,25 @@ impl Watches {
     /// `name` is what probes, logs and metrics call the cache; caches of one purpose may share a name.
     ///
     /// The trigger is notified when a projected value, or the cache's state, really changed.
-    pub fn cache<K, V>(
+    pub fn cache<K: Watchable, V: PartialEq + Send + Sync + 'static>(
         &self,
         name: &'static str,
         api: Api<K>,
         selection: Selection,
         project: impl Fn(K) -> Option<V> + Send + 'static,
-    ) -> Cache<V>
-    where
-        K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
-        V: PartialEq + Send + Sync + 'static,
-    {
+    ) -> Cache<V> {
         self.cache_comparing(name, api, selection, move |object, _| project(object))
     }
 
     /// The same where the projection also rests on what is known of the object so far: since when something has been as it
     /// is, or texts that many objects share.
-    pub fn cache_comparing<K, V>(
+    pub fn cache_comparing<K: Watchable, V: PartialEq + Send + Sync + 'static>(
         &self,
         name: &'static str,
         api: Api<K>,
         selection: Selection,
         project: impl FnMut(K, Previous<V>) -> Option<V> + Send + 'static,
-    ) -> Cache<V>
-    where
-        K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
-        V: PartialEq + Send + Sync + 'static,
-    {
+    ) -> Cache<V> {
         let store = Arc::new(RwLock::new(Store::default()));
         let index = StoreIndex {
             store: Arc::clone(&store),
@@ -104,10 +96,13 @@ impl Watches {
 
     /// Keeps a watch that feeds an index of the caller's own making, for what a map of projected values cannot answer
     /// quickly enough or in little enough memory. The trigger is notified whenever the index says that it changed.
-    pub fn follow<K>(&self, name: &'static str, api: Api<K>, selection: Selection, index: impl Index<K>) -> WatchHandle
-    where
-        K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
-    {
+    pub fn follow<K: Watchable>(
+        &self,
+        name: &'static str,
+        api: Api<K>,
+        selection: Selection,
+        index: impl Index<K>,
+    ) -> WatchHandle {
         let shared = Arc::new(WatchShared {
             name,
             objects: AtomicUsize::new(0),

@@ -6,7 +6,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use k8s_openapi::api::core::v1::Secret;
-use kube::{Api, Resource};
+use kube::Api;
 use tokio_util::sync::CancellationToken;
 
 use super::authority::{Lifetimes, MakeError};
@@ -15,7 +15,7 @@ use super::renewal::{Contents, Situation, Step, next_step};
 use super::secret::{Shared, Stored, name_of};
 use crate::api_error::{has_code, with_sources};
 use crate::backoff::endless_backoff;
-use crate::cache::{Cache, Selection, Watches};
+use crate::cache::{Cache, Selection, Watchable, Watches};
 use crate::component::{Component, beside};
 use crate::operator::OperatorContext;
 use crate::sleep::sleep_until;
@@ -231,10 +231,7 @@ impl OwnCertificate {
     }
 }
 
-fn watch<K>(watches: &Watches, cache: &'static str, api: Api<K>, name: &str) -> Cache<Option<String>>
-where
-    K: Resource + Clone + serde::de::DeserializeOwned + std::fmt::Debug + Send + 'static,
-{
+fn watch<K: Watchable>(watches: &Watches, cache: &'static str, api: Api<K>, name: &str) -> Cache<Option<String>> {
     let version = |object: K| Some(object.meta().resource_version.clone());
     watches.cache(cache, api, Selection::all().named(name), version)
 }
