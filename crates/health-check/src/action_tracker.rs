@@ -212,12 +212,12 @@ impl ActionTracker {
 
     /// An action has ended, after this many failures of its key in a row.
     pub fn completed(&mut self, executed: &Executed, failures_before: u32, now: Timestamp) {
-        for written in &executed.written {
+        for written in &executed.effect.written {
             self.expect(written, now);
         }
-        match (&executed.action, &executed.result) {
+        match (&executed.action, &executed.effect.result) {
             (Action::WriteStatus(write), _) => {
-                if let [Written::Status { version, status, .. }] = &*executed.written
+                if let [Written::Status { version, status, .. }] = &*executed.effect.written
                     && *status != write.status
                 {
                     let cut = (version.clone(), Arc::clone(&write.status));
@@ -226,7 +226,7 @@ impl ActionTracker {
             }
             (Action::StartRemediation(start), result) => {
                 let (check, node) = (&start.check.name, &start.node);
-                if let Some((reason, detail)) = &executed.refusal {
+                if let Some((reason, detail)) = &executed.effect.refusal {
                     self.observations
                         .start_refused(check, node, *reason, detail.clone(), now);
                 } else if let ActionResult::Failed(error) = result
@@ -242,7 +242,7 @@ impl ActionTracker {
             }
             (Action::DeleteRemediation { remediation, .. }, _) => {
                 let is_gone = |written: &Written| matches!(written, Written::Remediation { facts: None, .. });
-                if executed.written.iter().any(is_gone) {
+                if executed.effect.written.iter().any(is_gone) {
                     self.observations.gone.insert(Arc::clone(&remediation.uid));
                 }
             }

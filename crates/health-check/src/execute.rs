@@ -38,6 +38,13 @@ const SHOWN_BY_POLL_WITHIN: SignedDuration = SignedDuration::from_mins(2);
 pub struct Executed {
     /// The action.
     pub action: Action,
+    /// What it has come to.
+    pub effect: Effect,
+}
+
+/// What an action has come to.
+#[derive(Debug)]
+pub struct Effect {
     /// How it ended.
     pub result: ActionResult,
     /// Why a remediation is not started: its intent is withdrawn.
@@ -49,6 +56,9 @@ pub struct Executed {
     /// `spec.providerID` of the node, where it was read.
     pub provider_id: Option<String>,
 }
+
+/// The same; an error is what an action has come to that ended on the way.
+type Ended = Result<Effect, Effect>;
 
 /// What was written, and onto which version.
 #[derive(Debug, Clone, PartialEq)]
@@ -155,32 +165,16 @@ impl PassContext {
     }
 }
 
-impl From<ActionResult> for Effect {
-    fn from(result: ActionResult) -> Self {
+impl<R: Into<ActionResult>> From<R> for Effect {
+    fn from(result: R) -> Self {
         Self {
-            result,
+            result: result.into(),
             refusal: None,
             written: Vec::new(),
             created: None,
             provider_id: None,
         }
     }
-}
-
-impl From<Stop> for Effect {
-    fn from(stop: Stop) -> Self {
-        ActionResult::from(stop).into()
-    }
-}
-
-/// What an action has come to.
-#[derive(Debug)]
-struct Effect {
-    result: ActionResult,
-    refusal: Option<(HealthReason, String)>,
-    written: Vec<Written>,
-    created: Option<Timestamp>,
-    provider_id: Option<String>,
 }
 
 impl Effect {
@@ -214,23 +208,16 @@ impl nodeward_runtime::Action for Action {
         if let Err(Stop::DryRun) = permits.check() {
             tracing::info!(action = %self.key(), "dry run: not done");
         }
-        let effect = act(&self, &pass, &permits).await;
-        Executed {
-            action: self,
-            result: effect.result,
-            refusal: effect.refusal,
-            written: effect.written,
-            created: effect.created,
-            provider_id: effect.provider_id,
-        }
+        let (Ok(effect) | Err(effect)) = act(&self, &pass, &permits).await;
+        Executed { action: self, effect }
     }
 }
 
 /// A future takes the memory of its largest branch, and hundreds may be under way: the larger ones are boxed.
-async fn act(action: &Action, pass: &PassContext, permits: &Permits) -> Effect {
+async fn act(action: &Action, pass: &PassContext, permits: &Permits) -> Ended {
     match action {
         Action::WriteStatus(write) => node_health_check::write_status(pass, permits, write).await,
-        Action::WriteSelector(write) => node_health_check::write_selector(pass, permits, write).await.into(),
+        Action::WriteSelector(write) => node_health_check::write_selector(pass, permits, write).await,
         Action::StartRemediation(start) => Box::pin(start_remediation::start(pass, permits, start)).await,
         Action::DeleteRemediation {
             remediation,
@@ -264,13 +251,13 @@ async fn act(action: &Action, pass: &PassContext, permits: &Permits) -> Effect {
             before,
             change,
         } => node::annotate(pass, permits, (node, node_uid), before.clone(), change).await,
-        Action::Default { step, template } => default_check::run(pass, permits, *step, template).await.into(),
+        Action::Default { step, template } => default_check::run(pass, permits, *step, template).await,
     }
 }
 
 impl Outcome for Executed {
     fn result(&self) -> ActionResult {
-        self.result.clone()
+        self.effect.result.clone()
     }
 }
 

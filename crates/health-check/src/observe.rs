@@ -30,7 +30,7 @@ use nodeward_runtime::{
 
 use crate::default::{self, Record};
 use crate::observations::{Observations, Sight};
-use crate::policy::Policy;
+use crate::policy::{Policy, default_signal};
 use crate::settings::Settings;
 use crate::snapshot::{
     CheckFacts, KindFacts, Listed, NodeFacts, RemediationFacts, RemediationKind, Snapshot, TemplateFacts, TemplateRef,
@@ -152,12 +152,7 @@ impl Observer {
         if !self.leases.cache.is_fresh() {
             return wait(self.leases.explain(), None);
         }
-        let checks: BTreeMap<_, _> = self
-            .checks
-            .snapshot()
-            .values()
-            .map(|check| (Arc::clone(&check.name), Arc::clone(check)))
-            .collect();
+        let checks = keyed(&self.checks, |check| Arc::clone(&check.name));
         self.follow_remediators(&checks);
         if let Some(until) = self.signal.waits_until().or_else(|| self.starts_until()) {
             return wait(
@@ -179,13 +174,7 @@ impl Observer {
             Err(why) => return wait(why, None),
         };
         Observed::Ready(Snapshot {
-            nodes: self
-                .nodes
-                .cache
-                .snapshot()
-                .values()
-                .map(|node| (node.view.name.clone(), Arc::clone(node)))
-                .collect(),
+            nodes: keyed(&self.nodes.cache, |node| node.view.name.clone()),
             nodes_silent_for: silent_for(&self.nodes.cache),
             templates: template_states(&checks, &self.templates),
             remediations: self
@@ -198,13 +187,7 @@ impl Observer {
                 .iter()
                 .map(|(watched, cache)| (project::kind_of(watched), kind_facts(cache)))
                 .collect(),
-            leases: self
-                .leases
-                .cache
-                .snapshot()
-                .values()
-                .map(|lease| (Arc::clone(&lease.name), Arc::clone(lease)))
-                .collect(),
+            leases: keyed(&self.leases.cache, |lease| Arc::clone(&lease.name)),
             drains: surrounding.drains,
             maintenances: surrounding.maintenances,
             machine_api: surrounding.machine_api,
@@ -353,7 +336,13 @@ impl LeaseWatch {
 
 /// Only a signal of the user's reads other annotations than the few that are always kept.
 fn keeps_all_annotations(policy: &Policy) -> bool {
-    policy.upgrade_signal != Policy::default().upgrade_signal
+    policy.upgrade_signal != default_signal()
+}
+
+/// A cache's content by another key than namespace and name.
+fn keyed<K: Ord, V>(cache: &Cache<V>, key: impl Fn(&V) -> K) -> BTreeMap<K, Arc<V>> {
+    let content = cache.snapshot();
+    content.values().map(|value| (key(value), Arc::clone(value))).collect()
 }
 
 /// For how long a cache's watch has given no sign of life.

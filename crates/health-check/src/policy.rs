@@ -73,22 +73,15 @@ impl Policy {
     }
 }
 
+#[cfg(test)]
 impl Default for Policy {
     fn default() -> Self {
-        Self {
-            upgrade_signal: default_signal(),
-            lease_namespace: node_lease::DEFAULT_NAMESPACE.into(),
-            peer_namespaces: PEER_NAMESPACES.map(Arc::from).into(),
-            ceph_namespaces: BTreeSet::new(),
-            settle: SETTLE,
-            safety_pass: SAFETY_PASS,
-            old_remediation: OLD_REMEDIATION,
-            default_template: None,
-        }
+        Self::from_config(Config::default()).unwrap()
     }
 }
 
-fn default_signal() -> UpgradeSignal {
+/// Never on where there is no OpenShift.
+pub fn default_signal() -> UpgradeSignal {
     UpgradeSignal::openshift_node()
 }
 

@@ -46,7 +46,7 @@ impl Reporter {
     /// Reports what an action has come to.
     pub fn executed(&mut self, executed: &Executed, now: Timestamp) {
         self.metrics.executed(executed, now);
-        match (&executed.action, &executed.result) {
+        match (&executed.action, &executed.effect.result) {
             (Action::WriteStatus(write), ActionResult::Acted(())) => self.announcer.announce(write),
             (Action::StartRemediation(start), ActionResult::Acted(())) => self.announcer.started(start),
             (

@@ -16,6 +16,7 @@ use nodeward_core::signal::SignalInputs;
 use serde_json::Value;
 
 use crate::observations::Observations;
+use crate::plan::CheckRef;
 
 /// Name of a NodeHealthCheck.
 pub type CheckName = Arc<str>;
@@ -102,6 +103,16 @@ pub struct CheckFacts {
     pub spec: CheckSpec,
     /// Its status: what we wrote last, until the cache leaves the version that this was based on.
     pub status: Arc<NodeHealthCheckStatus>,
+}
+
+impl CheckFacts {
+    /// Its name and UID.
+    pub fn reference(&self) -> CheckRef {
+        CheckRef {
+            name: Arc::clone(&self.name),
+            uid: Arc::clone(&self.uid),
+        }
+    }
 }
 
 /// A Node, with what only health-check reads.

@@ -6,6 +6,7 @@ use rstest::rstest;
 use serde_json::json;
 
 use super::*;
+use crate::execute::Effect;
 use crate::observe::project;
 use crate::plan::{
     CheckRef, LeaseChange, LeaseName, LeaseStep, NodeEvidence, RemediationChange, RemediationRef, RestsOn,
@@ -47,11 +48,10 @@ fn executed(written: impl IntoIterator<Item = Written>) -> Executed {
     };
     Executed {
         action: Action::Lease(change),
-        result: ActionResult::Acted(()),
-        refusal: None,
-        written: written.into_iter().collect(),
-        created: None,
-        provider_id: None,
+        effect: Effect {
+            written: written.into_iter().collect(),
+            ..ActionResult::Acted(()).into()
+        },
     }
 }
 
@@ -125,8 +125,7 @@ fn not_annotated(error: ApiError) -> Executed {
             change: RemediationChange::TimedOut(at(0)),
             evidence: None,
         },
-        result: ActionResult::Failed(error),
-        ..executed([])
+        effect: ActionResult::Failed(error).into(),
     }
 }
 
@@ -338,8 +337,7 @@ fn check_that_was_seen_is_remembered() {
 fn start_that_fails_three_times_withdraws_its_intent() {
     let failed = Executed {
         action: Action::StartRemediation(Box::new(start())),
-        result: ActionResult::Failed(ApiError::Conflict),
-        ..executed([])
+        effect: ActionResult::Failed(ApiError::Conflict).into(),
     };
     let mut tracker = ActionTracker::default();
     let mut is_refused = |failures_before| {

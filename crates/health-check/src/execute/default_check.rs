@@ -8,23 +8,15 @@ use kube::api::{ListParams, PostParams};
 use nodeward_api::NodeHealthCheck;
 use nodeward_runtime::{ActionResult, ApiError, Permits};
 
-use super::PassContext;
+use super::{Ended, PassContext};
 use crate::default::{self, DefaultStep, RECORD_NAME, Record};
 use crate::snapshot::TemplateRef;
 
 /// Takes the step.
-pub(super) async fn run(
-    pass: &PassContext,
-    permits: &Permits,
-    step: DefaultStep,
-    template: &TemplateRef,
-) -> ActionResult {
-    let _permit = match permits.next_write().await {
-        Ok(permit) => permit,
-        Err(stop) => return stop.into(),
-    };
+pub(super) async fn run(pass: &PassContext, permits: &Permits, step: DefaultStep, template: &TemplateRef) -> Ended {
+    let _permit = permits.next_write().await?;
     let done = match step {
-        DefaultStep::Nothing | DefaultStep::Write(Record::Absent) => return ActionResult::AlreadyDone,
+        DefaultStep::Nothing | DefaultStep::Write(Record::Absent) => return Ok(ActionResult::AlreadyDone.into()),
         DefaultStep::Write(Record::Creating) => records(pass)
             .create(&PostParams::default(), &record(Record::Creating))
             .await
@@ -33,10 +25,10 @@ pub(super) async fn run(
         DefaultStep::Create => create(pass, template).await,
     };
     match done.map_err(ApiError::from) {
-        Ok(()) => ActionResult::Acted(()),
+        Ok(()) => Ok(ActionResult::Acted(()).into()),
         // Another replica, or an earlier attempt whose answer was lost, has taken the step.
-        Err(ApiError::Conflict) => ActionResult::AlreadyDone,
-        Err(error) => ActionResult::Failed(error),
+        Err(ApiError::Conflict) => Ok(ActionResult::AlreadyDone.into()),
+        Err(error) => Err(ActionResult::Failed(error).into()),
     }
 }
 

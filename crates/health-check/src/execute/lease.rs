@@ -12,7 +12,7 @@ use nodeward_core::lease::LeaseView;
 use nodeward_runtime::lease::{give_back_lease, take_lease};
 use nodeward_runtime::{ActionResult, ApiError, LeaseTerms, Permits};
 
-use super::{Effect, PassContext, Written};
+use super::{Effect, Ended, PassContext, Written};
 use crate::plan::{LeaseChange, LeaseStep};
 
 /// A lease that was taken or renewed.
@@ -33,23 +33,20 @@ pub(super) enum TakeError {
 }
 
 /// Carries out one change.
-pub(super) async fn write(pass: &PassContext, permits: &Permits, change: &LeaseChange) -> Effect {
-    let _permit = match permits.next_write().await {
-        Ok(permit) => permit,
-        Err(stop) => return stop.into(),
-    };
+pub(super) async fn write(pass: &PassContext, permits: &Permits, change: &LeaseChange) -> Ended {
+    let _permit = permits.next_write().await?;
     match (&change.step, &change.seen) {
         (LeaseStep::Take { .. }, _) => match take(pass, change).await {
-            Ok(taken) => Effect::acted(taken.written),
-            Err(TakeError::HeldBy(holder)) => ActionResult::Outdated(format!("it is held by {holder}")).into(),
-            Err(TakeError::Api(error)) => ActionResult::Failed(error).into(),
+            Ok(taken) => Ok(Effect::acted(taken.written)),
+            Err(TakeError::HeldBy(holder)) => Err(ActionResult::Outdated(format!("it is held by {holder}")).into()),
+            Err(TakeError::Api(error)) => Err(ActionResult::Failed(error).into()),
         },
-        (LeaseStep::GiveBack, None) => ActionResult::AlreadyDone.into(),
+        (LeaseStep::GiveBack, None) => Ok(ActionResult::AlreadyDone.into()),
         (LeaseStep::GiveBack, Some(seen)) => {
             let name: Arc<str> = change.name.to_string().into();
             match give_back_lease(&leases(pass), &name, &seen.resource_version).await {
-                Ok(()) | Err(ApiError::NotFound) => Effect::acted(given_back(name, &seen.resource_version)),
-                Err(error) => ActionResult::from(error).into(),
+                Ok(()) | Err(ApiError::NotFound) => Ok(Effect::acted(given_back(name, &seen.resource_version))),
+                Err(error) => Err(error.into()),
             }
         }
     }

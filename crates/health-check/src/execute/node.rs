@@ -7,7 +7,7 @@ use nodeward_core::id::{NodeName, NodeUid};
 use nodeward_runtime::{ActionResult, ApiError, Permits};
 use serde_json::json;
 
-use super::{Effect, PassContext, Written};
+use super::{Effect, Ended, PassContext, Written};
 use crate::plan::NodeChange;
 
 /// Annotates it, or removes the annotation.
@@ -17,11 +17,8 @@ pub(super) async fn annotate(
     (node, uid): (&NodeName, &NodeUid),
     before: Option<String>,
     change: &NodeChange,
-) -> Effect {
-    let _permit = match permits.next_write().await {
-        Ok(permit) => permit,
-        Err(stop) => return stop.into(),
-    };
+) -> Ended {
+    let _permit = permits.next_write().await?;
     let (annotation, value) = (change.annotation(), change.value());
     let patch = json!({ "metadata": { "uid": uid.as_str(), "annotations": { annotation: value } } });
     let nodes: Api<Node> = Api::all(pass.clients.requests.clone());
@@ -32,7 +29,7 @@ pub(super) async fn annotate(
         Ok(_) => ActionResult::Acted(()),
         // It is gone, and is not asked for again until the watch shows it.
         Err(ApiError::NotFound) => ActionResult::AlreadyDone,
-        Err(error) => return ActionResult::from(error).into(),
+        Err(error) => return Err(error.into()),
     };
     let written = Written::NodeAnnotation {
         node: uid.clone(),
@@ -40,8 +37,8 @@ pub(super) async fn annotate(
         base: before,
         value: value.map(str::to_owned),
     };
-    Effect {
+    Ok(Effect {
         result,
         ..Effect::acted(written)
-    }
+    })
 }

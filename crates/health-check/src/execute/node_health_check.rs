@@ -14,35 +14,28 @@ use nodeward_runtime::{ActionResult, ApiError, Permits};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::{Effect, PassContext, Written};
+use super::{Effect, Ended, PassContext, Written};
 use crate::plan::{SelectorWrite, StatusWrite};
 
 /// Writes the status as a whole. The spec is not part of it, whatever is sent.
-pub(super) async fn write_status(pass: &PassContext, permits: &Permits, write: &StatusWrite) -> Effect {
-    let _permit = match permits.next_write().await {
-        Ok(permit) => permit,
-        Err(stop) => return stop.into(),
-    };
-    match replace_status(pass, write).await {
-        Ok(stored) => {
-            let version: ResourceVersion = stored.metadata.resource_version.into();
-            let name = &write.check.name;
-            pass.own_versions
-                .with(|own| own.insert(Arc::clone(name), version.clone()));
-            let is_as_written = stored.status == *write.status;
-            Effect::acted(Written::Status {
-                check: Arc::clone(name),
-                base: write.base.clone(),
-                version,
-                status: if is_as_written {
-                    Arc::clone(&write.status)
-                } else {
-                    Arc::new(stored.status)
-                },
-            })
-        }
-        Err(error) => not_written(error).into(),
-    }
+pub(super) async fn write_status(pass: &PassContext, permits: &Permits, write: &StatusWrite) -> Ended {
+    let _permit = permits.next_write().await?;
+    let stored = replace_status(pass, write).await.map_err(not_written)?;
+    let version: ResourceVersion = stored.metadata.resource_version.into();
+    let name = &write.check.name;
+    pass.own_versions
+        .with(|own| own.insert(Arc::clone(name), version.clone()));
+    let is_as_written = stored.status == *write.status;
+    Ok(Effect::acted(Written::Status {
+        check: Arc::clone(name),
+        base: write.base.clone(),
+        version,
+        status: if is_as_written {
+            Arc::clone(&write.status)
+        } else {
+            Arc::new(stored.status)
+        },
+    }))
 }
 
 /// The whole object, but for a copy of its status.
@@ -94,11 +87,8 @@ async fn replace_status(pass: &PassContext, write: &StatusWrite) -> Result<Store
 }
 
 /// Writes the selector that an absent one stands for.
-pub(super) async fn write_selector(pass: &PassContext, permits: &Permits, write: &SelectorWrite) -> ActionResult {
-    let _permit = match permits.next_write().await {
-        Ok(permit) => permit,
-        Err(stop) => return stop.into(),
-    };
+pub(super) async fn write_selector(pass: &PassContext, permits: &Permits, write: &SelectorWrite) -> Ended {
+    let _permit = permits.next_write().await?;
     let patch = json!({
         "metadata": { "uid": &*write.check.uid, "resourceVersion": write.base.as_str() },
         "spec": { "selector": write.selector },
@@ -106,10 +96,8 @@ pub(super) async fn write_selector(pass: &PassContext, permits: &Permits, write:
     let patched = checks(pass)
         .patch_metadata(&write.check.name, &PatchParams::default(), &Patch::Merge(patch))
         .await;
-    match patched {
-        Ok(_) => ActionResult::Acted(()),
-        Err(error) => not_written(error),
-    }
+    patched.map_err(not_written)?;
+    Ok(ActionResult::Acted(()).into())
 }
 
 /// One that is gone is written to again only after a while: the watch may be behind.

@@ -8,7 +8,7 @@ use kube::core::DynamicObject;
 use nodeward_runtime::{ActionResult, ApiError, Permits};
 use serde_json::json;
 
-use super::{Effect, PassContext, Written, quorum};
+use super::{Effect, Ended, PassContext, Written, quorum};
 use crate::observe::project;
 use crate::plan::{NodeEvidence, RemediationChange, RemediationRef};
 use crate::snapshot::RemediationFacts;
@@ -21,40 +21,28 @@ pub(super) struct Known<'a> {
 }
 
 /// Deletes it, if what that rests on still holds.
-pub(super) async fn delete(pass: &PassContext, permits: &Permits, known: Known<'_>, evidence: &NodeEvidence) -> Effect {
+pub(super) async fn delete(pass: &PassContext, permits: &Permits, known: Known<'_>, evidence: &NodeEvidence) -> Ended {
     let remediation = known.remediation;
-    let _permit = match permits.next_write().await {
-        Ok(permit) => permit,
-        Err(stop) => return stop.into(),
-    };
-    let node = match quorum::check(pass, evidence).await {
-        Ok(node) => node,
-        Err(error) => return ActionResult::from(error).into(),
-    };
-    if let Err(stop) = permits.check() {
-        return stop.into();
-    }
-    let Some(remediations) = remediations(pass, remediation) else {
-        return ActionResult::AlreadyDone.into();
-    };
-    let params = DeleteParams {
-        preconditions: Some(Preconditions {
-            uid: Some(remediation.uid.to_string()),
-            resource_version: None,
-        }),
-        ..DeleteParams::default()
-    };
+    let _permit = permits.next_write().await?;
+    let node = quorum::check(pass, evidence).await?;
+    permits.check()?;
+    let remediations = remediations(pass, remediation).ok_or(ActionResult::AlreadyDone)?;
+    let params = DeleteParams::default().preconditions(Preconditions {
+        uid: Some(remediation.uid.to_string()),
+        resource_version: None,
+    });
     let deleted = remediations.delete(&remediation.key.name, &params).await;
     let left = match deleted.map_err(ApiError::from) {
         // What is left of it stays until its finalizers are gone.
         Ok(answer) => answer.left(),
-        Err(ApiError::NotFound) => return found(pass, known, None, ActionResult::AlreadyDone),
-        Err(error) => return ActionResult::from(error).into(),
+        Err(ApiError::NotFound) => return Ok(found(pass, known, None, ActionResult::AlreadyDone)),
+        Err(error) => return Err(error.into()),
     };
-    let mut effect = found(pass, known, left.as_ref(), ActionResult::Acted(()));
-    effect.created = known.seen.map(|seen| seen.created);
-    effect.provider_id = node.and_then(|node| node.spec.as_ref()?.provider_id.clone());
-    effect
+    Ok(Effect {
+        created: known.seen.map(|seen| seen.created),
+        provider_id: node.and_then(|node| node.spec.as_ref()?.provider_id.clone()),
+        ..found(pass, known, left.as_ref(), ActionResult::Acted(()))
+    })
 }
 
 /// Annotates it, if what that rests on still holds.
@@ -64,23 +52,14 @@ pub(super) async fn annotate(
     known: Known<'_>,
     change: RemediationChange,
     evidence: Option<&NodeEvidence>,
-) -> Effect {
+) -> Ended {
     let remediation = known.remediation;
-    let _permit = match permits.next_write().await {
-        Ok(permit) => permit,
-        Err(stop) => return stop.into(),
-    };
+    let _permit = permits.next_write().await?;
     if let Some(evidence) = evidence {
-        if let Err(error) = quorum::check(pass, evidence).await {
-            return ActionResult::from(error).into();
-        }
-        if let Err(stop) = permits.check() {
-            return stop.into();
-        }
+        quorum::check(pass, evidence).await?;
+        permits.check()?;
     }
-    let Some(remediations) = remediations(pass, remediation) else {
-        return ActionResult::AlreadyDone.into();
-    };
+    let remediations = remediations(pass, remediation).ok_or(ActionResult::AlreadyDone)?;
     // Another UID is a conflict.
     let patch = json!({
         "metadata": { "uid": &*remediation.uid, "annotations": { change.annotation(): change.value() } },
@@ -89,9 +68,9 @@ pub(super) async fn annotate(
         .patch(&remediation.key.name, &PatchParams::default(), &Patch::Merge(patch))
         .await;
     match patched.map_err(ApiError::from) {
-        Ok(patched) => found(pass, known, Some(&patched), ActionResult::Acted(())),
-        Err(ApiError::NotFound) => found(pass, known, None, ActionResult::AlreadyDone),
-        Err(error) => ActionResult::from(error).into(),
+        Ok(patched) => Ok(found(pass, known, Some(&patched), ActionResult::Acted(()))),
+        Err(ApiError::NotFound) => Ok(found(pass, known, None, ActionResult::AlreadyDone)),
+        Err(error) => Err(error.into()),
     }
 }
 

@@ -12,39 +12,27 @@ use nodeward_runtime::{ActionResult, ApiError, Permits};
 
 use super::lease::{TakeError, Taken};
 use super::quorum::EvidenceError;
-use super::{Effect, PassContext, Written, control_plane, lease, quorum};
+use super::{Effect, Ended, PassContext, Written, control_plane, lease, quorum};
 use crate::observe::project;
 use crate::plan::StartRemediation;
 use crate::snapshot::RemediationFacts;
 
 /// Starts it.
-pub(super) async fn start(pass: &PassContext, permits: &Permits, start: &StartRemediation) -> Effect {
+pub(super) async fn start(pass: &PassContext, permits: &Permits, start: &StartRemediation) -> Ended {
     // One permit for all three requests: of many nodes, those that begin first are also done first.
-    let _permit = match permits.next_write().await {
-        Ok(permit) => permit,
-        Err(stop) => return stop.into(),
-    };
-    match quorum::check(pass, &start.evidence).await {
-        Ok(_) => {}
-        Err(EvidenceError::Changed(what)) => return refused(HealthReason::NodeChanged, what),
-        Err(EvidenceError::Unread(error)) => return failed(error),
-    }
-    match quorum::check_intent(pass, start).await {
-        Ok(()) => {}
-        Err(EvidenceError::Changed(what)) => return ActionResult::Outdated(what).into(),
-        Err(EvidenceError::Unread(error)) => return failed(error),
-    }
-    if let Err(result) = template_is_unchanged(pass, start).await {
-        return not_started(result);
-    }
-    if let Err(result) = replaced_is_gone(pass, start).await {
-        return not_started(result);
-    }
-    let Some(remediations) = pass.remediations(&start.kind, &start.key.namespace) else {
-        return ActionResult::Outdated(format!("{} is not served any more", start.kind)).into();
-    };
+    let _permit = permits.next_write().await?;
+    let evidence = quorum::check(pass, &start.evidence).await;
+    evidence.map_err(|error| not_met(error, HealthReason::NodeChanged))?;
+    let intent = quorum::check_intent(pass, start).await;
+    intent.map_err(|error| not_started(error.into()))?;
+    template_is_unchanged(pass, start).await.map_err(not_started)?;
+    replaced_is_gone(pass, start).await.map_err(not_started)?;
+    let remediations = pass
+        .remediations(&start.kind, &start.key.namespace)
+        .ok_or_else(|| ActionResult::Outdated(format!("{} is not served any more", start.kind)))?;
     let mut taken = Vec::new();
-    let mut effect = take_leases_and_create(pass, permits, start, &remediations, &mut taken).await;
+    let created = take_leases_and_create(pass, permits, start, &remediations, &mut taken).await;
+    let (Ok(mut effect) | Err(mut effect)) = created;
     let has_failed = match &effect.result {
         ActionResult::Failed(error) => !error.is_ambiguous(),
         result => matches!(result, ActionResult::Outdated(_)),
@@ -57,7 +45,7 @@ pub(super) async fn start(pass: &PassContext, permits: &Permits, start: &StartRe
             effect.written.push(taken.written);
         }
     }
-    effect
+    Ok(effect)
 }
 
 async fn take_leases_and_create(
@@ -66,54 +54,39 @@ async fn take_leases_and_create(
     start: &StartRemediation,
     remediations: &Api<DynamicObject>,
     taken: &mut Vec<Taken>,
-) -> Effect {
+) -> Ended {
     for change in &start.leases {
-        if let Err(stop) = permits.check() {
-            return stop.into();
-        }
+        permits.check()?;
         match lease::take(pass, change).await {
             Ok(lease) => taken.push(lease),
             Err(TakeError::HeldBy(holder)) => {
-                return refused(
-                    HealthReason::LeaseTaken,
-                    format!("lease {} is held by {holder}", change.name),
-                );
+                let held = format!("lease {} is held by {holder}", change.name);
+                return Err(refused(HealthReason::LeaseTaken, held));
             }
-            Err(TakeError::Api(error)) => return failed(error),
+            Err(TakeError::Api(error)) => return Err(failed(error)),
         }
     }
     if start.reads_quorum {
-        match control_plane::check_quorum(pass, &start.node).await {
-            Ok(()) => {}
-            Err(EvidenceError::Changed(what)) => return refused(HealthReason::EtcdQuorumAtRisk, what),
-            Err(EvidenceError::Unread(error)) => return failed(error),
-        }
+        let quorum = control_plane::check_quorum(pass, &start.node).await;
+        quorum.map_err(|error| not_met(error, HealthReason::EtcdQuorumAtRisk))?;
     }
-    if let Err(stop) = permits.check() {
-        return stop.into();
-    }
-    let object: DynamicObject = match serde_json::from_value(start.object()) {
-        Ok(object) => object,
-        Err(error) => {
-            return refused(HealthReason::RemediationRejected, error.to_string());
-        }
-    };
+    permits.check()?;
+    let object: DynamicObject = serde_json::from_value(start.object())
+        .map_err(|error| refused(HealthReason::RemediationRejected, error.to_string()))?;
     let created = remediations.create(&PostParams::default(), &object).await;
     match created.map_err(ApiError::from) {
-        Ok(created) => started(pass, start, &created),
+        Ok(created) => Ok(started(pass, start, &created)),
         // Another leader of ours, or an earlier attempt whose answer was lost, has created it.
         Err(ApiError::Conflict) => match remediations.get(&start.key.name).await.map_err(ApiError::from) {
-            Ok(found) if is_ours(start, &found) => started(pass, start, &found),
-            Ok(_) => refused(
-                HealthReason::ForeignRemediation,
-                format!(
-                    "{} {} is somebody else's, or an earlier node's",
-                    start.kind.kind, start.key
-                ),
-            ),
-            Err(error) => failed(error),
+            Ok(found) if is_ours(start, &found) => Ok(started(pass, start, &found)),
+            Ok(_) => {
+                let (kind, key) = (&start.kind.kind, &start.key);
+                let text = format!("{kind} {key} is somebody else's, or an earlier node's");
+                Err(refused(HealthReason::ForeignRemediation, text))
+            }
+            Err(error) => Err(failed(error)),
         },
-        Err(error) => failed(error),
+        Err(error) => Err(failed(error)),
     }
 }
 
@@ -176,6 +149,14 @@ fn refused(reason: HealthReason, detail: String) -> Effect {
     Effect {
         refusal: Some((reason, detail.clone())),
         ..ActionResult::Outdated(detail).into()
+    }
+}
+
+/// What has changed is a refusal for this reason.
+fn not_met(error: EvidenceError, reason: HealthReason) -> Effect {
+    match error {
+        EvidenceError::Changed(what) => refused(reason, what),
+        EvidenceError::Unread(error) => failed(error),
     }
 }
 

@@ -103,8 +103,8 @@ impl Server {
         Response::builder().status(code).body(body).unwrap()
     }
 
-    async fn run(&self, action: Action) -> Executed {
-        action.run(self.pass(), Permits::unrestricted()).await
+    async fn run(&self, action: Action) -> Effect {
+        action.run(self.pass(), Permits::unrestricted()).await.effect
     }
 
     /// What it was asked.
@@ -260,10 +260,10 @@ fn lease(holder: &str) -> Value {
 }
 
 /// What a later plan sees of the remediation while the watch still shows it.
-fn remediations_seen_after(executed: &Executed) -> Vec<Arc<RemediationFacts>> {
+fn remediations_seen_after(action: Action, effect: Effect) -> Vec<Arc<RemediationFacts>> {
     let now = Timestamp::from_second(0).unwrap();
     let mut tracker = ActionTracker::default();
-    tracker.completed(executed, 0, now);
+    tracker.completed(&Executed { action, effect }, 0, now);
     let mut snapshot = Snapshot {
         remediations: vec![remediation()],
         ..Snapshot::default()
@@ -329,9 +329,9 @@ async fn remediation_of_a_node_answered_with_404_is_deleted() {
 #[case::annotated(time_out(None))]
 #[tokio::test]
 async fn remediation_that_is_gone_already_is_expected_to_be(#[case] action: Action) {
-    let executed = Server::default().run(action).await;
+    let executed = Server::default().run(action.clone()).await;
     assert_eq!(executed.result, ActionResult::AlreadyDone);
-    assert_eq!(remediations_seen_after(&executed), []);
+    assert_eq!(remediations_seen_after(action, executed), []);
 }
 
 #[tokio::test]
@@ -418,7 +418,7 @@ async fn step_that_another_replica_has_taken_is_done() {
         step: DefaultStep::Write(Record::Creating),
         template: start().template,
     };
-    let executed = task.run(server.pass(), Permits::unrestricted()).await;
+    let executed = server.run(task).await;
     assert_eq!(executed.result, ActionResult::AlreadyDone);
 }
 
@@ -536,7 +536,7 @@ async fn intent_of_this_process_is_not_read_again() {
     // The answer tells it, and not the next pass: the watch may have shown the intent before.
     write_status().run(pass.clone(), Permits::unrestricted()).await;
     let task = Action::StartRemediation(Box::new(start()));
-    let executed = task.run(pass, Permits::unrestricted()).await;
+    let executed = task.run(pass, Permits::unrestricted()).await.effect;
     assert_eq!(executed.result, ActionResult::Acted(()));
     assert!(!server.asked().contains(&format!("GET {CHECK}")));
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::Node;
 use kube::core::DynamicObject;
 use kube::{Resource, ResourceExt};
 use nodeward_api::node_health_check::NodeHealthCheck;
@@ -11,6 +11,7 @@ use nodeward_api::{annotation, condition, label};
 use nodeward_core::id::{NamespacedName, NodeName};
 use nodeward_core::intern::Pool;
 use nodeward_core::node::NodeView;
+use nodeward_core::pod::PodView;
 use nodeward_core::signal::WatchedResource;
 use serde_json::Value;
 
@@ -176,12 +177,8 @@ pub(super) fn maintained_node(maintenance: &DynamicObject) -> Option<NodeName> {
 
 /// The node of a guard pod, and whether the pod is Ready.
 pub(crate) fn guard(object: DynamicObject) -> Option<(NodeName, bool)> {
-    let pod: Pod = object.try_parse().ok()?;
-    let conditions = pod.status.and_then(|status| status.conditions).unwrap_or_default();
-    let is_ready = conditions
-        .iter()
-        .any(|condition| condition.type_ == "Ready" && condition.status == "True");
-    Some((pod.spec?.node_name?.into(), is_ready))
+    let pod = PodView::project(&object.try_parse().ok()?)?;
+    Some((pod.node.clone()?, pod.ready))
 }
 
 /// `status.disruptionsAllowed` of a PodDisruptionBudget: none before the disruption controller has counted.

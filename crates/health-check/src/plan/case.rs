@@ -93,10 +93,7 @@ impl Standing {
 impl Check<'_> {
     /// Its name and UID.
     pub fn reference(&self) -> CheckRef {
-        CheckRef {
-            name: Arc::clone(&self.facts.name),
-            uid: Arc::clone(&self.facts.uid),
-        }
+        self.facts.reference()
     }
 
     /// Whether its default selector is being written down.

@@ -16,7 +16,7 @@ use super::expiry::Health;
 use super::index::Live;
 use super::verdict::{CheckVerdict, ConditionVerdict, NodeVerdict, Warning};
 use super::{Planner, status};
-use crate::snapshot::Listed;
+use crate::snapshot::{Listed, RemediationKind};
 
 impl Planner<'_> {
     /// The verdicts on a NodeHealthCheck and its nodes.
@@ -79,16 +79,11 @@ impl Planner<'_> {
 
     fn warn_of_missing_right(&mut self, check: &Check<'_>, live: Live<'_>) {
         let kind = &live.kind;
-        self.plan.verdicts.warnings.push(Warning {
-            key: format!("annotate/{}/{kind}", check.facts.uid),
-            text: format!(
-                "{kind} may not be annotated: its remediator is not told of timeouts, and the status alone keeps them; let the \
-                 role that is aggregated for it grant patch"
-            ),
-            check: Arc::clone(&check.facts.name),
-            node: None,
-            is_invalid_label: false,
-        });
+        let text = format!(
+            "{kind} may not be annotated: its remediator is not told of timeouts, and the status alone keeps them; let the \
+             role that is aggregated for it grant patch"
+        );
+        self.warn_of_kind(check, "annotate", kind, text);
     }
 
     /// Deletes a remediation, unless that is under way. Whether one is there that the status names and no list shows the API
@@ -114,18 +109,23 @@ impl Planner<'_> {
                 let Some(Listed::Forbidden(why)) = self.index.kind(kind).map(|facts| &facts.listed) else {
                     continue;
                 };
-                self.plan.verdicts.warnings.push(Warning {
-                    key: format!("list/{}/{kind}", check.facts.uid),
-                    text: format!(
-                        "{kind} may not be listed ({why}): which of its remediations are still there is not known; let the \
-                         role that is aggregated for it grant get, list, create and delete"
-                    ),
-                    check: Arc::clone(&check.facts.name),
-                    node: None,
-                    is_invalid_label: false,
-                });
+                let text = format!(
+                    "{kind} may not be listed ({why}): which of its remediations are still there is not known; let the role \
+                     that is aggregated for it grant get, list, create and delete"
+                );
+                self.warn_of_kind(check, "list", kind, text);
             }
         }
+    }
+
+    fn warn_of_kind(&mut self, check: &Check<'_>, verb: &str, kind: &RemediationKind, text: String) {
+        self.plan.verdicts.warnings.push(Warning {
+            key: format!("{verb}/{}/{kind}", check.facts.uid),
+            text,
+            check: Arc::clone(&check.facts.name),
+            node: None,
+            is_invalid_label: false,
+        });
     }
 
     pub(super) fn annotate(

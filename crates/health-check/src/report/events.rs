@@ -83,17 +83,13 @@ impl Announcer {
                 tracing::warn!(check = &*warning.check, "{}", warning.text);
                 continue;
             };
-            let check = CheckRef {
-                name: check.name.clone(),
-                uid: check.uid.clone(),
-            };
             let event = if warning.is_invalid_label {
                 HealthEvent::InvalidNodeLabel
             } else {
                 HealthEvent::RemediationSkipped
             };
             let node = warning.node.as_ref().map(|(name, uid)| (name, Some(uid)));
-            self.emit(&check, node, event, &warning.text);
+            self.emit(&check.reference(), node, event, &warning.text);
         }
     }
 
@@ -157,11 +153,7 @@ impl Announcer {
         self.told_of_dropped.retain(exists);
         for check in snapshot.checks.values() {
             if self.told_of_dropped.insert(Arc::clone(&check.uid)) {
-                let check = CheckRef {
-                    name: Arc::clone(&check.name),
-                    uid: Arc::clone(&check.uid),
-                };
-                self.emit(&check, None, HealthEvent::FieldsDropped, &note_on(fields));
+                self.emit(&check.reference(), None, HealthEvent::FieldsDropped, &note_on(fields));
             }
         }
     }

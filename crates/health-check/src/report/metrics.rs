@@ -192,20 +192,20 @@ impl HealthMetrics {
     pub(super) fn executed(&mut self, executed: &Executed, now: Timestamp) {
         let labels = [
             ("action", kind_of(&executed.action)),
-            ("outcome", outcome_of(&executed.result)),
+            ("outcome", outcome_of(&executed.effect.result)),
         ];
         self.actions.get_or_create(&labels).inc();
         if let (Action::DeleteRemediation { remediation, .. }, ActionResult::Acted(())) =
-            (&executed.action, &executed.result)
+            (&executed.action, &executed.effect.result)
         {
             self.observe_duration(remediation, executed, now);
         }
     }
 
     fn observe_duration(&mut self, remediation: &RemediationRef, executed: &Executed, now: Timestamp) {
-        let Some(created) = executed.created else { return };
+        let Some(created) = executed.effect.created else { return };
         let [name, namespace, kind] = labels(&remediation.node, &remediation.key, &remediation.kind);
-        let provider = executed.provider_id.clone().unwrap_or_default();
+        let provider = executed.effect.provider_id.clone().unwrap_or_default();
         let labels = [("providerID", provider), name, namespace, kind];
         let lasted: SignedDuration = now.duration_since(created);
         self.unhealthy

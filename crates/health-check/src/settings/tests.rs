@@ -1,6 +1,9 @@
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
 use jiff::SignedDuration;
 use nodeward_core::node::NodeView;
-use nodeward_core::signal::{KindState, SignalInputs, Tristate, WatchedResource};
+use nodeward_core::signal::{KindState, SignalInputs, Tristate, UpgradeSignal, WatchedResource};
 use rstest::rstest;
 use serde_json::{Value, json};
 
@@ -14,12 +17,22 @@ fn policy(text: &str) -> Policy {
 #[test]
 fn an_empty_file_is_all_defaults() {
     let policy = policy("");
-    assert_eq!(policy, Policy::default());
-    assert_eq!(&*policy.lease_namespace, "medik8s-leases");
-    assert_eq!(policy.settle, SignedDuration::from_secs(60));
-    assert_eq!(policy.safety_pass, SignedDuration::from_secs(60));
-    assert_eq!(policy.old_remediation, SignedDuration::from_hours(48));
-    assert_eq!(policy.default_template, None);
+    let peers = [
+        "openshift-workload-availability",
+        "node-healthcheck-operator-system",
+        "operators",
+    ];
+    let defaults = Policy {
+        upgrade_signal: UpgradeSignal::openshift_node(),
+        lease_namespace: "medik8s-leases".into(),
+        peer_namespaces: peers.map(Arc::from).into(),
+        ceph_namespaces: BTreeSet::new(),
+        settle: SignedDuration::from_secs(60),
+        safety_pass: SignedDuration::from_secs(60),
+        old_remediation: SignedDuration::from_hours(48),
+        default_template: None,
+    };
+    assert_eq!(policy, defaults);
 }
 
 #[test]
@@ -98,7 +111,7 @@ fn what_cannot_be_meant_is_refused_with_its_field(#[case] text: &str, #[case] fi
     assert!(error.contains(field) && error.contains(remedy), "{error}");
 }
 
-type Versions = KindState<Vec<std::sync::Arc<Value>>>;
+type Versions = KindState<Vec<Arc<Value>>>;
 
 fn cluster_version(progressing: &str) -> Versions {
     let version = json!({

@@ -3,6 +3,7 @@ use nodeward_runtime::Component;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::execute::Effect;
 use crate::observe::project;
 use crate::plan::{CheckRef, CheckVerdict, NodeEvidence, RestsOn};
 use crate::snapshot::{NodeFacts, RemediationKind};
@@ -88,11 +89,11 @@ fn deleted(node: &str) -> Executed {
                 rests_on: RestsOn::Gone,
             },
         },
-        result: ActionResult::Acted(()),
-        refusal: None,
-        written: Vec::new(),
-        created: Some(at(0)),
-        provider_id: Some("aws:///i-1".to_owned()),
+        effect: Effect {
+            created: Some(at(0)),
+            provider_id: Some("aws:///i-1".to_owned()),
+            ..ActionResult::Acted(()).into()
+        },
     }
 }
 
