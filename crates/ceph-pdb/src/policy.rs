@@ -74,18 +74,10 @@ impl Policy {
     }
 }
 
+#[cfg(test)]
 impl Default for Policy {
     fn default() -> Self {
-        Self {
-            namespaces: Arc::default(),
-            credentials_secret: None,
-            allow_admin_key: false,
-            failure_domain_type: None,
-            layout: Layout::PerDomain,
-            blocks_on_unsurvivable_pools: false,
-            drain_taints: Arc::default(),
-            osd_maintenance_timeout: OSD_MAINTENANCE_TIMEOUT,
-        }
+        Self::from_config(Config::default()).unwrap()
     }
 }
 

@@ -29,16 +29,26 @@ impl Settings {
 
 #[cfg(test)]
 mod tests {
+    use jiff::SignedDuration;
     use rstest::rstest;
 
-    use super::Settings;
+    use super::*;
     use crate::ceph::topology::DomainType;
     use crate::plan::budget_steps::Layout;
-    use crate::policy::Policy;
 
     #[test]
     fn no_text_is_all_defaults() {
-        assert_eq!(*Settings::parse("").unwrap().policy, Policy::default());
+        let defaults = Policy {
+            namespaces: Arc::default(),
+            credentials_secret: None,
+            allow_admin_key: false,
+            failure_domain_type: None,
+            layout: Layout::PerDomain,
+            blocks_on_unsurvivable_pools: false,
+            drain_taints: Arc::default(),
+            osd_maintenance_timeout: SignedDuration::from_mins(30),
+        };
+        assert_eq!(*Settings::parse("").unwrap().policy, defaults);
     }
 
     #[test]

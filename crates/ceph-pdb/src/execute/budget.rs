@@ -66,13 +66,10 @@ impl<'a> Target<'a> {
             self.unchanged(other).await?;
         }
         let delete = |version: Arc<str>| async move {
-            let params = DeleteParams {
-                preconditions: Some(Preconditions {
-                    uid: Some(uid.to_owned()),
-                    resource_version: Some(version.to_string()),
-                }),
-                ..DeleteParams::default()
-            };
+            let params = DeleteParams::default().preconditions(Preconditions {
+                uid: Some(uid.to_owned()),
+                resource_version: Some(version.to_string()),
+            });
             match self.budgets.delete(self.name, &params).await.map_err(ApiError::from) {
                 Ok(_) | Err(ApiError::NotFound) => Ok(()),
                 Err(error) => Err(error),
