@@ -99,12 +99,14 @@ pub(crate) fn run(mut command: Command, mut seen: impl FnMut(&str)) -> Result<()
 /// # Errors
 /// When it fails: with what it has written to standard error.
 pub fn stdout_of(command: &mut Command) -> Result<String> {
-    let output = command.stdin(Stdio::null()).output()?;
+    let output = command.stdin(Stdio::null()).output();
+    let output = output.with_context(|| format!("run {command:?}"))?;
+    let errors = String::from_utf8_lossy(&output.stderr);
     ensure!(
         output.status.success(),
-        "{}: {}",
+        "{command:?}: {}: {}",
         output.status,
-        String::from_utf8_lossy(&output.stderr).trim()
+        errors.trim()
     );
     Ok(String::from_utf8(output.stdout)?.trim().to_owned())
 }

@@ -7,7 +7,8 @@ use fantoccini::wd::Capabilities;
 use fantoccini::{Client, ClientBuilder};
 use serde_json::json;
 
-use crate::debian::{self, output};
+use crate::binaries::stdout_of;
+use crate::debian;
 use crate::names;
 use crate::ports;
 use crate::process::Process;
@@ -202,14 +203,14 @@ pub async fn axe() -> Result<String> {
             std::fs::create_dir_all(&cache).with_context(|| format!("create {}", cache.display()))?;
             let fetched = tempfile::tempdir_in(&cache)?;
             let package = format!("axe-core@{AXE}");
-            output(
+            stdout_of(
                 std::process::Command::new("npm")
                     .args(["pack", "--silent", &package])
                     .current_dir(fetched.path()),
             )
             .context("npm fetches the accessibility checker; install nodejs and npm")?;
             let archive = format!("axe-core-{AXE}.tgz");
-            output(
+            stdout_of(
                 std::process::Command::new("tar")
                     .args(["xzf", &archive])
                     .current_dir(fetched.path()),

@@ -5,9 +5,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
 use sha2::{Digest, Sha256};
 
+use crate::binaries::stdout_of;
 use crate::progress::Progress;
 use crate::toolchain::{cache_dir, lock};
 
@@ -61,7 +62,7 @@ pub fn libraries(root: &Path) -> PathBuf {
 fn missing_packages(wanted: &[&str]) -> Result<Vec<String>> {
     let simulate = || {
         let mut command = Command::new("apt-get");
-        output(
+        stdout_of(
             command
                 .args(["install", "--simulate", "--no-install-recommends"])
                 .args(wanted),
@@ -69,7 +70,7 @@ fn missing_packages(wanted: &[&str]) -> Result<Vec<String>> {
     };
     let simulated = simulate().or_else(|_| {
         // A new system knows no packages yet.
-        output(Command::new("apt-get").args(["update", "-qq"]))
+        stdout_of(Command::new("apt-get").args(["update", "-qq"]))
             .context("apt-get cannot fetch the lists of Debian's packages")?;
         simulate()
     })?;
@@ -100,7 +101,7 @@ fn key(packages: &[String]) -> String {
 
 fn unpack(packages: &[String], into: &Path, progress: &Progress) -> Result<()> {
     progress.step("downloading");
-    output(
+    stdout_of(
         Command::new("apt-get")
             .args(["download", "-qq"])
             .args(packages)
@@ -112,18 +113,10 @@ fn unpack(packages: &[String], into: &Path, progress: &Progress) -> Result<()> {
         let file = file?.path();
         if file.extension().is_some_and(|extension| extension == "deb") {
             progress.step(&format!("unpacking {}", file.display()));
-            output(Command::new("dpkg-deb").arg("--extract").arg(&file).arg(&root))?;
+            stdout_of(Command::new("dpkg-deb").arg("--extract").arg(&file).arg(&root))?;
         }
     }
     Ok(())
-}
-
-/// Runs to the end; gives the standard output.
-pub(crate) fn output(command: &mut Command) -> Result<String> {
-    let ran = command.output().with_context(|| format!("run {command:?}"))?;
-    let errors = String::from_utf8_lossy(&ran.stderr);
-    ensure!(ran.status.success(), "{command:?}: {}:\n{errors}", ran.status);
-    Ok(String::from_utf8_lossy(&ran.stdout).into_owned())
 }
 
 #[cfg(test)]

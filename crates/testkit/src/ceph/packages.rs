@@ -6,7 +6,8 @@ use std::process::Command;
 
 use anyhow::Result;
 
-use crate::debian::{self, output};
+use crate::binaries::stdout_of;
+use crate::debian;
 use crate::process::Process;
 
 /// What is needed; what these depend on and the system lacks is fetched with them.
@@ -59,7 +60,7 @@ impl Programs {
 
     /// Runs a program of Ceph's to its end.
     pub(super) fn run(&self, program: &str, args: &[&str]) -> Result<()> {
-        output(self.command(program).args(args)).map(drop)
+        stdout_of(self.command(program).args(args)).map(drop)
     }
 
     /// A program of Ceph's, to be run.
