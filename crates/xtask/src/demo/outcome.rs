@@ -1,10 +1,30 @@
 //! What came of an act: the table at its end, and whether it is what was promised.
 
 use std::fmt::{Display, Write as _};
+use std::time::Duration;
 
+use anyhow::{Result, ensure};
 use console::style;
+use nodeward_testkit::wait;
 
 use super::page;
+
+/// Waits until nothing is left; gives what is at the deadline.
+pub async fn left_after(
+    what: &str,
+    deadline: Duration,
+    look: impl AsyncFn() -> Result<Vec<String>>,
+) -> Result<Vec<String>> {
+    let is_clean = wait::until(what, deadline, || async {
+        let left = look().await?;
+        ensure!(left.is_empty(), "{}", left.join(", "));
+        Ok(())
+    });
+    if is_clean.await.is_ok() {
+        return Ok(Vec::new());
+    }
+    look().await
+}
 
 /// Rows of a name and a value, and the reasons why the act is not as promised.
 #[derive(Debug, Default)]

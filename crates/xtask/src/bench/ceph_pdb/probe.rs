@@ -46,11 +46,6 @@ impl Probe {
         Ok(answer.json()?)
     }
 
-    /// Waits until the map of the OSDs is so; gives when it was seen.
-    async fn map_is(&self, what: &str, is_so: impl Fn(&Value) -> bool) -> Result<Instant> {
-        self.until("osd dump", what, is_so).await
-    }
-
     async fn until(&self, prefix: &str, what: &str, is_so: impl Fn(&Value) -> bool) -> Result<Instant> {
         let wait = async {
             while !is_so(&self.mon(prefix).await?) {
@@ -64,7 +59,7 @@ impl Probe {
 
     /// Waits until a host has `noout`; gives when it was seen.
     pub async fn has_noout(&self, host: &str) -> Result<Instant> {
-        self.map_is("noout", |map| {
+        self.until("osd dump", "noout", |map| {
             let flags = map["crush_node_flags"][host].as_array();
             flags.is_some_and(|flags| flags.contains(&json!("noout")))
         })
@@ -73,7 +68,7 @@ impl Probe {
 
     /// Waits until all OSDs are up; gives when it was seen.
     pub async fn all_up(&self) -> Result<Instant> {
-        self.map_is("all up", |map| down(map).is_empty()).await
+        self.until("osd dump", "all up", |map| down(map).is_empty()).await
     }
 
     /// Waits until all placement groups are clean; gives when it was seen. Ceph may say so too early: its statistics lag.

@@ -69,21 +69,13 @@ impl AtOnce {
 
 impl Measured {
     pub fn figures(&self) -> Figures {
-        let Self {
-            nodes,
-            starts,
-            rest,
-            remediated,
-            at_once,
-            bare,
-            rss_mib,
-            heartbeats,
-        } = self;
-        let (ready_s, ready_requests) = (starts.slowest_s(), starts.most_requests);
+        let (nodes, rss_mib) = (self.nodes, self.rss_mib);
+        let (rest, at_once, heartbeats) = (&self.rest, &self.at_once, &self.heartbeats);
+        let (ready_s, ready_requests) = (self.starts.slowest_s(), self.starts.most_requests);
         let requests_per_node = at_once.last().map_or(0.0, AtOnce::requests_per_node);
         let status_writes: Vec<usize> = at_once.iter().map(AtOnce::status_writes).collect();
-        let expiry = || remediated.iter().map(|run| &run.expiry_to_cr);
-        let healthy = || remediated.iter().map(|run| &run.healthy_to_deleted);
+        let expiry = || self.remediated.iter().map(|run| &run.expiry_to_cr);
+        let healthy = || self.remediated.iter().map(|run| &run.healthy_to_deleted);
 
         let mut figures = Figures::default();
         figures.add(json!({
@@ -91,7 +83,7 @@ impl Measured {
             "rest_requests_per_min": rest.requests_per_min,
             "rest_lease_requests_per_min": rest.lease_requests_per_min,
             "expiry_to_cr_ms": by_count(expiry()),
-            "bare_client_ms": by_count(bare),
+            "bare_client_ms": by_count(&self.bare),
             "requests_per_unhealthy_node": requests_per_node,
             "status_writes": status_writes,
             "events": at_once.iter().map(|run| run.events).collect::<Vec<_>>(),
@@ -107,11 +99,11 @@ impl Measured {
             "heartbeats": heartbeats,
         }));
 
-        figures.line(format!("{} nodes with heartbeats", thousands(*nodes)));
+        figures.line(format!("{} nodes with heartbeats", thousands(nodes)));
         let (asked, leases) = (rest.requests_per_min, rest.lease_requests_per_min);
         let requests = format!("{asked:.0} a minute; leases: {leases:.0}");
         figures.row_with_target("requests at rest", requests, "0", asked == 0.0);
-        for (run, bare) in remediated.iter().zip(bare) {
+        for (run, bare) in self.remediated.iter().zip(&self.bare) {
             let name = format!("expiry to CR, {}", run.count);
             let text = format!("{}; bare client {}", run.expiry_to_cr.text("ms", 0), bare.text("ms", 0));
             if run.count > 1 {
@@ -122,19 +114,14 @@ impl Measured {
             figures.row_with_target(&name, text, "p99 <= 250 ms", run.expiry_to_cr.is_within(limit));
         }
         let last = expiry().next_back().and_then(|of| of.max).unwrap_or_default();
-        let limit = 1.5 * bare.last().and_then(|of| of.max).unwrap_or_default();
+        let limit = 1.5 * self.bare.last().and_then(|of| of.max).unwrap_or_default();
         let late = format!("{last:.0} ms after the last expiry");
         figures.row_with_target("last CR", late, &format!("<= {limit:.0} ms"), last <= limit);
         let requests = format!("{requests_per_node:.2}, and {status_writes:?} writes of the status");
         figures.row_with_target("requests a node", requests, "<= 3", requests_per_node <= PROMISED);
-        for Remediated {
-            count,
-            healthy_to_deleted: of,
-            ..
-        } in remediated
-        {
-            let name = format!("CR deleted, {count}");
-            if *count > PROMISED_AT_ONCE {
+        for run in &self.remediated {
+            let (name, of) = (format!("CR deleted, {}", run.count), run.healthy_to_deleted);
+            if run.count > PROMISED_AT_ONCE {
                 figures.row(&name, of.text("ms", 0));
             } else {
                 figures.row_with_target(&name, of.text("ms", 0), "p99 <= 1 s", of.is_within(1000.0));
@@ -144,8 +131,8 @@ impl Measured {
         let is_ready = ready_s <= 3.0 && ready_requests <= 50;
         figures.row_with_target("ready", ready, "<= 3 s, 50 requests", is_ready);
         let memory = format!("{rss_mib:.1} MiB at most; {:.1} at rest", rest.rss_mib);
-        let limit = if *nodes > 5_000 { 80.0 } else { 40.0 };
-        figures.row_with_target("memory", memory, &format!("<= {limit} MiB"), *rss_mib <= limit);
+        let limit = if nodes > 5_000 { 80.0 } else { 40.0 };
+        figures.row_with_target("memory", memory, &format!("<= {limit} MiB"), rss_mib <= limit);
         let cpu = format!("{:.1} % of a core", rest.cpu_pct);
         figures.row_with_target("CPU at rest", cpu, "<= 2 %", rest.cpu_pct <= 2.0);
         figures.row("heartbeats", heartbeats);

@@ -24,6 +24,7 @@ use super::follow::subject_of;
 use super::simulated_mco::SimulatedMco;
 use crate::demo::environment::{Environment, RUN};
 use crate::demo::narrator::{Line, Narrator, Voice};
+use crate::demo::outcome::left_after;
 use crate::watch::{self, Watched};
 
 /// They fail when the upgrade comes to this node: their own turn comes when they are long back.
@@ -198,15 +199,8 @@ impl Failures {
 
     /// What came of them, once health-check has cleaned up.
     pub async fn gather(&self) -> Result<Remediated> {
-        let cleaned_up = wait::until("no remediation and no node that is not Ready", BACK_WITHIN, || async {
-            let left = self.leftovers().await?;
-            ensure!(left.is_empty(), "{}", left.join(", "));
-            Ok(())
-        });
-        let leftovers = match cleaned_up.await {
-            Ok(()) => Vec::new(),
-            Err(_) => self.leftovers().await?,
-        };
+        let what = "no remediation and no node that is not Ready";
+        let leftovers = left_after(what, BACK_WITHIN, || self.leftovers()).await?;
         let short = |(kind, node): &(String, String)| (kind.clone(), self.narrator.short(node));
         Ok(Remediated {
             remediations: self.seen.read().iter().map(short).collect(),

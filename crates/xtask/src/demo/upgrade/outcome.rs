@@ -8,15 +8,15 @@ use kube::ResourceExt;
 use kube::api::{Api, ListParams};
 use nodeward_api::annotation::DRAIN_CLOCK;
 use nodeward_api::condition::DRAIN_BLOCKED;
+use nodeward_testkit::fleet;
 use nodeward_testkit::operator::Operator;
-use nodeward_testkit::{fleet, wait};
 
 use super::failures::Remediated;
 use super::protected;
 use super::scenario::{CLEAN_WITHIN, NODES, STUCK_WITHOUT};
 use super::upgrader::Upgrade;
 use crate::demo::environment::Environment;
-use crate::demo::outcome::Outcome;
+use crate::demo::outcome::{Outcome, left_after};
 use crate::demo::page::seconds;
 
 /// What came of the upgrade.
@@ -172,7 +172,7 @@ impl Upgraded {
 async fn leftovers(env: &Environment) -> Result<Vec<String>> {
     let nodes: Api<Node> = Api::all(env.client());
     let ours = ListParams::default().labels(&env.ours());
-    let left = || async {
+    left_after("nodes without leftovers", CLEAN_WITHIN, || async {
         let mut left = Vec::new();
         for node in nodes.list(&ours).await? {
             if fleet::condition(&node, DRAIN_BLOCKED).is_some() {
@@ -182,18 +182,9 @@ async fn leftovers(env: &Environment) -> Result<Vec<String>> {
                 left.push(format!("{}: annotation {DRAIN_CLOCK}", node.name_any()));
             }
         }
-        anyhow::Ok(left)
-    };
-    let cleaned_up = wait::until("nodes without leftovers", CLEAN_WITHIN, || async {
-        let left = left().await?;
-        anyhow::ensure!(left.is_empty(), "{}", left.join(", "));
-        Ok(())
-    });
-    if cleaned_up.await.is_ok() {
-        Ok(Vec::new())
-    } else {
-        left().await
-    }
+        Ok(left)
+    })
+    .await
 }
 
 #[cfg(test)]
