@@ -66,9 +66,13 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Notes a missing right; any other failure ends the command.
-    fn readable<T>(&mut self, what: &'static str, answer: Result<T, Failure>) -> Result<Option<T>, Failure> {
-        match answer {
+    /// Asks, and notes a missing right; any other failure ends the command.
+    async fn read<T>(
+        &mut self,
+        what: &'static str,
+        request: impl Future<Output = kube::Result<T>>,
+    ) -> Result<Option<T>, Failure> {
+        match self.cluster.ask(request).await {
             Err(Failure::MissingRight(missing)) => {
                 let missing = *missing;
                 self.unread.push(Unread::Forbidden { what, missing });
@@ -105,8 +109,7 @@ impl<'a> Reader<'a> {
         let mut kept = Vec::new();
         let mut params = params.limit(PAGE);
         loop {
-            let page = self.cluster.ask(api.list(&params)).await;
-            let Some(page) = self.readable(what, page)? else {
+            let Some(page) = self.read(what, api.list(&params)).await? else {
                 return Ok(None);
             };
             kept.extend(page.items.into_iter().map(&mut keep));
@@ -147,8 +150,7 @@ impl<'a> Reader<'a> {
             return Ok(None);
         }
         let ledgers: Api<DrainLedger> = Api::all(self.cluster.client.clone());
-        let ledger = self.cluster.ask(ledgers.get_opt(drain_ledger::NAME)).await;
-        let ledger = self.readable("claims", ledger)?;
+        let ledger = self.read("claims", ledgers.get_opt(drain_ledger::NAME)).await?;
         let read =
             |ledger: Option<DrainLedger>| ledger.map_or_else(Ledger::default, |ledger| Ledger::from(&ledger.spec));
         Ok(ledger.map(|ledger| Arc::new(read(ledger))))
@@ -173,8 +175,7 @@ impl<'a> Reader<'a> {
     /// A node; `Some(None)` if there is none of that name.
     pub async fn node(&mut self, name: &str) -> Result<Option<Option<Node>>, Failure> {
         let nodes: Api<Node> = Api::all(self.cluster.client.clone());
-        let node = self.cluster.ask(nodes.get_opt(name)).await;
-        self.readable("node", node)
+        self.read("node", nodes.get_opt(name)).await
     }
 
     pub async fn pods_on(&mut self, node: &str) -> Result<Option<Vec<Pod>>, Failure> {
@@ -249,8 +250,7 @@ impl<'a> Reader<'a> {
     /// A lease by which those who take a node down keep out of each other's way.
     pub async fn node_lease(&mut self, name: &str) -> Result<Option<LeaseView>, Failure> {
         let leases: Api<Lease> = self.api(Some(node_lease::DEFAULT_NAMESPACE));
-        let lease = self.cluster.ask(leases.get_opt(name)).await;
-        let lease = self.readable("leases", lease)?.flatten();
+        let lease = self.read("leases", leases.get_opt(name)).await?.flatten();
         Ok(lease.as_ref().and_then(LeaseView::project))
     }
 
@@ -277,8 +277,7 @@ impl<'a> Reader<'a> {
             "" => Api::all_with(client, &resource),
             namespace => Api::namespaced_with(client, namespace, &resource),
         };
-        let found = self.cluster.ask(remediations.get_opt(&name)).await;
-        Ok(self.readable("remediation", found)?.flatten())
+        Ok(self.read("remediation", remediations.get_opt(&name)).await?.flatten())
     }
 
     /// In one namespace or in all.

@@ -109,13 +109,10 @@ fn is_released(drain: &NodeDrain) -> bool {
 
 /// Parameters that delete the drain only as it was read.
 pub fn if_unchanged(drain: &NodeDrain) -> DeleteParams {
-    DeleteParams {
-        preconditions: Some(Preconditions {
-            uid: drain.uid(),
-            resource_version: drain.resource_version(),
-        }),
-        ..DeleteParams::default()
-    }
+    DeleteParams::default().preconditions(Preconditions {
+        uid: drain.uid(),
+        resource_version: drain.resource_version(),
+    })
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::ResourceExt;
 use nodeward_api::disruption_hold::DisruptionHold;
+use nodeward_core::pod::PodView;
 use serde::Serialize;
 
 use self::pods::PodsOnNode;
@@ -284,15 +285,9 @@ async fn counts_of(reader: &mut Reader<'_>, budgets: &[&PodDisruptionBudget]) ->
             break;
         };
         let mut nodes = BTreeMap::new();
-        let is_ready = |conditions: &Vec<k8s_openapi::api::core::v1::PodCondition>| {
-            conditions
-                .iter()
-                .any(|one| one.type_ == "Ready" && one.status == "True")
-        };
-        let unready = pods.iter().filter(|pod| {
-            let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_ref());
-            !conditions.is_some_and(is_ready)
-        });
+        let unready = pods
+            .iter()
+            .filter(|pod| PodView::project(pod).is_none_or(|pod| !pod.ready));
         let names: BTreeSet<String> = unready.flat_map(nodes_of_interest).take(LOOKED_AT).collect();
         for name in names {
             if let Some(Some(node)) = reader.node(&name).await? {

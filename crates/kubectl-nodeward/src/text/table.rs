@@ -41,9 +41,7 @@ impl Cell {
         let text = printable(text.as_ref());
         Self { text, style }
     }
-}
 
-impl Cell {
     pub fn into_parts(self) -> (String, Style) {
         (self.text, self.style)
     }
