@@ -137,8 +137,7 @@ impl<'a> Reader<'a> {
             return Ok(None);
         }
         let drains: Api<NodeDrain> = Api::all(self.cluster.client.clone());
-        let drain = self.cluster.ask(drains.get_opt(node)).await;
-        self.readable("drains", drain)
+        self.read("drains", drains.get_opt(node)).await
     }
 
     /// The ledger; empty where there is none yet.
