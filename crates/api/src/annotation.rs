@@ -26,7 +26,8 @@ pub const HOLD: &str = "nodeward.dev/hold";
 /// decision.
 pub const LOCKED_BY: &str = "nodeward.dev/locked-by";
 
-/// On a Node, by drain-lock: the UID of the NodeDrain that it was cordoned for. A node without it is never uncordoned.
+/// On a Node, by drain-lock: the NodeDrain that it was cordoned for, see [`crate::cordon_record::CordonRecord`]. A node without
+/// it is never uncordoned.
 pub const CORDONED_BY: &str = "nodeward.dev/cordoned-by";
 
 /// On a NodeDrain or a DisruptionHold: an administrator frees what it holds, though nothing shows that it is safe. The value

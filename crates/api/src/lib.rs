@@ -9,6 +9,7 @@ pub mod annotation;
 pub mod budget_ref;
 pub mod ceph_state;
 pub mod condition;
+pub mod cordon_record;
 pub mod crd;
 pub mod disruption_hold;
 pub mod drain_clock;

@@ -262,6 +262,8 @@ reasons! {
         NodeGone => "does not exist",
         /// The node of that name has another UID.
         NodeReplaced => "is not the node that the drain was requested for",
+        /// drain-lock had cordoned the node, and somebody has uncordoned and cordoned it since.
+        CordonTaken => "stays cordoned, for somebody has uncordoned and cordoned it since drain-lock did",
         /// The NodeDrain cannot be followed as it is written.
         InvalidDrain => "has an invalid NodeDrain",
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Toleration};
+use nodeward_api::cordon_record::CordonRecord;
 use nodeward_api::{annotation, condition, label};
 use serde_json::{Value, json};
 
@@ -14,6 +15,9 @@ use crate::labels::Labels;
 
 /// Key of the taint that the node-lifecycle controller adds to an unschedulable node.
 pub const UNSCHEDULABLE_TAINT: &str = "node.kubernetes.io/unschedulable";
+
+/// The effect of [`UNSCHEDULABLE_TAINT`].
+pub const UNSCHEDULABLE_TAINT_EFFECT: &str = "NoSchedule";
 
 /// Key of Karpenter's taint on a node that it is about to remove. Karpenter never sets `spec.unschedulable`.
 pub const KARPENTER_DISRUPTED_TAINT: &str = "karpenter.sh/disrupted";
@@ -182,14 +186,30 @@ impl NodeView {
         self.taint(KARPENTER_DISRUPTED_TAINT, None).is_some() || self.taint(AUTOSCALER_TAINT, None).is_some()
     }
 
-    /// UID of the NodeDrain for which drain-lock cordoned it.
-    pub fn cordoned_by(&self) -> Option<&str> {
-        self.annotations.get(annotation::CORDONED_BY).map(String::as_str)
+    /// The record of the cordon that drain-lock gave it.
+    pub fn cordon_record(&self) -> Option<CordonRecord> {
+        let value = self.annotations.get(annotation::CORDONED_BY)?;
+        Some(CordonRecord::parse(value))
     }
 
-    /// Whether it was cordoned by drain-lock.
+    /// Whether it is under the very cordon that drain-lock gave it.
     pub fn is_cordoned_by_us(&self) -> bool {
-        self.unschedulable && self.cordoned_by().is_some()
+        let record = self.cordon_record().filter(|_| self.unschedulable);
+        record.is_some_and(|record| {
+            record
+                .taint_added
+                .is_none_or(|time| self.was_tainted_unschedulable_at(time))
+        })
+    }
+
+    /// Whether drain-lock had cordoned it, and it is under another cordon since: somebody uncordoned it and cordoned it again.
+    pub fn is_cordon_taken(&self) -> bool {
+        self.unschedulable && self.cordon_record().is_some() && !self.is_cordoned_by_us()
+    }
+
+    fn was_tainted_unschedulable_at(&self, time: Timestamp) -> bool {
+        let taint = self.taint(UNSCHEDULABLE_TAINT, Some(UNSCHEDULABLE_TAINT_EFFECT));
+        taint.and_then(|taint| taint.time_added) == Some(time)
     }
 
     /// The condition of this type, if it is one of ours.
@@ -296,6 +316,34 @@ mod tests {
             ("True", "R", "M")
         );
         assert_eq!(condition.last_transition, Some("2026-01-01T00:00:01Z".parse().unwrap()));
+    }
+
+    const NOON: &str = "2026-01-01T12:00:00Z";
+
+    /// Somebody who uncordons a node and cordons it again leaves the annotation, and a taint of another time.
+    #[rstest]
+    #[case::its_taint(true, Some("u@2026-01-01T12:00:00Z"), Some(NOON), true, false)]
+    #[case::a_later_taint(true, Some("u@2026-01-01T12:00:00Z"), Some("2026-01-01T12:00:07Z"), false, true)]
+    #[case::no_taint_yet(true, Some("u@2026-01-01T12:00:00Z"), None, false, true)]
+    #[case::unreadable_time(true, Some("u@noon"), Some(NOON), false, true)]
+    #[case::a_record_of_an_earlier_version(true, Some("u"), Some(NOON), true, false)]
+    #[case::somebody_elses(true, None, Some(NOON), false, false)]
+    #[case::uncordoned(false, Some("u@2026-01-01T12:00:00Z"), None, false, false)]
+    fn cordon_of_another_time_is_not_ours(
+        #[case] unschedulable: bool,
+        #[case] record: Option<&str>,
+        #[case] taint_added: Option<&str>,
+        #[case] ours: bool,
+        #[case] taken: bool,
+    ) {
+        let annotations = record.map(|record| json!({ annotation::CORDONED_BY: record }));
+        let taints = taint_added.map(
+            |time| json!([{ "key": UNSCHEDULABLE_TAINT, "effect": UNSCHEDULABLE_TAINT_EFFECT, "timeAdded": time }]),
+        );
+        let node = project(json!({
+            "metadata": { "annotations": annotations }, "spec": { "unschedulable": unschedulable, "taints": taints },
+        }));
+        assert_eq!((node.is_cordoned_by_us(), node.is_cordon_taken()), (ours, taken));
     }
 
     #[rstest]

@@ -294,7 +294,7 @@ async fn act(context: &ExecutorContext, action: Planned) -> TaskOutcome {
         Planned::Adopt { drain, node_uid } => drain::adopt(context, &drain, &node_uid).await.into(),
         Planned::Delete { drain, reason } => told(drain::delete(context, &drain, reason).await, &drain, reason),
         Planned::Finish { drain } => told(drain::finish(context, &drain).await, &drain, LockReason::Released),
-        Planned::Node(write) => node::write(context, &write).await.into(),
+        Planned::Node(write) => node::write(context, &write).await,
         Planned::Conditions(write) => node::write_conditions(context, &write).await.into(),
         Planned::Evict { eviction } => TaskOutcome {
             evictions: vec![evict::evict(context, &eviction, None).await],

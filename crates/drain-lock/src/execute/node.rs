@@ -3,20 +3,38 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Node;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::api::core::v1::{Node, Taint};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::Api;
 use kube::api::{Patch, PatchParams};
+use nodeward_api::cordon_record::CordonRecord;
+use nodeward_api::reason::LockReason;
 use nodeward_api::{NodeDrain, annotation, taint};
-use nodeward_core::deadline::to_the_second;
+use nodeward_core::deadline::{to_the_second, whole_second};
+use nodeward_core::node::{UNSCHEDULABLE_TAINT, UNSCHEDULABLE_TAINT_EFFECT};
 use serde_json::{Value, json};
 
-use crate::plan::node_markers::{ConditionWrite, Cordon, DRAIN_CONDITIONS, NodeWrite};
+use crate::observe::project_node;
+use crate::plan::node_markers::{ConditionWrite, Cordon, DRAIN_CONDITIONS, NodeWrite, taken};
+use crate::plan::verdict::Announcement;
 
-use super::{ActionResult, ExecutorContext, Written, fresh};
+use super::{ActionResult, ExecutorContext, TaskOutcome, Written, fresh};
 
-/// Cordons, uncordons, taints.
-pub(super) async fn write(context: &ExecutorContext, write: &NodeWrite) -> Written {
+/// Cordons, uncordons, taints. Whoever has cordoned a node of ours anew is told that it stays so.
+pub(super) async fn write(context: &ExecutorContext, write: &NodeWrite) -> TaskOutcome {
+    let mut outcome = TaskOutcome::from(patch_spec(context, write).await);
+    if outcome.done == ActionResult::Acted(()) && write.leaves_taken_cordon() {
+        outcome.announcements.push(Announcement {
+            node: write.node.name.clone(),
+            node_uid: write.node.uid.clone(),
+            reason: LockReason::CordonTaken,
+            note: taken(&write.node.name),
+        });
+    }
+    outcome
+}
+
+async fn patch_spec(context: &ExecutorContext, write: &NodeWrite) -> Written {
     let name = write.node.name.as_str();
     let seen = context.pass.snapshot.drains.get(name).map(Arc::as_ref);
     if lifts_unseen(write, seen) {
@@ -30,7 +48,8 @@ pub(super) async fn write(context: &ExecutorContext, write: &NodeWrite) -> Writt
     let node = nodes.get_opt(name).await?;
     let is_meant = |node: &Node| node.metadata.uid.as_deref() == Some(write.node.uid.as_str());
     let node = node.filter(is_meant).ok_or(ActionResult::AlreadyDone)?;
-    let patch = patch(&node, write).map_err(|contradiction| ActionResult::Outdated(contradiction.to_owned()))?;
+    let now = whole_second(Timestamp::now());
+    let patch = patch(&node, write, now).map_err(|contradiction| ActionResult::Outdated(contradiction.to_owned()))?;
     let patch = patch.ok_or(ActionResult::AlreadyDone)?;
     let _permit = context.permits.next_write().await?;
     nodes
@@ -44,7 +63,8 @@ pub(super) async fn write(context: &ExecutorContext, write: &NodeWrite) -> Writt
 fn lifts_unseen(write: &NodeWrite, seen: Option<&NodeDrain>) -> bool {
     let is_seen = |by: &str| uid_of(seen.map(|drain| &drain.metadata)) == Some(by);
     let lifts = matches!(write.cordon, Cordon::Lift | Cordon::Forget);
-    lifts && write.node.cordoned_by().is_some_and(|by| !is_seen(by))
+    let record = write.node.cordon_record().filter(|_| lifts);
+    record.is_some_and(|record| !is_seen(&record.drain_uid))
 }
 
 /// Whether the node's drain as it was read just now goes on, and is not the one that the plan saw.
@@ -57,53 +77,92 @@ fn uid_of(metadata: Option<&ObjectMeta>) -> Option<&str> {
 }
 
 /// The change of a node as it is now; `None` if it is so already.
-fn patch(node: &Node, write: &NodeWrite) -> Result<Option<Value>, &'static str> {
-    let spec = node.spec.as_ref();
-    let is_unschedulable = spec.and_then(|spec| spec.unschedulable).unwrap_or_default();
-    let annotations = node.metadata.annotations.as_ref();
-    let cordoned_by = annotations.and_then(|annotations| annotations.get(annotation::CORDONED_BY));
+fn patch(node: &Node, write: &NodeWrite, now: Timestamp) -> Result<Option<Value>, &'static str> {
+    let present = project_node(node).ok_or("the node has no name")?;
+    let record = present.cordon_record();
     let mut patch = json!({ "metadata": {
         "uid": node.metadata.uid,
         "resourceVersion": node.metadata.resource_version,
     } });
+    let taints = node
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.taints.clone())
+        .unwrap_or_default();
+    let mut wanted = taints.clone();
     let mut is_changed = true;
     match &write.cordon {
         Cordon::Keep => is_changed = false,
         Cordon::Set { by } => {
-            if is_unschedulable && cordoned_by.is_none() {
+            if present.unschedulable && !present.is_cordoned_by_us() {
                 return Err("somebody else has cordoned the node");
             }
-            if cordoned_by.is_some_and(|present| present == by) && !is_unschedulable {
+            let is_for = record.as_ref().is_some_and(|record| record.drain_uid == *by);
+            if is_for && !present.unschedulable {
                 return Err("somebody else has uncordoned the node");
             }
-            patch["metadata"]["annotations"] = json!({ annotation::CORDONED_BY: by });
+            let taint_added = if present.unschedulable {
+                record.and_then(|record| record.taint_added)
+            } else {
+                // By its time this cordon is known from a later one. Kubernetes' node-lifecycle controller leaves it as it is.
+                wanted.retain(|taint| !is_of_cordon(taint));
+                wanted.push(taint_of_cordon(now));
+                Some(now)
+            };
+            let record = CordonRecord {
+                drain_uid: by.clone(),
+                taint_added,
+            };
+            patch["metadata"]["annotations"] = json!({ annotation::CORDONED_BY: record.to_string() });
             patch["spec"] = json!({ "unschedulable": true });
         }
         Cordon::Lift | Cordon::Forget => {
-            if cordoned_by.map(String::as_str) != write.node.cordoned_by() {
+            if record != write.node.cordon_record() {
                 return Err("the node's cordon is another one now");
             }
             patch["metadata"]["annotations"] = json!({ annotation::CORDONED_BY: null });
             if write.cordon == Cordon::Lift {
+                if !present.is_cordoned_by_us() {
+                    return Err("the node is not under our cordon any more");
+                }
+                wanted.retain(|taint| !is_of_cordon(taint));
                 patch["spec"] = json!({ "unschedulable": null });
-            } else if is_unschedulable {
+            } else if present.is_cordoned_by_us() {
                 return Err("the node is cordoned again");
             }
         }
     }
-    let taints = || spec.and_then(|spec| spec.taints.as_ref()).into_iter().flatten();
-    let is_queued = taints().any(|present| present.key == taint::QUEUED);
+    let is_queued = wanted.iter().any(|taint| taint.key == taint::QUEUED);
     if is_queued != write.queued {
-        is_changed = true;
-        let others = taints().filter(|present| present.key != taint::QUEUED);
-        let mut taints: Vec<Value> = others.map(|present| json!(present)).collect();
+        wanted.retain(|taint| taint.key != taint::QUEUED);
         if write.queued {
-            taints.push(json!({ "key": taint::QUEUED, "effect": taint::QUEUED_EFFECT }));
+            wanted.push(Taint {
+                key: taint::QUEUED.to_owned(),
+                effect: taint::QUEUED_EFFECT.to_owned(),
+                ..Taint::default()
+            });
         }
+    }
+    if wanted != taints {
+        is_changed = true;
         // The list is replaced as a whole: the resource version sees to it that nobody else's taint is lost.
-        patch["spec"]["taints"] = json!(taints);
+        patch["spec"]["taints"] = json!(wanted);
     }
     Ok(is_changed.then_some(patch))
+}
+
+/// The taint that Kubernetes' node-lifecycle controller adds to a cordoned node.
+fn taint_of_cordon(added: Timestamp) -> Taint {
+    Taint {
+        key: UNSCHEDULABLE_TAINT.to_owned(),
+        effect: UNSCHEDULABLE_TAINT_EFFECT.to_owned(),
+        time_added: Some(Time(added)),
+        ..Taint::default()
+    }
+}
+
+fn is_of_cordon(taint: &Taint) -> bool {
+    taint.key == UNSCHEDULABLE_TAINT && taint.effect == UNSCHEDULABLE_TAINT_EFFECT
 }
 
 /// Says on the node how far its drain has come: a strategic merge, so that the other conditions stay.
@@ -142,8 +201,106 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
-    use crate::observe::project_node;
-    use crate::tests::fixture;
+    use crate::tests::fixture::{self, merged, node, now};
+
+    const OURS: &str = "uid-1@2026-01-01T12:00:00Z";
+    const NOON: &str = fixture::NOW;
+
+    /// `n1`, cordoned or not, with this record of ours and a taint of this time.
+    fn under(unschedulable: bool, record: Option<&str>, taint_added: Option<&str>) -> Value {
+        let dedicated = json!({ "key": "dedicated", "effect": "NoSchedule" });
+        let taint = taint_added
+            .map(|time| json!({ "key": UNSCHEDULABLE_TAINT, "effect": UNSCHEDULABLE_TAINT_EFFECT, "timeAdded": time }));
+        let taints: Vec<Value> = [Some(dedicated), taint].into_iter().flatten().collect();
+        node(
+            "n1",
+            json!({
+                "metadata": { "annotations": record.map(|record| json!({ annotation::CORDONED_BY: record })) },
+                "spec": { "unschedulable": unschedulable.then_some(true), "taints": taints },
+            }),
+        )
+    }
+
+    fn set(by: &str) -> Cordon {
+        Cordon::Set { by: by.to_owned() }
+    }
+
+    /// What a node that the plan saw as `seen` becomes, if it is as `present` now.
+    fn written(seen: Value, present: Value, cordon: Cordon) -> Result<Value, &'static str> {
+        let write = NodeWrite {
+            node: Arc::new(project_node(&fixture::parse(seen)).unwrap()),
+            cordon,
+            queued: false,
+        };
+        let patch = patch(&fixture::parse(present.clone()), &write, now())?;
+        Ok(merged(present, patch.unwrap_or_default()))
+    }
+
+    #[rstest]
+    #[case::first_cordon(under(false, None, None), set("uid-1"), under(true, Some(OURS), Some(NOON)))]
+    #[case::taint_of_a_cordon_before(
+        under(false, None, Some("2026-01-01T11:00:00Z")),
+        set("uid-1"),
+        under(true, Some(OURS), Some(NOON))
+    )]
+    #[case::handed_on(
+        under(true, Some(OURS), Some(NOON)),
+        set("uid-2"),
+        under(true, Some("uid-2@2026-01-01T12:00:00Z"), Some(NOON))
+    )]
+    #[case::handed_on_from_an_earlier_version(
+        under(true, Some("uid-1"), Some(NOON)),
+        set("uid-2"),
+        under(true, Some("uid-2"), Some(NOON))
+    )]
+    #[case::lifted(under(true, Some(OURS), Some(NOON)), Cordon::Lift, under(false, None, None))]
+    #[case::taken(
+        under(true, Some(OURS), Some("2026-01-01T12:00:09Z")),
+        Cordon::Forget,
+        under(true, None, Some("2026-01-01T12:00:09Z"))
+    )]
+    fn cordon_is_written_with_its_time(#[case] before: Value, #[case] cordon: Cordon, #[case] after: Value) {
+        let after = merged(after, json!({ "metadata": { "resourceVersion": null } }));
+        let mut written = written(before.clone(), before, cordon).unwrap();
+        for empty in ["unschedulable", "annotations"] {
+            let fields = if empty == "annotations" {
+                &mut written["metadata"]
+            } else {
+                &mut written["spec"]
+            };
+            if fields[empty].is_null() || fields[empty] == json!({}) {
+                fields.as_object_mut().unwrap().remove(empty);
+            }
+        }
+        assert_eq!(written, after);
+    }
+
+    #[rstest]
+    #[case::cordoned_meanwhile(under(false, None, None), under(true, None, Some(NOON)), set("uid-1"))]
+    #[case::taken_meanwhile(
+        under(true, Some(OURS), Some(NOON)),
+        under(true, Some(OURS), Some("2026-01-01T12:00:09Z")),
+        set("uid-2")
+    )]
+    #[case::uncordoned_meanwhile(under(true, Some(OURS), Some(NOON)), under(false, Some(OURS), None), set("uid-1"))]
+    #[case::taken_before_it_is_lifted(
+        under(true, Some(OURS), Some(NOON)),
+        under(true, Some(OURS), Some("2026-01-01T12:00:09Z")),
+        Cordon::Lift
+    )]
+    #[case::uncordoned_before_it_is_lifted(
+        under(true, Some(OURS), Some(NOON)),
+        under(false, Some(OURS), None),
+        Cordon::Lift
+    )]
+    #[case::handed_on_before_it_is_lifted(
+        under(true, Some(OURS), Some(NOON)),
+        under(true, Some("uid-2@2026-01-01T12:00:00Z"), Some(NOON)),
+        Cordon::Lift
+    )]
+    fn cordon_that_changed_meanwhile_is_left(#[case] seen: Value, #[case] present: Value, #[case] cordon: Cordon) {
+        assert!(written(seen, present, cordon).is_err());
+    }
 
     /// A drain of this UID, and whether it is being deleted.
     fn drain((uid, is_over): (&str, bool)) -> NodeDrain {
@@ -178,7 +335,7 @@ mod tests {
             json!({}),
             |by| json!({ "metadata": { "annotations": { annotation::CORDONED_BY: by } } }),
         );
-        let node = fixture::merged(fixture::cordoned("n1"), by);
+        let node = merged(fixture::cordoned("n1"), by);
         let write = NodeWrite {
             node: Arc::new(project_node(&fixture::parse(node)).unwrap()),
             cordon,

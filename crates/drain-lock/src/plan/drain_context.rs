@@ -154,7 +154,7 @@ pub fn drain_records(snapshot: &Snapshot, ledger: &Ledger) -> Vec<DrainRecord> {
     }
     let named: BTreeSet<NodeName> = records.iter().map(|record| record.name.clone()).collect();
     for node in snapshot.nodes.values() {
-        if node.cordoned_by().is_some() && !named.contains(&node.name) {
+        if node.cordon_record().is_some() && !named.contains(&node.name) {
             let uid = Some(node.uid.clone());
             records.push(DrainRecord::of(node.name.clone(), uid, None, snapshot, ledger));
         }

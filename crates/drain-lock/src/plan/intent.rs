@@ -9,6 +9,7 @@ use nodeward_core::drain_request::releases_by_itself;
 use nodeward_core::ledger::{Claim, ClaimState};
 
 use super::drain_context::DrainRecord;
+use super::node_markers::is_cordoned_for;
 use super::recovery::UnavailablePods;
 
 /// What is wanted.
@@ -125,7 +126,7 @@ fn was_uncordoned(record: &DrainRecord) -> bool {
     if record.evictor() == Evictor::Requester {
         return true;
     }
-    let was_ours = node.cordoned_by() == Some(record.drain_uid());
+    let was_ours = is_cordoned_for(node, record.drain_uid());
     // Suspect without that, its turn ended, and drain-lock has lifted the cordon itself.
     let was_drained = |claim: &Claim| claim.state.has_grant() || claim.state == ClaimState::DrainedSuspect;
     let was_used = |claim: &Claim| claim.foreign_cordon || was_drained(claim);

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
+use nodeward_api::reason::LockReason;
 use nodeward_api::{condition, taint};
+use nodeward_core::id::NodeName;
 
 use crate::snapshot::NodeFacts;
 
@@ -19,6 +21,21 @@ pub struct NodeWrite {
     pub queued: bool,
 }
 
+impl NodeWrite {
+    /// Whether the node stays cordoned although drain-lock had cordoned it: the cordon is somebody else's since.
+    pub fn leaves_taken_cordon(&self) -> bool {
+        self.cordon == Cordon::Forget && self.node.is_cordon_taken()
+    }
+}
+
+/// What a person does about a cordon that is not drain-lock's to lift.
+pub fn taken(node: &NodeName) -> String {
+    format!(
+        "node {node} {}; to lift it: kubectl uncordon {node}",
+        LockReason::CordonTaken.explanation()
+    )
+}
+
 /// What becomes of a node's cordon.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Cordon {
@@ -31,7 +48,7 @@ pub enum Cordon {
     },
     /// Our own cordon is lifted, with its annotation.
     Lift,
-    /// The node is not cordoned any more: only the annotation goes.
+    /// The node is not under the cordon that we gave it any more: only the annotation goes.
     Forget,
 }
 
@@ -71,12 +88,17 @@ impl Progress {
 /// The conditions of a node that a drain sets.
 pub const DRAIN_CONDITIONS: [&str; 2] = [condition::DRAIN_IN_PROGRESS, condition::DRAINED];
 
+/// Whether the last cordon that drain-lock gave the node was for the NodeDrain of this UID.
+pub fn is_cordoned_for(node: &NodeFacts, drain_uid: &str) -> bool {
+    node.cordon_record().is_some_and(|record| record.drain_uid == drain_uid)
+}
+
 /// The node's spec, if it is not as it should be.
 pub fn spec(node: &Arc<NodeFacts>, cordon: Cordon, queued: bool) -> Option<NodeWrite> {
     let cordon = match cordon {
-        Cordon::Set { by } if node.unschedulable && node.cordoned_by() == Some(by.as_str()) => Cordon::Keep,
-        Cordon::Lift | Cordon::Forget if node.cordoned_by().is_none() => Cordon::Keep,
-        Cordon::Lift if !node.unschedulable => Cordon::Forget,
+        Cordon::Set { by } if node.is_cordoned_by_us() && is_cordoned_for(node, &by) => Cordon::Keep,
+        Cordon::Lift | Cordon::Forget if node.cordon_record().is_none() => Cordon::Keep,
+        Cordon::Lift if !node.is_cordoned_by_us() => Cordon::Forget,
         other => other,
     };
     let is_right = cordon == Cordon::Keep && node.taint(taint::QUEUED, None).is_some() == queued;

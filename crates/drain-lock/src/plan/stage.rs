@@ -8,7 +8,7 @@ use nodeward_api::reason::LockReason;
 use nodeward_core::ledger::{Claim, ClaimState, Fence};
 
 use super::eviction_budget::NotEvictable;
-use super::node_markers::{Cordon, Progress};
+use super::node_markers::{Cordon, Progress, taken};
 use super::timeouts::TimeLimits;
 use super::verdict::DrainVerdict;
 use super::{ActiveDrain, DrainedAsk, Force, Planner};
@@ -120,6 +120,9 @@ impl Planner<'_> {
             Stage::Recovering => {
                 self.write_node_markers(node, Cordon::Lift, false, None);
                 verdict.set_message("its turn ended while pods were down; they come back before it queues again");
+                if node.unschedulable && !node.is_cordoned_by_us() {
+                    verdict.block(LockReason::CordonTaken, taken(&node.name));
+                }
             }
             Stage::AwaitingConsent => {
                 self.set_needs(active, Vec::new());

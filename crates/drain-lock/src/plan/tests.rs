@@ -11,6 +11,7 @@ mod timeouts;
 
 use jiff::SignedDuration;
 use nodeward_core::id::PodUid;
+use nodeward_core::node::UNSCHEDULABLE_TAINT;
 use rstest::rstest;
 use serde_json::{Value, json};
 
@@ -63,6 +64,16 @@ fn ours(patch: Value) -> Value {
         "spec": { "unschedulable": true },
     });
     node("n1", merged(cordon, patch))
+}
+
+/// `n1` under the cordon of somebody who uncordoned it first.
+fn taken(patch: Value) -> Value {
+    let taint = json!({ "key": UNSCHEDULABLE_TAINT, "effect": "NoSchedule", "timeAdded": A_MINUTE_AGO });
+    let cordon = json!({
+        "metadata": { "annotations": { nodeward_api::annotation::CORDONED_BY: "uid-drain@2026-01-01T11:00:00Z" } },
+        "spec": { "taints": [taint] },
+    });
+    ours(merged(cordon, patch))
 }
 
 fn foreign(patch: Value) -> Value {

@@ -197,3 +197,47 @@ async fn administrator_release_frees_and_is_recorded() -> Result<()> {
     .await?;
     env.end([lock]).await
 }
+
+/// While drain-lock was away somebody uncordoned the node and cordoned it again, for reasons of his own.
+#[tokio::test(flavor = "multi_thread")]
+async fn cordon_taken_meanwhile_is_never_lifted() -> Result<()> {
+    let env = one_drained_one_waiting().await?;
+    let lock = env.start(json!({})).await?;
+    env.drain("n1", json!({})).await?;
+    env.phase("n1", Phase::Drained, secs(60)).await?;
+    lock.end().await?;
+    let added =
+        |node: &k8s_openapi::api::core::v1::Node| fleet::cordon_taint(node).and_then(|taint| taint.time_added.clone());
+    let ours = added(&env.nodes().get("n1").await?);
+    ensure!(ours.is_some(), "its taint has no time");
+    // The time of a taint is to the second.
+    wait::until("another taint than ours", secs(60), || async {
+        env.uncordon("n1").await?;
+        fleet::cordon(&env.client, "n1").await?;
+        let theirs = added(&env.nodes().get("n1").await?);
+        ensure!(theirs.is_some() && theirs != ours, "{theirs:?}");
+        Ok(())
+    })
+    .await?;
+    env.delete_drain("n1").await?;
+    let lock = env.start(json!({})).await?;
+    let told = env.event("n1", LockReason::CordonTaken, secs(60)).await?;
+    ensure!(told.contains("kubectl uncordon n1"), "{told}");
+    let node = env.nodes().get("n1").await?;
+    ensure!(
+        !node.annotations().contains_key(nodeward_api::annotation::CORDONED_BY),
+        "the annotation is left"
+    );
+    ensure!(
+        node.spec.and_then(|spec| spec.unschedulable) == Some(true),
+        "it was uncordoned"
+    );
+    let counted = lock
+        .metrics()
+        .await?
+        .sum("nodeward_drain_lock_drain_events_total", &[("reason", "CordonTaken")]);
+    ensure!((counted - 1.0).abs() < 0.5, "counted {counted} times");
+    env.uncordon("n1").await?;
+    env.released("n1", secs(60)).await?;
+    env.end([lock]).await
+}

@@ -12,12 +12,14 @@ use futures::StreamExt;
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Client, ResourceExt};
 use nodeward_api::drain_ledger::DrainLedger;
 use nodeward_api::node_drain::{NodeDrain, NodeDrainSpec, NodeDrainStatus, Phase, Requester};
+use nodeward_api::reason::LockReason;
 use nodeward_core::ledger::{Claim, Ledger};
 use nodeward_testkit::fleet::{self, NodeSpec};
 use nodeward_testkit::helm::Release;
@@ -68,6 +70,19 @@ impl Lock {
     /// One that was started, whether it is ready or not.
     pub fn of(operator: Operator) -> Self {
         Self { operator }
+    }
+
+    /// Ends it as a kubelet does, and checks what holds in every test.
+    pub async fn end(&self) -> Result<()> {
+        let status = self.stop(secs(30)).await?;
+        let tail = self.process().log_tail(25);
+        ensure!(status.success(), "it ended with {status}:\n{tail}");
+        let log = self.log();
+        ensure!(!log.contains("panicked"), "it has panicked:\n{tail}");
+        if let Some(line) = log.lines().find(|line| is_forbidden(line)) {
+            anyhow::bail!("the chart does not grant what it needs: {line}");
+        }
+        Ok(())
     }
 }
 
@@ -302,19 +317,26 @@ impl Environment {
         BudgetWatch::begin(self.client.clone())
     }
 
-    /// Ends drain-locks as a kubelet does, and checks what holds in every test.
+    /// Ends drain-locks, and with them the test.
     pub async fn end<const N: usize>(self, locks: [Lock; N]) -> Result<()> {
         for lock in &locks {
-            let status = lock.stop(secs(30)).await?;
-            let tail = lock.process().log_tail(25);
-            ensure!(status.success(), "it ended with {status}:\n{tail}");
-            let log = lock.log();
-            ensure!(!log.contains("panicked"), "it has panicked:\n{tail}");
-            if let Some(line) = log.lines().find(|line| is_forbidden(line)) {
-                anyhow::bail!("the chart does not grant what it needs: {line}");
-            }
+            lock.end().await?;
         }
         Ok(())
+    }
+
+    /// Waits for an Event with this reason that is about an object of this name, and answers with its text.
+    pub async fn event(&self, about: &str, reason: LockReason, deadline: Duration) -> Result<String> {
+        let events: Api<Event> = Api::all(self.client.clone());
+        let of_reason = ListParams::default().fields(&format!("reason={reason}"));
+        wait::until(format!("an Event {reason} about {about}"), deadline, || async {
+            let events = events.list(&of_reason).await?;
+            let is_meant =
+                |event: &&Event| event.regarding.as_ref().and_then(|object| object.name.as_deref()) == Some(about);
+            let event = events.items.iter().find(is_meant).context("there is none")?;
+            event.note.clone().context("it says nothing")
+        })
+        .await
     }
 }
 

@@ -35,6 +35,11 @@ use super::*;
     cluster(foreign(json!({})), Some(drain(leaving(json!({})))), &[granted("Confirmed", &["a"])], &[held("a", json!({}))]),
     &["ledger: empty", "n1 is Recovering"]
 )]
+#[case::a_cordon_that_was_taken_is_forgotten(
+    cluster(taken(json!({})), Some(drain(leaving(json!({})))), &[granted("Confirmed", &["a"])], &[held("a", json!({}))]),
+    &["ledger: empty", "forget cordon n1", "n1 is Recovering"]
+)]
+#[case::so_is_one_whose_drain_is_gone(cluster(taken(json!({})), None, &[], &[]), &["forget cordon n1"])]
 #[case::nothing_is_left(
     cluster(node("n1", json!({})), Some(drain(leaving(json!({})))), &[], &[]),
     &["let NodeDrain go", "n1 is Released"]

@@ -66,7 +66,7 @@ type Given = (
 );
 
 fn given() -> impl Strategy<Value = Given> {
-    let a_node = (0..4_u8, any::<bool>(), prop::bool::weighted(0.8)).prop_map(|(cordon, rebooted, ready)| ANode {
+    let a_node = (0..5_u8, any::<bool>(), prop::bool::weighted(0.8)).prop_map(|(cordon, rebooted, ready)| ANode {
         cordon,
         rebooted,
         ready,
@@ -144,7 +144,11 @@ fn written_node(index: usize, given: &ANode) -> Value {
         2 => json!({
             "metadata": { "annotations": { annotation::CORDONED_BY: format!("uid-drain-{name}") } }, "spec": { "unschedulable": true },
         }),
-        _ => json!({ "metadata": { "annotations": { annotation::CORDONED_BY: format!("uid-drain-{name}") } } }),
+        3 => json!({ "metadata": { "annotations": { annotation::CORDONED_BY: format!("uid-drain-{name}") } } }),
+        _ => json!({
+            "metadata": { "annotations": { annotation::CORDONED_BY: format!("uid-drain-{name}@2026-01-01T11:00:00Z") } },
+            "spec": { "unschedulable": true },
+        }),
     };
     let status = if given.ready { "True" } else { "Unknown" };
     let boot = if given.rebooted { "boot-2" } else { "boot-1" };
@@ -336,8 +340,9 @@ proptest! {
         for action in &plan.actions {
             let Action::Node(write) = action else { continue };
             match write.cordon {
-                Cordon::Lift | Cordon::Forget => prop_assert!(write.node.cordoned_by().is_some()),
-                Cordon::Set { .. } => prop_assert!(!write.node.unschedulable || write.node.cordoned_by().is_some()),
+                Cordon::Lift => prop_assert!(write.node.is_cordoned_by_us()),
+                Cordon::Forget => prop_assert!(write.node.cordon_record().is_some()),
+                Cordon::Set { .. } => prop_assert!(!write.node.unschedulable || write.node.is_cordoned_by_us()),
                 Cordon::Keep => {}
             }
         }
