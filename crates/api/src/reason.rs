@@ -306,6 +306,8 @@ reasons! {
         PodEvicted => "was evicted for the drain",
         /// It was deleted around its budget.
         PodDeleted => "was deleted despite its budget, as the fallback demands",
+        /// Somebody deleted it where an eviction would have asked its budget.
+        BudgetBypassed => "was deleted, not evicted, and its budget is below its minimum",
         /// The last attempt to evict it failed; it is tried again after a delay.
         EvictionFailed => "could not be evicted and is tried again",
 

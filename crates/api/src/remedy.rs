@@ -151,6 +151,8 @@ impl LockReason {
                 "request the drain again if the node is still to go down"
             }
             Self::HoldOverridden => "talk to the administrator; a new hold on the budget counts again",
+            Self::BudgetBypassed => "drain without --disable-eviction, and bring the budget's pods back to Ready",
+            Self::HoldExpired => "remove the annotation, or write it again if the budget is still to be held",
             Self::EvictionFailed => "read the error: often a missing right, or a webhook that refuses evictions",
             Self::Other => "read the message, and update the program that does not know the reason",
         }

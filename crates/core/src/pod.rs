@@ -117,6 +117,9 @@ pub struct Deletion {
     pub grace: SignedDuration,
     /// What keeps it beyond that.
     pub finalizers: Vec<String>,
+    /// Whether Kubernetes names a disruption as the cause (condition `DisruptionTarget`): an eviction, a preemption, a taint.
+    /// A plain delete has none.
+    pub is_disruption: bool,
 }
 
 impl Deletion {
@@ -323,6 +326,7 @@ impl PodProjector {
                     deadline: time.0,
                     grace: SignedDuration::from_secs(meta.deletion_grace_period_seconds.unwrap_or(0)),
                     finalizers: meta.finalizers.clone().unwrap_or_default(),
+                    is_disruption: condition(pod, "DisruptionTarget").is_some_and(|target| target.status == "True"),
                 })
             }),
             opt_outs: OptOuts::read(label, annotation),
@@ -435,6 +439,7 @@ mod tests {
             deadline: "2026-01-01T01:00:00Z".parse().unwrap(),
             grace: SignedDuration::from_secs(30),
             finalizers: Vec::new(),
+            is_disruption: false,
         };
         assert_eq!(deletion.is_beyond_grace(now.parse().unwrap()), beyond);
     }

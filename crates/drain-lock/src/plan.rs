@@ -5,6 +5,8 @@
 //! the budgets allow, and `execute/ledger.rs` grants it in one write, after it has read the budgets by quorum.
 
 mod action;
+pub mod bypass;
+mod circle;
 mod completion;
 pub mod control_plane;
 mod cordon;
@@ -45,6 +47,8 @@ use nodeward_scheduling::Cordons;
 use crate::policy::Policy;
 use crate::snapshot::{Memory, NodeFacts, PodFacts, Reserved, Snapshot, StaleBudgets};
 
+use self::bypass::{Bypassed, bypassed};
+use self::circle::{Circles, circles};
 use self::drain_context::{DrainContext, claim_of, drain_records};
 use self::eviction_budget::{EvictionBudget, take_out};
 use self::holds::{HoldVerdict, evaluate_holds};
@@ -72,6 +76,10 @@ pub struct Plan {
     pub node_groups: Vec<NodeGroupVerdict>,
     /// Every owner's hold, and how it stands.
     pub holds: Vec<HoldVerdict>,
+    /// Every hold that a budget's annotation declares, and how it stands.
+    pub annotated_holds: Vec<AnnotatedHoldVerdict>,
+    /// Pods that were deleted around budgets.
+    pub bypassed: Vec<Bypassed>,
     /// Movable pods that are on their way out: what replaces them will seek a place.
     pub departing: Vec<Arc<PodFacts>>,
     /// Reservations of retained pods in budgets' statuses.
@@ -131,6 +139,8 @@ pub fn plan(snapshot: &Snapshot, memory: &Memory, policy: &Policy, now: Timestam
     planner.break_deadlock(&contexts);
     planner.plan.node_groups = planner.node_group_verdicts();
     planner.plan.holds = evaluate_holds(snapshot, policy, now, &mut planner.requeue_at);
+    planner.plan.bypassed = bypassed(snapshot);
+    planner.plan.annotated_holds = evaluate_annotated_holds(snapshot, policy, now, &mut planner.requeue_at);
     planner.finish()
 }
 

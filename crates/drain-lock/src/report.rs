@@ -58,6 +58,9 @@ impl Reporter {
         for _ in 0..self.announcer.overridden_holds(&plan.holds) {
             self.metrics.announced(LockReason::HoldOverridden);
         }
+        for _ in 0..self.announcer.bypassed(&plan.bypassed) {
+            self.metrics.announced(LockReason::BudgetBypassed);
+        }
         updates.extend(locked_by::changes(snapshot));
         (updates, later.at())
     }

@@ -133,6 +133,8 @@ pub struct Snapshot {
     pub ledger: Option<Arc<LedgerFacts>>,
     /// The pods of the nodes that were asked for, and of those that have a drain or a claim.
     pub pods: BTreeMap<NodeName, Vec<Arc<PodFacts>>>,
+    /// Pods under budgets that were deleted a moment ago on cordoned nodes, and not evicted; they may be gone.
+    pub deleted: Vec<Arc<PodFacts>>,
     /// The budgets that select each of these pods, and each that waits for a node; a pod that is not here is under none.
     pub covering: BTreeMap<PodUid, Vec<BudgetKey>>,
     /// Those budgets, and the ones that the ledger names, as they stand.

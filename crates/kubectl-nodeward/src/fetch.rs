@@ -16,7 +16,7 @@ use nodeward_api::ceph_state;
 use nodeward_api::disruption_hold::DisruptionHold;
 use nodeward_api::drain_ledger::{self, DrainLedger};
 use nodeward_api::node_drain::NodeDrain;
-use nodeward_api::reason::HealthEvent;
+use nodeward_api::reason::{HealthEvent, LockReason};
 use nodeward_api::{NodeHealthCheck, node_lease};
 use nodeward_core::lease::LeaseView;
 use nodeward_core::ledger::Ledger;
@@ -217,6 +217,15 @@ impl<'a> Reader<'a> {
         }
         acts.sort_by_key(|act: &Act| Reverse(act.at));
         Ok(acts)
+    }
+
+    /// How many pods were deleted around their budgets, as far as Events tell still.
+    pub async fn bypasses(&mut self) -> Result<Option<usize>, Failure> {
+        let reason = LockReason::BudgetBypassed;
+        let fields = format!("involvedObject.kind=PodDisruptionBudget,reason={reason}");
+        let (events, params) = (self.api::<Event>(None), ListParams::default().fields(&fields));
+        let events = self.list("events", events, params, |event| event).await?;
+        Ok(events.map(|events| events.len()))
     }
 
     /// The NodeHealthChecks; none, and no word about it, where the kind is not installed.

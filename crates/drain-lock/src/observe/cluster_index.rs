@@ -1,9 +1,9 @@
 //! Everything that the watches tell, in one place, so that a reader sees it at one moment.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use nodeward_core::budget::OSD_APP;
 use nodeward_core::deadline::saturating_add;
 use nodeward_core::id::{BudgetKey, NamespacedName, NodeName, PodUid};
@@ -23,6 +23,12 @@ use crate::snapshot::{
 
 /// Label of an OSD's pod that names its CRUSH host.
 const OSD_HOST: &str = "topology-location-host";
+
+/// So many pods that were deleted last are kept.
+const DELETED_AT_MOST: usize = 512;
+
+/// How long after its grace a deleted pod is still told of: the budgets' counts follow its end.
+const TOLD_FOR: SignedDuration = SignedDuration::from_mins(2);
 
 /// A volume that not all nodes can reach, and its claim.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,6 +52,8 @@ pub(super) struct ClusterIndex {
     pub(super) leases: Table<Arc<str>, LeaseView>,
     /// What would have been written, where nothing is.
     pub(super) audit: Option<Audit>,
+    /// Pods that were deleted last without an eviction, the newest at the end: most are gone before anybody looks.
+    deleted: VecDeque<Arc<PodFacts>>,
 }
 
 impl ClusterIndex {
@@ -65,6 +73,39 @@ impl ClusterIndex {
         let kept = self.audit.iter().flat_map(|audit| &audit.drains);
         let kept = kept.filter(|(node, _)| self.drains.get(*node).is_none());
         self.drains.iter().chain(kept)
+    }
+
+    /// Keeps a pod that is being deleted, unless it is evicted.
+    pub(super) fn note_deleted(&mut self, pod: &PodFacts) {
+        let is_plain = pod.deletion.as_ref().is_some_and(|deletion| !deletion.is_disruption);
+        if !is_plain || pod.node.is_none() || pod.is_finished() || pod.is_daemon() || pod.mirror {
+            return;
+        }
+        if self.deleted.iter().any(|known| known.uid == pod.uid) {
+            return;
+        }
+        if self.deleted.len() == DELETED_AT_MOST {
+            self.deleted.pop_front();
+        }
+        self.deleted.push_back(Arc::new(pod.clone()));
+    }
+
+    /// Pods of cordoned nodes that were deleted a moment ago without an eviction.
+    fn deleted_on_cordoned_nodes(&self, now: Timestamp) -> Vec<Arc<PodFacts>> {
+        let is_recent = |pod: &&Arc<PodFacts>| {
+            let deletion = pod.deletion.as_ref();
+            deletion.is_some_and(|deletion| now < saturating_add(deletion.deadline, TOLD_FOR))
+        };
+        let is_cordoned = |pod: &&Arc<PodFacts>| {
+            let node = pod.node.as_ref().and_then(|node| self.nodes.get(node));
+            node.is_some_and(|node| node.unschedulable)
+        };
+        self.deleted
+            .iter()
+            .filter(is_recent)
+            .filter(is_cordoned)
+            .cloned()
+            .collect()
     }
 
     /// What a budget's owner keeps for himself at `now`.
@@ -123,7 +164,8 @@ impl ClusterIndex {
             (node, pods)
         });
         let pods: BTreeMap<NodeName, Vec<Arc<PodFacts>>> = pods.collect();
-        let covered = pods.values().flatten().chain(self.pods.awaiting());
+        let deleted = self.deleted_on_cordoned_nodes(now);
+        let covered = pods.values().flatten().chain(self.pods.awaiting()).chain(&deleted);
         let covering: BTreeMap<PodUid, Vec<BudgetKey>> = covered
             .map(|pod| (pod.uid.clone(), self.pods.budgets_of(pod).collect::<Vec<_>>()))
             .filter(|(_, budgets)| !budgets.is_empty())
@@ -168,6 +210,7 @@ impl ClusterIndex {
             down_osds: self.down_osds(&wanted),
             scheduling: self.scheduling_view(&pods.values().flatten().collect::<Vec<_>>()),
             pods,
+            deleted,
             ledger,
             remediations: Remediations::default(),
             leases: leases_are_used.then(|| self.leases.to_map()),

@@ -136,7 +136,14 @@ pub(super) fn nodes(index: &SharedIndex) -> IndexHandler<Node, NodeName, NodeFac
 pub(super) fn pods(index: &SharedIndex) -> IndexHandler<Pod, PodKey, PodFacts> {
     let mut projector = PodProjector::default();
     let project = move |pod: &Pod| projector.project(pod);
-    IndexHandler::new(index, namespaced_name_of, project, |index| &mut index.pods)
+    IndexHandler {
+        before_change: |index, _, pod| {
+            if let Some(pod) = pod {
+                index.note_deleted(pod);
+            }
+        },
+        ..IndexHandler::new(index, namespaced_name_of, project, |index| &mut index.pods)
+    }
 }
 
 pub(super) fn budgets(index: &SharedIndex) -> IndexHandler<PodDisruptionBudget, BudgetKey, BudgetEntry> {

@@ -14,7 +14,8 @@ use nodeward_runtime::{EventSink, EventSpec, Severity, events};
 use nodeward_runtime::ActionResult;
 
 use crate::execute::{Eviction, result_label};
-use crate::plan::holds::HoldVerdict;
+use crate::plan::bypass::Bypassed;
+use crate::plan::holds::{AnnotatedHoldVerdict, HoldVerdict};
 use crate::plan::verdict::{Announcement, DrainVerdict};
 
 /// What drain-lock does, as the Events' `action`.
@@ -38,6 +39,10 @@ pub struct Announcer {
     told: BTreeMap<NodeName, BTreeSet<(LockReason, String)>>,
     /// UIDs of holds whose statuses do not show yet that they were overridden.
     told_holds: BTreeSet<Arc<str>>,
+    /// Pods that were told to have been deleted around budgets.
+    told_bypasses: BTreeSet<(PodUid, BudgetKey)>,
+    /// Budgets that annotations held at the last pass.
+    held_by_annotation: BTreeSet<BudgetKey>,
 }
 
 impl Announcer {
@@ -47,6 +52,8 @@ impl Announcer {
             sink,
             told: BTreeMap::new(),
             told_holds: BTreeSet::new(),
+            told_bypasses: BTreeSet::new(),
+            held_by_annotation: BTreeSet::new(),
         }
     }
 
@@ -123,6 +130,66 @@ impl Announcer {
                     hold.budget,
                     reason.explanation(),
                     verdict.message
+                ),
+            });
+        }
+        told
+    }
+
+    /// Tells of each pod once that it was deleted around a budget, on the budget and on the node. Returns of how many.
+    pub fn bypassed(&mut self, bypassed: &[Bypassed]) -> usize {
+        let key = |one: &Bypassed| (one.pod.uid.clone(), one.budget.view.key.clone());
+        let present = bypassed.iter().map(key).collect();
+        let known = std::mem::replace(&mut self.told_bypasses, present);
+        let news: Vec<&Bypassed> = bypassed.iter().filter(|one| !known.contains(&key(one))).collect();
+        for one in &news {
+            let (budget, pod, node) = (&one.budget.view, &one.pod.key, &one.node);
+            let reason = LockReason::BudgetBypassed;
+            let note = format!(
+                "pod {pod} on cordoned node {node} {} (budget {})",
+                reason.explanation(),
+                budget.key
+            );
+            let on_budget = events::budget_reference(&budget.key.namespace, &budget.key.name, Some(&budget.uid));
+            for regarding in [on_budget, events::node_reference(node.as_str(), one.node_uid.as_str())] {
+                self.sink.emit(EventSpec {
+                    regarding,
+                    related: None,
+                    severity: Severity::Warning,
+                    reason: reason.as_str(),
+                    action: ACTION,
+                    note: note.clone(),
+                });
+            }
+        }
+        news.len()
+    }
+
+    /// Tells the owners of budgets that their annotations hold nothing any more. Returns how many it told.
+    pub fn expired_holds(&mut self, holds: &[AnnotatedHoldVerdict]) -> usize {
+        let in_force = holds
+            .iter()
+            .filter(|verdict| verdict.until.is_some() && !verdict.is_over);
+        let in_force = in_force.map(|verdict| verdict.budget.clone()).collect();
+        // Of one that ended while nobody led, the annotation itself says so.
+        let before = std::mem::replace(&mut self.held_by_annotation, in_force);
+        let expired = holds
+            .iter()
+            .filter(|verdict| verdict.is_over && before.contains(&verdict.budget));
+        let mut told = 0;
+        for verdict in expired {
+            told += 1;
+            let (budget, reason) = (&verdict.budget, LockReason::HoldExpired);
+            self.sink.emit(EventSpec {
+                regarding: events::budget_reference(&budget.namespace, &budget.name, Some(&verdict.uid)),
+                related: None,
+                severity: Severity::Warning,
+                reason: reason.as_str(),
+                action: ACTION,
+                note: format!(
+                    "the hold by its annotation {} {}",
+                    annotation::HOLD,
+                    reason.explanation()
                 ),
             });
         }

@@ -6,6 +6,7 @@
     reason = "tests say what they check in their names"
 )]
 
+mod bypass;
 mod caller;
 mod ceph;
 mod certificate;

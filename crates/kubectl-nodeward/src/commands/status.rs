@@ -14,6 +14,7 @@ pub use nodeward_api::COMPONENTS;
 use nodeward_api::node_drain::NodeDrain;
 use nodeward_api::node_health_check::Phase;
 use nodeward_api::pause::{self, CONFIG_MAP, Paused};
+use nodeward_api::reason::LockReason;
 use serde::Serialize;
 
 use crate::cluster::Cluster;
@@ -51,6 +52,9 @@ pub struct Status {
     pub ceph_clusters: Vec<CephCluster>,
     /// How many budgets are held by drains, waited for and held by their owners.
     pub locks: Option<LockCounts>,
+    /// How many pods were deleted around their budgets lately; absent where that cannot be told.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bypassed: Option<usize>,
     /// What could not be read.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unread: Vec<Unread>,
@@ -129,6 +133,10 @@ impl Status {
         let mut drains: Vec<Drain> = reader.drains().await?.unwrap_or_default();
         drains.sort_by_key(|drain| (drain.ticket.is_none(), drain.ticket, drain.node.clone()));
         let locks = lock_counts(&mut reader).await?;
+        let bypassed = match locks {
+            Some(_) => reader.bypasses().await?,
+            None => None,
+        };
         let checks = reader.health_checks().await?.unwrap_or_default();
         let ceph_clusters = reader.ceph_clusters().await?.unwrap_or_default();
         let counts = nodes.as_ref().map(|nodes| NodeCounts {
@@ -147,6 +155,7 @@ impl Status {
             health_checks: checks.iter().map(HealthCheck::of).collect(),
             ceph_clusters,
             locks,
+            bypassed,
             unread: reader.unread,
         })
     }
@@ -171,6 +180,11 @@ impl Status {
             let (held, waited_for, owner_held) = (locks.held, locks.waited_for, locks.owner_held);
             let text = format!("{held} held by drains, {waited_for} waited for, {owner_held} held by owners");
             page.field("budgets", text);
+        }
+        if let Some(pods) = self.bypassed.filter(|pods| *pods > 0) {
+            let reason = LockReason::BudgetBypassed;
+            let text = format!("{pods} deletions of pods around their budgets lately (Events {reason})");
+            page.field("bypassed", Cell::new(Style::Warning, text));
         }
         print_drains(page, &self.drains, now);
         print_timed(page, &self.timed, now);

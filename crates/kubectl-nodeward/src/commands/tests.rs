@@ -215,6 +215,7 @@ fn busy_status() -> Status {
             waited_for: 2,
             owner_held: 1,
         }),
+        bypassed: Some(2),
         unread: vec![],
     }
 }
