@@ -22,6 +22,9 @@ pub const KARPENTER_DO_NOT_DISRUPT_TRUE: &str = "true";
 /// [`crate::disruption_hold::DisruptionHold`].
 pub const HOLD: &str = "nodeward.dev/hold";
 
+/// On a PodDisruptionBudget, by drain-lock: when the hold that [`HOLD`] declares ends, whoever forgets to remove it (RFC 3339).
+pub const HOLD_UNTIL: &str = "nodeward.dev/hold-until";
+
 /// On a PodDisruptionBudget, by drain-lock: the nodes whose drains hold disruptions of it, for people to see. Never read for a
 /// decision.
 pub const LOCKED_BY: &str = "nodeward.dev/locked-by";

@@ -288,6 +288,8 @@ reasons! {
         AdminRelease => "was released by an administrator",
         /// An administrator ended an owner's hold.
         HoldOverridden => "was overridden by an administrator",
+        /// A hold by annotation has lasted as long as it may.
+        HoldExpired => "has lasted as long as the configuration allows, and holds nothing any more",
         /// Another program took the node's medik8s lease.
         LeaseLost => "lost the node's lease to another program",
         /// No pod has to leave the node any more.

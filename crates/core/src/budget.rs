@@ -42,8 +42,40 @@ pub struct BudgetView {
     pub status: BudgetStatus,
     /// The last time that drain-keeper overrode it, by the API server's clock where that is known.
     pub last_override: Option<LastOverride>,
-    /// Its owner holds all of it, for this reason (annotation `nodeward.dev/hold`).
-    pub hold: Option<Arc<str>>,
+    /// Its owner holds all of it (annotation `nodeward.dev/hold`).
+    pub hold: Option<AnnotatedHold>,
+    /// Value of the annotation `nodeward.dev/hold-until`, whatever it says.
+    pub hold_until: Option<Arc<str>>,
+}
+
+/// An owner's hold in its short form.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AnnotatedHold {
+    pub reason: Arc<str>,
+    /// When it was written, by the API server's clock; `None` where the server does not tell.
+    pub since: Option<Timestamp>,
+    /// When it ends, once drain-lock has said so.
+    pub until: Option<Timestamp>,
+}
+
+impl AnnotatedHold {
+    fn of(meta: &ObjectMeta) -> Option<Self> {
+        let annotations = meta.annotations.as_ref()?;
+        let since = last_written(meta, annotation::HOLD);
+        let until = annotations.get(annotation::HOLD_UNTIL);
+        let until = until.and_then(|time| time.parse().ok());
+        Some(Self {
+            reason: annotations.get(annotation::HOLD)?.as_str().into(),
+            since,
+            // An end from before is that of an earlier hold.
+            until: until.filter(|until| since.is_none_or(|since| since < *until)),
+        })
+    }
+
+    /// Whether it counts at `now`.
+    pub fn is_in_force(&self, now: Timestamp) -> bool {
+        self.until.is_none_or(|until| now < until)
+    }
 }
 
 /// `spec.unhealthyPodEvictionPolicy`.
@@ -133,7 +165,8 @@ impl BudgetView {
             generation: meta.generation.unwrap_or_default(),
             status: budget.status.as_ref().map(BudgetStatus::project).unwrap_or_default(),
             last_override: last_override(meta),
-            hold: annotation(annotation::HOLD).map(|reason| reason.as_str().into()),
+            hold: AnnotatedHold::of(meta),
+            hold_until: annotation(annotation::HOLD_UNTIL).map(|time| time.as_str().into()),
         })
     }
 
@@ -235,16 +268,7 @@ impl BudgetStatus {
 fn last_override(meta: &ObjectMeta) -> Option<LastOverride> {
     let written = meta.annotations.as_ref()?.get(annotation::LAST_OVERRIDE)?;
     let record = LastOverride::parse(written).ok()?;
-    let field = format!(
-        "/f:metadata/f:annotations/f:{}",
-        annotation::LAST_OVERRIDE.replace('/', "~1")
-    );
-    let wrote_it = |entry: &&ManagedFieldsEntry| {
-        let fields = entry.fields_v1.as_ref();
-        fields.is_some_and(|fields| fields.0.pointer(&field).is_some())
-    };
-    let writers = meta.managed_fields.iter().flatten().filter(wrote_it);
-    let taken_in = writers.filter_map(|entry| Some(entry.time.as_ref()?.0)).max();
+    let taken_in = last_written(meta, annotation::LAST_OVERRIDE);
     // The server tells whole seconds.
     let within = |second| {
         record
@@ -253,6 +277,17 @@ fn last_override(meta: &ObjectMeta) -> Option<LastOverride> {
     };
     let at = taken_in.map_or(record.at, within);
     Some(LastOverride { at, ..record })
+}
+
+/// When the API server last took in a write of whoever manages this annotation.
+fn last_written(meta: &ObjectMeta, annotation: &str) -> Option<Timestamp> {
+    let field = format!("/f:metadata/f:annotations/f:{}", annotation.replace('/', "~1"));
+    let wrote_it = |entry: &&ManagedFieldsEntry| {
+        let fields = entry.fields_v1.as_ref();
+        fields.is_some_and(|fields| fields.0.pointer(&field).is_some())
+    };
+    let writers = meta.managed_fields.iter().flatten().filter(wrote_it);
+    writers.filter_map(|entry| Some(entry.time.as_ref()?.0)).max()
 }
 
 /// Value of the label `app` on OSDs.
@@ -713,6 +748,34 @@ mod tests {
         });
         let last = project(metadata, json!({}), json!({})).last_override;
         assert_eq!(last.map(|last| last.at), Some(at(counts)));
+    }
+
+    /// It was written at eight.
+    #[rstest]
+    #[case::not_said_yet(None, None)]
+    #[case::said(Some("2026-01-01T20:00:00Z"), Some("2026-01-01T20:00:00Z"))]
+    #[case::end_of_an_earlier_hold(Some("2026-01-01T07:00:00Z"), None)]
+    #[case::no_time(Some("tomorrow"), None)]
+    fn annotated_hold_ends_as_said_since(#[case] said: Option<&str>, #[case] until: Option<&str>) {
+        let at = |time: &str| time.parse::<Timestamp>().unwrap();
+        let mut annotations = json!({ annotation::HOLD: "audit" });
+        if let Some(said) = said {
+            annotations[annotation::HOLD_UNTIL] = said.into();
+        }
+        let metadata = json!({
+            "annotations": annotations,
+            "managedFields": [{
+                "manager": "kubectl-annotate", "time": "2026-01-01T08:00:00Z",
+                "fieldsV1": { "f:metadata": { "f:annotations": { "f:nodeward.dev/hold": {} } } },
+            }],
+        });
+        let hold = project(metadata, json!({}), json!({})).hold.unwrap();
+        assert_eq!(
+            (hold.since, hold.until),
+            (Some(at("2026-01-01T08:00:00Z")), until.map(at))
+        );
+        assert!(hold.is_in_force(at("2026-01-01T19:59:59Z")));
+        assert_eq!(hold.is_in_force(at("2026-01-01T20:00:00Z")), until.is_none());
     }
 
     #[test]

@@ -203,6 +203,14 @@ impl ClusterCache {
         self.read().holds.values().cloned().collect()
     }
 
+    /// Budgets that are held by an annotation, and those that still say until when they were.
+    pub fn annotated_budgets(&self) -> Vec<BudgetKey> {
+        let index = self.read();
+        let is_annotated = |budget: &&Arc<BudgetEntry>| budget.view.hold.is_some() || budget.view.hold_until.is_some();
+        let budgets = index.budgets.values().filter(is_annotated);
+        budgets.map(|budget| budget.view.key.clone()).collect()
+    }
+
     /// Whether node leases are used: they are watched, and may be read.
     fn uses_leases(&self) -> bool {
         let is_readable = |watch: &WatchHandle| {

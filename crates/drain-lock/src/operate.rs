@@ -112,8 +112,8 @@ impl Operator for DrainLock {
         policy.audits
     }
 
-    /// What the plan needs to see besides the nodes of drains and claims: the budgets that owners hold, and those in whose
-    /// statuses pods are reserved.
+    /// What the plan needs to see besides the nodes of drains and claims: the budgets that owners hold, in either form, and
+    /// those in whose statuses pods are reserved.
     fn observe(&mut self, policy: &Policy, now: Timestamp) -> Observed<Snapshot> {
         let audits = self.dry_run || policy.audits;
         self.cache.keep_audit(audits);
@@ -125,7 +125,10 @@ impl Operator for DrainLock {
         }
         let held = self.cache.owner_holds().into_iter().map(|hold| hold.budget.clone());
         let scope = SnapshotScope {
-            budgets: held.chain(self.tracker.reserved_budgets().cloned()).collect(),
+            budgets: held
+                .chain(self.cache.annotated_budgets())
+                .chain(self.tracker.reserved_budgets().cloned())
+                .collect(),
             ..SnapshotScope::default()
         };
         let Some(mut snapshot) = self.cache.snapshot(&scope, now) else {

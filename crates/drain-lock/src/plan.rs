@@ -51,7 +51,7 @@ use self::bypass::{Bypassed, bypassed};
 use self::circle::{Circles, circles};
 use self::drain_context::{DrainContext, claim_of, drain_records};
 use self::eviction_budget::{EvictionBudget, take_out};
-use self::holds::{HoldVerdict, evaluate_holds};
+use self::holds::{AnnotatedHoldVerdict, HoldVerdict, evaluate_annotated_holds, evaluate_holds};
 use self::intent::{Intent, intent};
 use self::need::classify;
 use self::node_groups::{NodeGroups, has_places};

@@ -55,6 +55,10 @@ impl Reporter {
             }
         }
         updates.extend(plan.holds.iter().filter_map(status::of_hold));
+        updates.extend(plan.annotated_holds.iter().filter_map(status::of_annotated_hold));
+        for _ in 0..self.announcer.expired_holds(&plan.annotated_holds) {
+            self.metrics.announced(LockReason::HoldExpired);
+        }
         for _ in 0..self.announcer.overridden_holds(&plan.holds) {
             self.metrics.announced(LockReason::HoldOverridden);
         }

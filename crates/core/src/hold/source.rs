@@ -97,13 +97,13 @@ pub fn of_owner(hold: &DisruptionHold) -> Option<Hold> {
     })
 }
 
-/// The hold that an owner set by an annotation on the budget itself; it ends when that is removed.
+/// The hold that an owner set by an annotation on the budget itself; it ends when that is removed, or when drain-lock says.
 pub fn of_annotation(budget: &BudgetView) -> Option<Hold> {
-    let reason = budget.hold.as_deref()?;
+    let hold = budget.hold.as_ref()?;
     Some(Hold {
         held: Held::Budget(budget.key.clone()),
-        holder: Holder::Owner(reason.to_owned()),
-        until: None,
+        holder: Holder::Owner(hold.reason.to_string()),
+        until: hold.until,
     })
 }
 

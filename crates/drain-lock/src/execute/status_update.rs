@@ -31,6 +31,12 @@ pub enum StatusUpdate {
         /// The fields that change; null where one goes.
         status: Value,
     },
+    /// When the hold ends that a budget's owner has declared by an annotation; `None`: there is none any more.
+    HoldUntil {
+        key: BudgetKey,
+        uid: String,
+        until: Option<String>,
+    },
     /// The nodes whose drains hold disruptions of a budget; `None`: there is none any more.
     LockedBy {
         key: BudgetKey,
@@ -45,6 +51,7 @@ impl StatusUpdate {
         match self {
             Self::Drain { name, .. } => ("status of NodeDrain", name.clone()),
             Self::Hold { key, .. } => ("status of DisruptionHold", key.to_string()),
+            Self::HoldUntil { key, .. } => ("end of hold of budget", key.to_string()),
             Self::LockedBy { key, .. } => (BUDGET_ANNOTATION, key.to_string()),
         }
     }
@@ -76,12 +83,27 @@ pub(super) async fn write(context: &ExecutorContext, update: StatusUpdate) -> Wr
             let holds: Api<DisruptionHold> = context.api_in(&key.namespace);
             holds.patch_status(&key.name, &params, &patch).await?;
         }
+        StatusUpdate::HoldUntil { key, uid, until } => {
+            annotate(context, &key, &uid, annotation::HOLD_UNTIL, until).await?;
+        }
         StatusUpdate::LockedBy { key, uid, nodes } => {
-            let metadata = json!({ "uid": uid, "annotations": { annotation::LOCKED_BY: nodes } });
-            let patch = Patch::Merge(json!({ "metadata": metadata }));
-            let budgets: Api<PodDisruptionBudget> = context.api_in(&key.namespace);
-            budgets.patch_metadata(&key.name, &params, &patch).await?;
+            annotate(context, &key, &uid, annotation::LOCKED_BY, nodes).await?;
         }
     }
+    Ok(())
+}
+
+async fn annotate(
+    context: &ExecutorContext,
+    budget: &BudgetKey,
+    uid: &str,
+    annotation: &str,
+    value: Option<String>,
+) -> Result<(), kube::Error> {
+    let patch = Patch::Merge(json!({ "metadata": { "uid": uid, "annotations": { annotation: value } } }));
+    let budgets: Api<PodDisruptionBudget> = context.api_in(&budget.namespace);
+    budgets
+        .patch_metadata(&budget.name, &PatchParams::default(), &patch)
+        .await?;
     Ok(())
 }

@@ -317,7 +317,7 @@ pub fn owner_disruptions<'a>(
     holds: impl IntoIterator<Item = &'a HoldFacts>,
     now: Timestamp,
 ) -> Option<OwnerDisruptions> {
-    if budget.view.hold.is_some() {
+    if budget.view.hold.as_ref().is_some_and(|hold| hold.is_in_force(now)) {
         return Some(OwnerDisruptions::All);
     }
     let in_force = holds

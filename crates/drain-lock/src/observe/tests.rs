@@ -135,6 +135,9 @@ fn hold(name: &str, patch: Value) -> DisruptionHold {
 #[rstest]
 #[case::none(json!({}), vec![], None)]
 #[case::the_short_form(json!({ "metadata": { "annotations": { "nodeward.dev/hold": "upgrade" } } }), vec![], Some(OwnerDisruptions::All))]
+#[case::the_short_form_that_has_ended(
+    json!({ "metadata": { "annotations": { "nodeward.dev/hold": "upgrade", "nodeward.dev/hold-until": "2026-01-01T12:00:00Z" } } }), vec![], None
+)]
 #[case::all(json!({}), vec![hold("h", json!({}))], Some(OwnerDisruptions::All))]
 #[case::some(json!({}), vec![hold("h", json!({ "spec": { "disruptions": 2 } }))], Some(OwnerDisruptions::Some(2)))]
 #[case::several_add_up(

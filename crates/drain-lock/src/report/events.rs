@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Resource;
-use nodeward_api::DisruptionHold;
 use nodeward_api::node_drain::BlockedBy;
 use nodeward_api::reason::LockReason;
-use nodeward_core::id::NodeName;
+use nodeward_api::{DisruptionHold, annotation};
+use nodeward_core::id::{BudgetKey, NodeName, PodUid};
 use nodeward_runtime::{EventSink, EventSpec, Severity, events};
 
 use nodeward_runtime::ActionResult;

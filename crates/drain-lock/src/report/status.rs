@@ -6,13 +6,13 @@ use nodeward_api::condition;
 use nodeward_api::disruption_hold::DisruptionHoldStatus;
 use nodeward_api::node_drain::{BlockedBy, HeldBudget, LISTED_AT_MOST, NodeDrain, NodeDrainStatus, Phase};
 use nodeward_api::reason::LockReason;
-use nodeward_core::deadline::whole_second;
+use nodeward_core::deadline::{to_the_second, whole_second};
 use nodeward_core::ledger::{Claim, Disruptions, Facts};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::execute::StatusUpdate;
-use crate::plan::holds::HoldVerdict;
+use crate::plan::holds::{AnnotatedHoldVerdict, HoldVerdict};
 use crate::plan::verdict::DrainVerdict;
 
 /// What of a drain's status changes.
@@ -45,6 +45,15 @@ pub fn of_hold(verdict: &HoldVerdict) -> Option<StatusUpdate> {
         key: verdict.hold.key.clone(),
         uid: verdict.hold.uid.to_string(),
         status: changes,
+    })
+}
+
+/// What a budget says of the end of the hold that its annotation declares.
+pub fn of_annotated_hold(verdict: &AnnotatedHoldVerdict) -> Option<StatusUpdate> {
+    (!verdict.is_said).then(|| StatusUpdate::HoldUntil {
+        key: verdict.budget.clone(),
+        uid: verdict.uid.to_string(),
+        until: verdict.until.map(to_the_second),
     })
 }
 

@@ -4,8 +4,10 @@ use anyhow::{Context, Result, bail, ensure};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::ResourceExt;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use nodeward_api::DisruptionHold;
+use nodeward_api::annotation::{HOLD, HOLD_UNTIL};
 use nodeward_api::disruption_hold::{DisruptionHoldSpec, HoldPhase};
 use nodeward_api::node_drain::Phase;
 use nodeward_api::reason::LockReason;
@@ -87,6 +89,44 @@ async fn a_hold_lasts_no_longer_than_the_configuration_allows() -> Result<()> {
     is_blocked_by_owner(&env, "n1").await?;
     phase_of(&env, "mine", HoldPhase::Expired).await?;
     env.phase("n1", Phase::Drained, secs(60)).await?;
+    env.end([lock]).await
+}
+
+/// From when it was written, as the API server tells.
+#[tokio::test(flavor = "multi_thread")]
+async fn forgotten_annotation_holds_for_limited_time() -> Result<()> {
+    let env = Environment::new(&NODES).await?;
+    env.add_pinned("a", &NODES).await?;
+    let lock = env.start(json!({ "holds": { "maxDuration": "25s" } })).await?;
+    let budgets: Api<PodDisruptionBudget> = Api::namespaced(env.client.clone(), APPS);
+    let annotate = async |value: serde_json::Value| {
+        let patch = json!({ "metadata": { "annotations": { HOLD: value } } });
+        budgets.patch("a", &PatchParams::default(), &Patch::Merge(&patch)).await
+    };
+    annotate(json!("defragmenting")).await?;
+    let said = async |is_there: bool| {
+        wait::until(
+            format!("the end of the hold to be said: {is_there}"),
+            secs(60),
+            || async {
+                let budget = budgets.get("a").await?;
+                let until = budget
+                    .annotations()
+                    .get(HOLD_UNTIL)
+                    .map(|time| time.parse::<Timestamp>());
+                ensure!(until.transpose()?.is_some() == is_there, "{:?}", budget.annotations());
+                Ok(())
+            },
+        )
+        .await
+    };
+    said(true).await?;
+    env.drain("n1", json!({})).await?;
+    is_blocked_by_owner(&env, "n1").await?;
+    env.event("a", LockReason::HoldExpired, secs(60)).await?;
+    env.phase("n1", Phase::Drained, secs(60)).await?;
+    annotate(json!(null)).await?;
+    said(false).await?;
     env.end([lock]).await
 }
 

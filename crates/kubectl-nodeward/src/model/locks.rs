@@ -227,19 +227,17 @@ fn owner_holds(sources: &Sources<'_>, now: Timestamp) -> Vec<OwnerHold> {
         matches!(hold.phase, Some(HoldPhase::Expired | HoldPhase::Overridden))
             || hold.until.is_some_and(|until| until <= now)
     };
-    let objects = sources
-        .holds
-        .iter()
-        .map(|hold| OwnerHold::of(hold))
-        .filter(|hold| !is_over(hold));
+    let objects = sources.holds.iter().map(|hold| OwnerHold::of(hold));
     let annotations = sources.budgets.iter().filter_map(|budget| {
+        let until = budget.annotations().get(annotation::HOLD_UNTIL);
         Some(OwnerHold {
             pdb: key(budget),
             reason: budget.annotations().get(annotation::HOLD)?.clone(),
+            until: until.and_then(|time| time.parse().ok()),
             ..OwnerHold::default()
         })
     });
-    objects.chain(annotations).collect()
+    objects.chain(annotations).filter(|hold| !is_over(hold)).collect()
 }
 
 fn key(budget: &PodDisruptionBudget) -> String {

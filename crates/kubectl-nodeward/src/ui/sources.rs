@@ -337,7 +337,7 @@ fn slim(node: Node) -> Node {
 /// A budget without what nobody reads: its pods, its numbers and its owner's hold stay.
 fn slim_budget(mut budget: PodDisruptionBudget) -> PodDisruptionBudget {
     let annotations = budget.metadata.annotations.take().map(|mut annotations| {
-        annotations.retain(|key, _| key == annotation::HOLD);
+        annotations.retain(|key, _| key == annotation::HOLD || key == annotation::HOLD_UNTIL);
         annotations
     });
     budget.metadata = ObjectMeta {
