@@ -114,6 +114,7 @@ pub fn plan(snapshot: &Snapshot, memory: &Memory, policy: &Policy, now: Timestam
         // What has waited for longer finds no node, whatever it looks like from here.
         cordons: Cordons::new(&snapshot.scheduling, saturating_add(now, -policy.unschedulable_after)),
         control_plane_for: BTreeSet::new(),
+        circles: Circles::new(),
         places: NodeGroups::default(),
         plan: Plan::default(),
         requeue_at: RequeueAt::after(now),
@@ -123,6 +124,7 @@ pub fn plan(snapshot: &Snapshot, memory: &Memory, policy: &Policy, now: Timestam
     }
     planner.requeue_at.note(memory.next_attempt(now));
     let contexts = planner.analyze_drains();
+    planner.circles = circles(&contexts, snapshot, policy, now, &mut planner.requeue_at);
     for (node, pods) in movable_pods(&contexts) {
         planner.cordons.leave(node, pods);
     }
@@ -189,6 +191,8 @@ struct Planner<'a> {
     cordons: Cordons<'a>,
     /// Control-plane nodes that need their lease to be granted what they ask for.
     control_plane_for: BTreeSet<NodeName>,
+    /// Drains that wait for each other without claims that say so.
+    circles: Circles,
     /// Places in node groups that this pass has promised.
     places: NodeGroups,
     plan: Plan,

@@ -241,6 +241,25 @@ impl<'a> Placement<'a> {
         self.cordoned = Rc::clone(cordoned);
     }
 
+    /// Those of `among` that would take the pod, each by itself, beside the pods that are bound.
+    pub fn takers(&self, pod: &PodFacts, among: &BTreeSet<NodeName>) -> Vec<NodeName> {
+        let (basis, group) = (&*self.basis, self.basis.group(pod));
+        let itself = group.itself(pod, basis);
+        let least_filled = group.neighbours.least_filled(pod, itself);
+        let takes = |name: &&NodeName| {
+            let (Some(index), Some(node)) = (basis.index_of(name), basis.node(name)) else {
+                return false;
+            };
+            basis.unsuitable(pod, index).is_none()
+                && self.lacks(pod, index).is_none()
+                && group
+                    .neighbours
+                    .unschedulable(pod, node, itself, &least_filled)
+                    .is_none()
+        };
+        among.iter().filter(takes).cloned().collect()
+    }
+
     /// Whether a pod that waits for a node will find one.
     pub fn finds_a_node(&self, pod: &PodFacts) -> bool {
         self.awaiting.get(&pod.key).is_some_and(Option::is_some)

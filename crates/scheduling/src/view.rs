@@ -1,9 +1,10 @@
 //! What decides where pods can go: the capacity that nodes have left, and the pods that wait for it.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use nodeward_core::id::NamespacedName;
+use nodeward_core::id::{NamespacedName, NodeName};
+use nodeward_core::node::UNSCHEDULABLE_TAINT;
 
 use crate::neighbours::BoundPods;
 use crate::requirements::{HostPort, NodeAffinity};
@@ -59,6 +60,26 @@ pub struct SchedulingView {
 }
 
 impl SchedulingView {
+    /// The same, if these nodes were not cordoned, and without the pods that wait for a node.
+    #[must_use]
+    pub fn with_uncordoned(&self, names: &BTreeSet<NodeName>) -> Self {
+        let mut view = Self {
+            pending: Vec::new(),
+            ..self.clone()
+        };
+        for capacity in view
+            .nodes
+            .iter_mut()
+            .filter(|capacity| names.contains(&capacity.node.name))
+        {
+            let node = &mut Arc::make_mut(&mut capacity.node).view;
+            node.unschedulable = false;
+            let others = node.taints.iter().filter(|taint| taint.key != UNSCHEDULABLE_TAINT);
+            node.taints = others.cloned().collect();
+        }
+        view
+    }
+
     /// What the volumes of a pod's claims ask of its node.
     pub fn volumes_of<'a>(&'a self, pod: &'a PodFacts) -> impl Iterator<Item = &'a Arc<NodeAffinity>> {
         pod.claims.iter().filter_map(|claim| {

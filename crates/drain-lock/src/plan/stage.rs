@@ -116,6 +116,9 @@ impl Stage {
 impl Planner<'_> {
     pub(super) fn run_stage(&mut self, stage: Stage, active: &ActiveDrain<'_>, verdict: &mut DrainVerdict) {
         let (context, node, classes) = (active.context, active.node, active.classes);
+        if self.opens_circle(stage, active, verdict) {
+            return;
+        }
         match stage {
             Stage::Recovering => {
                 self.write_node_markers(node, Cordon::Lift, false, None);
@@ -209,6 +212,9 @@ impl Planner<'_> {
             stage => stage,
         };
         verdict.phase = stage.phase();
+        if verdict.phase == Phase::Queued {
+            self.name_circle(active, &mut verdict);
+        }
         self.requeue_at.note(active.classes.next_overdue);
         for pod in &active.classes.overdue {
             verdict.block_overdue(pod);

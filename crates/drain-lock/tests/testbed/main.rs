@@ -10,6 +10,7 @@ mod bypass;
 mod caller;
 mod ceph;
 mod certificate;
+mod circles;
 mod cluster_changes;
 mod deadlines;
 mod drainers;

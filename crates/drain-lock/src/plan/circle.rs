@@ -1,0 +1,272 @@
+//! Drains that wait for each other by pods which went down without a claim: two plain `kubectl drain` while drain-lock was
+//! away, say. Each node waits for a budget whose missing pods can come back on the other node alone, and the ledger, which
+//! knows of circles among claims, shows none of it. Pure.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+use nodeward_api::reason::LockReason;
+use nodeward_core::deadline::{RequeueAt, is_due, saturating_add};
+use nodeward_core::id::{BudgetKey, NodeName};
+use nodeward_core::ledger::{Claim, ClaimState};
+use nodeward_scheduling::{Placement, SchedulingView};
+
+use crate::policy::Policy;
+use crate::snapshot::Snapshot;
+
+use super::drain_context::DrainContext;
+use super::intent::Intent;
+use super::node_markers::Cordon;
+use super::stage::Stage;
+use super::verdict::DrainVerdict;
+use super::{ActiveDrain, Planner};
+
+/// The drains that wait in a circle, by their nodes.
+pub(super) type Circles = BTreeMap<NodeName, InCircle>;
+
+/// How a drain waits in a circle.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct InCircle {
+    /// The budget that it waits for.
+    pub budget: BudgetKey,
+    /// The node of the circle that is to be uncordoned, so that the pods which another drain waits for come back.
+    pub opener: NodeName,
+    /// Whether drain-lock uncordons that one itself.
+    pub is_ours: bool,
+}
+
+/// A drain that waits for its turn, or for its movable pods to go.
+struct Waiting<'a> {
+    /// How many disruptions it waits for, of budgets with pods that wait for a node.
+    needs: BTreeMap<&'a BudgetKey, i32>,
+    ticket: i64,
+    /// Whether its node's cordon is ours to lift, or to leave out.
+    is_ours: bool,
+}
+
+/// By budget, the pods that wait for a node: for each, the nodes that would take it if they were uncordoned.
+type Missing<'a> = BTreeMap<&'a BudgetKey, Vec<BTreeSet<NodeName>>>;
+
+/// Finds the circles. A drain of ours counts as if its node were cordoned: it is not to be while that would close a circle.
+pub(super) fn circles(
+    contexts: &[DrainContext],
+    snapshot: &Snapshot,
+    policy: &Policy,
+    now: Timestamp,
+    requeue_at: &mut RequeueAt,
+) -> Circles {
+    let mut waiting: BTreeMap<NodeName, Waiting<'_>> = contexts
+        .iter()
+        .filter_map(|context| Some((context.name.clone(), waiting(context, snapshot)?)))
+        .collect();
+    if waiting.is_empty() {
+        return Circles::new();
+    }
+    let missing = missing(&waiting, snapshot, policy, now, requeue_at);
+    // Whoever waits for pods that can come back elsewhere is in no circle, nor is who waits for such a drain.
+    while let Some(ends) = waiting
+        .iter()
+        .find(|(_, drain)| blocking(drain, &waiting, &missing, snapshot).is_none())
+        .map(|(name, _)| name.clone())
+    {
+        waiting.remove(&ends);
+    }
+    let next: BTreeMap<NodeName, (BudgetKey, NodeName)> = waiting
+        .iter()
+        .filter_map(|(name, drain)| Some((name.clone(), blocking(drain, &waiting, &missing, snapshot)?)))
+        .collect();
+    let mut circles = Circles::new();
+    for name in next.keys() {
+        let circle = circle_of(name, &next);
+        let opener = circle.iter().max_by_key(|name| {
+            let drain = waiting.get(**name);
+            drain.map(|drain| (drain.is_ours, drain.ticket, Reverse(**name)))
+        });
+        if let Some(opener) = opener
+            && let Some((budget, _)) = next.get(name)
+        {
+            let in_circle = InCircle {
+                budget: budget.clone(),
+                opener: (*opener).clone(),
+                is_ours: waiting.get(*opener).is_some_and(|drain| drain.is_ours),
+            };
+            circles.insert(name.clone(), in_circle);
+        }
+    }
+    circles
+}
+
+fn waiting<'a>(context: &'a DrainContext, snapshot: &'a Snapshot) -> Option<Waiting<'a>> {
+    let (node, classes) = (context.node.as_deref()?, context.classes.as_ref()?);
+    let claim = context.claim.as_ref();
+    let waits = claim.is_none_or(|claim| matches!(claim.state, ClaimState::Queued | ClaimState::Asking));
+    let is_ours = !context.is_by_requester() && !context.has_foreign_cordon();
+    // What is about to be removed takes no pod any more.
+    if context.intent != Intent::Drain || !waits || node.is_being_removed() || !(is_ours || node.is_cordoned()) {
+        return None;
+    }
+    let mut needs: BTreeMap<&BudgetKey, i32> = BTreeMap::new();
+    for disruptions in &classes.needs {
+        let pdb = &disruptions.pdb;
+        let budget = snapshot
+            .facts
+            .get_key_value(&BudgetKey::new(pdb.namespace.as_str(), pdb.name.as_str()));
+        let Some((key, facts)) = budget else { continue };
+        let is_held = |uid: &str| claim.is_some_and(|claim: &Claim| claim.has_disruption(uid));
+        let pods = disruptions.pods.iter().filter(|pod| !is_held(&pod.uid));
+        needs.insert(key, facts.cost(pods));
+    }
+    for pod in classes.movable.iter().filter(|pod| pod.is_healthy()) {
+        for key in snapshot.budgets_of(pod) {
+            let needed = needs.entry(key).or_default();
+            *needed = 1.max(*needed);
+        }
+    }
+    let is_short = |key: &BudgetKey| {
+        let unhealthy = snapshot.unhealthy.get(key);
+        unhealthy.is_some_and(|pods| pods.iter().any(|pod| pod.awaits_a_node()))
+    };
+    needs.retain(|key, needed| *needed > 0 && is_short(key));
+    (!needs.is_empty()).then(|| Waiting {
+        needs,
+        ticket: claim.map_or(i64::MAX, |claim| claim.ticket),
+        is_ours,
+    })
+}
+
+/// The pods that the scheduler has found no node for, for long enough that it will find none.
+fn missing<'a>(
+    waiting: &BTreeMap<NodeName, Waiting<'a>>,
+    snapshot: &Snapshot,
+    policy: &Policy,
+    now: Timestamp,
+    requeue_at: &mut RequeueAt,
+) -> Missing<'a> {
+    let nodes = snapshot.nodes.values();
+    let candidates = nodes.filter(|node| node.unschedulable || waiting.contains_key(&node.name));
+    let candidates: BTreeSet<NodeName> = candidates.map(|node| node.name.clone()).collect();
+    let view: SchedulingView = snapshot.scheduling.with_uncordoned(&candidates);
+    let placement = Placement::new(&view);
+    let mut missing = Missing::new();
+    for key in waiting.values().flat_map(|drain| drain.needs.keys()) {
+        if missing.contains_key(key) {
+            continue;
+        }
+        let mut pods = Vec::new();
+        let unhealthy = snapshot.unhealthy.get(*key).into_iter().flatten();
+        for pod in unhealthy.filter(|pod| pod.awaits_a_node() && !pod.gated) {
+            let Some(since) = pod.unschedulable_since else { continue };
+            let lasting = saturating_add(since, policy.unschedulable_after);
+            if is_due(lasting, now) {
+                pods.push(placement.takers(pod, &candidates).into_iter().collect());
+            } else {
+                requeue_at.note(lasting);
+            }
+        }
+        missing.insert(*key, pods);
+    }
+    missing
+}
+
+/// A budget that the drain waits for in vain while `waiting` do, and the first of the nodes that its pods wait for.
+fn blocking(
+    drain: &Waiting<'_>,
+    waiting: &BTreeMap<NodeName, Waiting<'_>>,
+    missing: &Missing<'_>,
+    snapshot: &Snapshot,
+) -> Option<(BudgetKey, NodeName)> {
+    drain.needs.iter().find_map(|(key, needed)| {
+        let facts = snapshot.facts.get(*key).filter(|facts| facts.unusable.is_none())?;
+        let waits_in_vain =
+            |takers: &&BTreeSet<NodeName>| !takers.is_empty() && takers.iter().all(|node| waiting.contains_key(node));
+        let in_vain: Vec<_> = missing.get(*key)?.iter().filter(waits_in_vain).collect();
+        let lost = i32::try_from(in_vain.len()).unwrap_or(i32::MAX);
+        // What is never allowed, however many pods come back, has another reason.
+        let is_blocked = *needed <= facts.ceiling() && *needed > facts.ceiling().saturating_sub(lost);
+        let node = in_vain.into_iter().flatten().min().filter(|_| is_blocked)?;
+        Some(((*key).clone(), node.clone()))
+    })
+}
+
+/// The nodes of the circle that begins with this one; none where it only waits for one, or for its own pods: those went for
+/// this very drain, and would be evicted again.
+fn circle_of<'a>(name: &'a NodeName, next: &'a BTreeMap<NodeName, (BudgetKey, NodeName)>) -> Vec<&'a NodeName> {
+    let mut path = vec![name];
+    let mut at = name;
+    while let Some((_, after)) = next.get(at) {
+        if after == name && path.len() > 1 {
+            return path;
+        }
+        if path.contains(&after) {
+            break;
+        }
+        path.push(after);
+        at = after;
+    }
+    Vec::new()
+}
+
+impl Planner<'_> {
+    /// Whether the drain leaves its node to the pods that others wait for: it uncordons the node, or does not cordon it yet,
+    /// keeps its place, and goes on when they are back.
+    pub(super) fn opens_circle(&mut self, stage: Stage, active: &ActiveDrain<'_>, verdict: &mut DrainVerdict) -> bool {
+        let node = active.node;
+        let waits = matches!(
+            stage,
+            Stage::AwaitingNodeGroup | Stage::Uncordoned | Stage::Completing | Stage::Leaving | Stage::Claiming
+        );
+        let circle = self.circles.get(&node.name);
+        let is_opener = circle.is_some_and(|circle| circle.is_ours && circle.opener == node.name);
+        if !waits || !is_opener || active.forced {
+            return false;
+        }
+        self.set_needs(active, Vec::new());
+        if active
+            .context
+            .claim
+            .as_ref()
+            .is_some_and(|claim| !claim.holds.is_empty() || !claim.node_groups.is_empty())
+        {
+            // What it has returns first, and then it queues again.
+            let is_down = |pod: &_| active.context.unavailable.contains(pod);
+            self.write.next.time_out(active.uid(), &is_down, self.now);
+        }
+        self.write_node_markers(node, Cordon::Lift, true, None);
+        let text = "its node stays uncordoned until the pods are back that drains wait for which it waits for";
+        verdict.block(LockReason::CircularWait, text);
+        verdict.set_message(text);
+        true
+    }
+
+    /// Names the node that ends the circle which the drain waits in.
+    pub(super) fn name_circle(&self, active: &ActiveDrain<'_>, verdict: &mut DrainVerdict) {
+        let Some(circle) = self.circles.get(&active.node.name) else {
+            return;
+        };
+        if circle.is_ours && circle.opener == active.node.name {
+            return;
+        }
+        let InCircle { budget, opener, .. } = circle;
+        let ends = if circle.is_ours {
+            format!("drain-lock uncordons node {opener}, so that its pods come back")
+        } else {
+            format!("uncordon node {opener}, so that its pods come back: kubectl uncordon {opener}")
+        };
+        let pdb = budget.to_string();
+        let is_meant = |reason| matches!(reason, LockReason::BudgetUnhealthy | LockReason::WaitsForDisruptions);
+        let mut obstacles = verdict.blocked_by.iter_mut();
+        let obstacle = obstacles.find(|blocked| is_meant(blocked.reason) && blocked.pdb.as_ref() == Some(&pdb));
+        if let Some(blocked) = obstacle {
+            blocked.reason = LockReason::CircularWait;
+            blocked.message = format!("{}; {ends}", blocked.message);
+            blocked.node = Some(opener.to_string());
+        } else {
+            let text = format!("budget {pdb} waits for pods of nodes that wait for each other; {ends}");
+            verdict.block_by_node(LockReason::CircularWait, text, Some(opener));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

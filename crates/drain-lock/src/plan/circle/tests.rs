@@ -1,0 +1,226 @@
+//! Two nodes that were drained while drain-lock was away: of each of two applications one pod is down, on the node that has
+//! the last pod of the other.
+
+use nodeward_core::id::BudgetKey;
+use rstest::rstest;
+use serde_json::{Value, json};
+
+use crate::config::Config;
+use crate::plan::node_markers::Cordon;
+use crate::plan::{Action, Plan, plan};
+use crate::policy::Policy;
+use crate::snapshot::Memory;
+use crate::tests::fixture::{Cluster, budget, cordoned, merged, node, now, pod, waiting};
+
+const NODES: [&str; 4] = ["n1", "n2", "n3", "n4"];
+
+fn of_app(app: &str, at: &[&str]) -> Value {
+    let affinity = json!({ "nodeAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": { "nodeSelectorTerms": [
+        { "matchExpressions": [{ "key": "kubernetes.io/hostname", "operator": "In", "values": at }] },
+    ] } } });
+    json!({ "metadata": { "labels": { "app": app } }, "spec": { "affinity": affinity } })
+}
+
+/// A pod of this application that runs on this node, and fits no other.
+fn runs(app: &str, at: &str) -> Value {
+    let bound = json!({ "spec": { "nodeName": at } });
+    pod(&format!("{app}-{at}"), merged(of_app(app, &[at]), bound))
+}
+
+/// One that waits for one of these nodes.
+fn waits(app: &str, at: &[&str]) -> Value {
+    waiting(&format!("{app}-{}", at.join("-")), of_app(app, at))
+}
+
+/// A budget of one over two pods of this application of which one is down.
+fn short(app: &str) -> Value {
+    let numbers = json!({ "disruptionsAllowed": 0, "currentHealthy": 1, "desiredHealthy": 1, "expectedPods": 2 });
+    budget(
+        app,
+        json!({ "spec": { "selector": { "matchLabels": { "app": app } } }, "status": numbers }),
+    )
+}
+
+fn drain(node: &str, evict: &str) -> Value {
+    json!({
+        "metadata": {
+            "name": node, "uid": format!("uid-drain-{node}"), "resourceVersion": "7",
+            "finalizers": [nodeward_api::finalizer::DRAIN_LOCK], "creationTimestamp": "2026-01-01T11:59:00Z",
+        },
+        "spec": { "nodeName": node, "nodeUID": format!("uid-{node}"), "requesters": [{ "name": "alice" }], "evict": evict },
+    })
+}
+
+/// A node under the cordon of its drain.
+fn ours(name: &str) -> Value {
+    let by = json!({ nodeward_api::annotation::CORDONED_BY: format!("uid-drain-{name}") });
+    merged(cordoned(name), json!({ "metadata": { "annotations": by } }))
+}
+
+fn claim(ticket: i64, node: &str) -> Value {
+    json!({
+        "ticket": ticket, "node": node, "nodeUID": format!("uid-{node}"), "state": "Waiting", "grant": 4,
+        "since": "2026-01-01T11:59:00Z", "queuedAt": "2026-01-01T11:59:00Z",
+    })
+}
+
+struct Given {
+    nodes: Vec<Value>,
+    pods: Vec<Value>,
+    budgets: Vec<Value>,
+    drains: Vec<Value>,
+}
+
+/// `n1` has the last pod of `y`, and `n2` the last one of `x`; the others of them are down.
+fn two_away() -> Given {
+    Given {
+        nodes: vec![cordoned("n1"), cordoned("n2"), node("n3", json!({}))],
+        pods: vec![
+            runs("y", "n1"),
+            runs("x", "n2"),
+            waits("x", &["n1"]),
+            waits("y", &["n2"]),
+        ],
+        budgets: vec![short("x"), short("y")],
+        drains: vec![drain("n1", "Requester"), drain("n2", "Requester")],
+    }
+}
+
+/// The same where drain-lock drains `n1`, and has cordoned it or not.
+fn one_of_ours(node_1: Value) -> Given {
+    Given {
+        nodes: vec![node_1, cordoned("n2"), node("n3", json!({}))],
+        drains: vec![drain("n1", "Nodeward"), drain("n2", "Requester")],
+        ..two_away()
+    }
+}
+
+fn three_away() -> Given {
+    Given {
+        nodes: ["n1", "n2", "n3"].map(cordoned).to_vec(),
+        pods: vec![
+            runs("y", "n1"),
+            runs("z", "n2"),
+            runs("x", "n3"),
+            waits("x", &["n1"]),
+            waits("y", &["n2"]),
+            waits("z", &["n3"]),
+        ],
+        budgets: ["x", "y", "z"].map(short).to_vec(),
+        drains: ["n1", "n2", "n3"].map(|name| drain(name, "Requester")).to_vec(),
+    }
+}
+
+fn planned(given: Given) -> Plan {
+    let claims = [claim(1, "n1"), claim(2, "n2"), claim(3, "n3")];
+    let claims: Vec<Value> = claims.into_iter().take(given.drains.len()).collect();
+    let cluster = Cluster::new(given.nodes, given.pods)
+        .budgets(given.budgets)
+        .drains(given.drains)
+        .ledger(json!({ "nextTicket": 9, "claims": claims }));
+    let policy = Policy {
+        medik8s_leases: None,
+        ..Policy::from_config(Config::default()).unwrap()
+    };
+    plan(&cluster.snapshot_of(&NODES), &Memory::default(), &policy, now())
+}
+
+/// Of each drain what it waits for, with the node that is named; and what becomes of cordons.
+fn shown(plan: &Plan) -> Vec<String> {
+    let drains = plan.drains.iter().map(|verdict| {
+        let why = verdict.blocked_by.iter().map(|why| {
+            let node = why.node.as_deref().unwrap_or_default();
+            format!("{} {node}", why.reason).trim_end().to_owned()
+        });
+        format!("{}: {}", verdict.node, why.collect::<Vec<_>>().join(", "))
+            .trim_end()
+            .to_owned()
+    });
+    let cordons = plan.actions.iter().filter_map(|action| match action {
+        Action::Node(write) => match write.cordon {
+            Cordon::Keep => None,
+            Cordon::Set { .. } => Some(format!("cordon {}", write.node.name)),
+            Cordon::Lift => Some(format!("uncordon {}", write.node.name)),
+            Cordon::Forget => Some(format!("forget {}", write.node.name)),
+        },
+        _ => None,
+    });
+    drains.chain(cordons).collect()
+}
+
+#[rstest]
+#[case::of_others(two_away(), &["n1: CircularWait n2", "n2: CircularWait n2"])]
+#[case::of_three(three_away(), &["n1: CircularWait n3", "n2: CircularWait n3", "n3: CircularWait n3"])]
+#[case::with_one_of_ours(one_of_ours(ours("n1")), &["n1: CircularWait", "n2: CircularWait n1", "uncordon n1"])]
+#[case::that_our_cordon_would_close(one_of_ours(node("n1", json!({}))), &["n1: CircularWait", "n2: CircularWait n1"])]
+fn circle_names_or_uncordons_a_node(#[case] given: Given, #[case] expected: &[&str]) {
+    assert_eq!(shown(&planned(given)), expected);
+}
+
+#[rstest]
+#[case::pod_that_waits_for_a_moment(
+    Given {
+        pods: vec![
+            runs("y", "n1"), runs("x", "n2"), waits("y", &["n2"]),
+            merged(waits("x", &["n1"]), json!({ "status": { "conditions": [{
+                "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "lastTransitionTime": "2026-01-01T11:59:45Z",
+            }] } })),
+        ],
+        ..two_away()
+    },
+)]
+#[case::pod_that_a_node_without_a_drain_would_take(
+    Given {
+        nodes: vec![cordoned("n1"), cordoned("n2"), cordoned("n4")],
+        pods: vec![runs("y", "n1"), runs("x", "n2"), waits("x", &["n1", "n4"]), waits("y", &["n2"])],
+        ..two_away()
+    },
+)]
+#[case::pod_that_starts(
+    Given {
+        pods: vec![
+            runs("y", "n1"), runs("x", "n2"), waits("y", &["n2"]),
+            merged(runs("x", "n1"), json!({ "status": { "phase": "Pending", "conditions": null } })),
+        ],
+        ..two_away()
+    },
+)]
+fn what_may_come_back_closes_no_circle(#[case] given: Given) {
+    let lines = shown(&planned(given));
+    assert!(lines.iter().all(|line| !line.contains("CircularWait")), "{lines:?}");
+    assert!(lines.iter().any(|line| line.contains("BudgetUnhealthy")), "{lines:?}");
+}
+
+/// `x` can spare another pod.
+#[test]
+fn budget_with_another_disruption_closes_no_circle() {
+    let numbers = json!({ "disruptionsAllowed": 1, "currentHealthy": 2, "expectedPods": 3 });
+    let mut given = two_away();
+    given.budgets = vec![merged(short("x"), json!({ "status": numbers })), short("y")];
+    given.pods.push(runs("x", "n3"));
+    assert_eq!(shown(&planned(given)), ["n1: BudgetUnhealthy", "n2:"]);
+}
+
+/// A drain that waits for a circle is in none: its node's pods help nobody.
+#[test]
+fn drain_behind_a_circle_keeps_its_reason() {
+    let mut given = two_away();
+    given.nodes = ["n1", "n2", "n3"].map(cordoned).to_vec();
+    given.drains.push(drain("n3", "Requester"));
+    let numbers = json!({ "currentHealthy": 2, "desiredHealthy": 2, "expectedPods": 3 });
+    given.budgets = vec![merged(short("x"), json!({ "status": numbers })), short("y")];
+    given.pods.push(runs("x", "n3"));
+    assert_eq!(
+        shown(&planned(given)),
+        ["n1: CircularWait n2", "n2: CircularWait n2", "n3: BudgetUnhealthy"]
+    );
+}
+
+#[test]
+fn circle_of_others_says_the_command() {
+    let plan = planned(two_away());
+    let first = plan.drains.first().unwrap();
+    let told = first.blocked_by.first().unwrap();
+    assert!(told.message.contains("kubectl uncordon n2"), "{}", told.message);
+    assert_eq!(told.pdb, Some(BudgetKey::new("shop", "y").to_string()));
+}
