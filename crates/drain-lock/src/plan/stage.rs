@@ -9,6 +9,7 @@ use nodeward_core::ledger::{Claim, ClaimState, Fence};
 
 use super::eviction_budget::NotEvictable;
 use super::node_markers::{Cordon, Progress, taken};
+use super::pod_classes::PodClasses;
 use super::timeouts::TimeLimits;
 use super::verdict::DrainVerdict;
 use super::{ActiveDrain, DrainedAsk, Force, Planner};
@@ -63,7 +64,7 @@ impl Stage {
             ClaimState::Queued | ClaimState::Asking | ClaimState::DrainedAsking => match context.evictor() {
                 _ if !active.node.is_cordoned() => Self::Uncordoned,
                 Evictor::Nodeward if !active.forced && !classes.completing.is_empty() => Self::Completing,
-                Evictor::Nodeward if !active.forced && !classes.movable.is_empty() => Self::Leaving,
+                Evictor::Nodeward if !active.forced && are_leaving(claim, classes) => Self::Leaving,
                 Evictor::Nodeward | Evictor::Requester => Self::Claiming,
             },
             ClaimState::Granted | ClaimState::DrainedGranted => Self::Confirming,
@@ -113,6 +114,12 @@ impl Stage {
     }
 }
 
+/// Whether pods that need no claim are still there. What it claimed meanwhile would only be kept from others; a claim that
+/// holds disruptions already has its own pods among these, and goes on.
+fn are_leaving(claim: &Claim, classes: &PodClasses) -> bool {
+    !classes.movable.is_empty() || (claim.holds.is_empty() && !classes.departing.is_empty())
+}
+
 impl Planner<'_> {
     pub(super) fn run_stage(&mut self, stage: Stage, active: &ActiveDrain<'_>, verdict: &mut DrainVerdict) {
         let (context, node, classes) = (active.context, active.node, active.classes);
@@ -149,7 +156,11 @@ impl Planner<'_> {
                 self.mark_draining(active);
                 // These go within what their budgets allow; the claim is for the pods that stay down.
                 self.set_needs(active, Vec::new());
-                verdict.message = format!("{} pods that find room elsewhere leave first", classes.movable.len());
+                let pods = classes.movable.len() + classes.departing.len();
+                verdict.message = format!("{pods} pods that find room elsewhere leave first");
+                if classes.movable.is_empty() {
+                    verdict.block(LockReason::AwaitingPods, verdict.message.clone());
+                }
                 if !self.is_left_to_remediation(active, verdict) {
                     self.evict_movable(active, &classes.movable, classes.leaving, Force::Never, verdict);
                 }

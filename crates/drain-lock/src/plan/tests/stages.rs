@@ -79,6 +79,51 @@ fn a_drain_takes_one_step_at_a_time(#[case] cluster: Cluster, #[case] expected: 
     assert_eq!(shown(&planned(&cluster)), expected);
 }
 
+/// A movable pod that was evicted is still there: a claim made now would keep disruptions from others until it has gone.
+#[rstest]
+#[case::nothing_held(json!({}), true)]
+#[case::one_held(json!({ "needs": [disruptions(&["a"])], "holds": [disruptions(&["z"])] }), false)]
+fn claim_waits_until_movable_pods_have_gone(#[case] patch: Value, #[case] waits: bool) {
+    let pods = [
+        held("a", json!({})),
+        held("z", leaving(json!({}))),
+        pod("d", leaving(bare())),
+    ];
+    let plan = planned(&cluster(
+        ours(json!({})),
+        Some(drain(json!({}))),
+        &[claim(patch)],
+        &pods,
+    ));
+    let is_waiting = plan.drains[0]
+        .blocked_by
+        .iter()
+        .any(|one| one.reason == LockReason::AwaitingPods);
+    assert_eq!(is_waiting, waits, "{:?}", shown(&plan));
+    let asks = shown(&plan)
+        .iter()
+        .any(|line| line.contains("needs [a]") || line.starts_with("grant"));
+    assert!(!(waits && asks), "{:?}", shown(&plan));
+}
+
+/// The API refused it a moment ago, for a reason of its own.
+#[rstest]
+#[case::held(granted("Confirmed", &["a"]), held("a", json!({})))]
+#[case::movable(claim(json!({})), pod("a", bare()))]
+fn failed_eviction_is_named_until_retried(#[case] claim: Value, #[case] pod: Value) {
+    let cluster = cluster(ours(json!({})), Some(drain(json!({}))), &[claim], &[pod]);
+    let mut memory = Memory::default();
+    memory.note_eviction(PodUid::from("uid-a"), false, at(IN_A_MOMENT));
+    let plan = plan(&cluster.snapshot(), &memory, &policy(), now());
+    let blocked: Vec<_> = plan.drains[0]
+        .blocked_by
+        .iter()
+        .map(|one| (one.reason, one.pod.as_deref()))
+        .collect();
+    assert_eq!(blocked, [(LockReason::EvictionFailed, Some("shop/a"))]);
+    assert_eq!(plan.requeue_at, Some(at(IN_A_MOMENT)));
+}
+
 const IN_A_MOMENT: &str = "2026-01-01T12:00:05Z";
 
 /// A pod's grace has been over for so long. Whoever evicts it, a person is told what the drain waits for.
