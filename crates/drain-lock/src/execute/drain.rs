@@ -75,13 +75,16 @@ pub(super) async fn finish(context: &ExecutorContext, drain: &NodeDrain) -> Writ
         .patch_status(&drain.spec.node_name, &PatchParams::default(), &released)
         .await?;
     drop(permit);
+    patch(context, drain, &without_our_finalizer(&current)).await
+}
+
+/// What lets a NodeDrain go, as far as drain-lock is concerned. The list is replaced as a whole: a finalizer that another
+/// controller has added since makes it outdated.
+fn without_our_finalizer(current: &NodeDrain) -> Value {
     let finalizers = current.metadata.finalizers.iter().flatten();
     let kept: Vec<&String> = finalizers.filter(|name| *name != finalizer::DRAIN_LOCK).collect();
-    // The list is replaced as a whole: a finalizer that another controller has added since the answer makes it outdated.
-    let metadata = json!({
-        "uid": current.metadata.uid, "resourceVersion": current.metadata.resource_version, "finalizers": kept,
-    });
-    patch(context, drain, &json!({ "metadata": metadata })).await
+    let (uid, version) = (&current.metadata.uid, &current.metadata.resource_version);
+    json!({ "metadata": { "uid": uid, "resourceVersion": version, "finalizers": kept } })
 }
 
 async fn patch(context: &ExecutorContext, drain: &NodeDrain, patch: &Value) -> Written {
@@ -99,6 +102,19 @@ mod tests {
 
     use super::*;
     use crate::tests::fixture::{cordoned, merged, node, parse};
+
+    #[test]
+    fn finalizers_of_others_outlast_the_drain() {
+        let drain = parse(json!({
+            "metadata": {
+                "name": "n1", "uid": "uid-drain", "resourceVersion": "7",
+                "finalizers": ["example.com/audit", finalizer::DRAIN_LOCK],
+            },
+            "spec": { "nodeName": "n1" },
+        }));
+        let kept = json!({ "uid": "uid-drain", "resourceVersion": "7", "finalizers": ["example.com/audit"] });
+        assert_eq!(without_our_finalizer(&drain), json!({ "metadata": kept }));
+    }
 
     const GONE: LockReason = LockReason::NodeGone;
     const UNCORDONED: LockReason = LockReason::Uncordoned;

@@ -27,6 +27,7 @@ const MACHINE: &str = "1c09ca98649c4c7abc779cd04c96812e";
 const DERIVED: &str = "978a225b3d7b40e9acd7ce9b62f68444";
 
 /// A machine that speaks the protocol.
+#[derive(Clone, Copy)]
 struct Machine<'a> {
     caller: &'a Caller,
     group: &'a str,
@@ -213,6 +214,7 @@ async fn machines_reboot_one_by_one_under_a_budget() -> Result<()> {
 async fn machine_keeps_a_drain_with_another_requester() -> Result<()> {
     let env = Environment::new(&NODES).await?;
     env.add_pinned("a", &NODES).await?;
+    identify(&env, "n1", MACHINE).await?;
     let dir = tempfile::tempdir()?;
     let (lock, caller) = answers(&env, dir.path()).await?;
     env.drain("n1", json!({})).await?;
@@ -222,7 +224,12 @@ async fn machine_keeps_a_drain_with_another_requester() -> Result<()> {
         id: "n1",
     };
     machine.may_reboot().await?;
-    machine.steady_state().await?;
+    // Whichever form of its id it sends, it is one requester.
+    let by_other_form = Machine { id: DERIVED, ..machine };
+    by_other_form.may_reboot().await?;
+    let requesters = env.drains().get("n1").await?.spec.requesters;
+    ensure!(requesters.len() == 2, "{requesters:?}");
+    by_other_form.steady_state().await?;
     wait::until("the machine to have left", secs(60), || async {
         let requesters = env.drains().get("n1").await?.spec.requesters;
         ensure!(requesters.len() == 1 && requesters[0].name == "test", "{requesters:?}");
@@ -452,6 +459,11 @@ async fn requests_need_certificate_token_and_valid_form() -> Result<()> {
         let told = problem(&answer, status).context(what)?;
         ensure!(told == kind, "{what}: {answer:?}");
     }
+    // No machine may take a mistake for its release.
+    let unknown = caller
+        .post("/v1/steady-state", &[bearer, PROTOCOL], body("n9", "default"))
+        .await?;
+    ensure!(problem(&unknown, 404)? == "unknown_node", "{unknown:?}");
     for (path, status, kind) in [
         ("/v1/pre-reboot", 405, "method_not_allowed"),
         ("/v1/reboot", 404, "not_found"),
