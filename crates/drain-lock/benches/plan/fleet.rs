@@ -332,6 +332,7 @@ fn empty() -> Snapshot {
         stale_entries: BTreeMap::new(),
         ledger: None,
         pods: BTreeMap::new(),
+        deleted: Vec::new(),
         covering: BTreeMap::new(),
         budgets: BTreeMap::new(),
         unhealthy: BTreeMap::new(),
