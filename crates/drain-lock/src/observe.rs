@@ -155,6 +155,15 @@ impl ClusterCache {
         index.drain(node)?.as_ref().as_ref().ok().cloned()
     }
 
+    /// A time that the API server's clock has reached: that of the newest drain's creation.
+    pub fn server_time(&self) -> Option<Timestamp> {
+        let drains = self.drains();
+        let created = drains
+            .iter()
+            .filter_map(|drain| drain.metadata.creation_timestamp.as_ref());
+        created.map(|created| created.0).max()
+    }
+
     /// All drains that can be read, by their nodes' names.
     pub fn drains(&self) -> Vec<Arc<NodeDrain>> {
         let index = self.read();

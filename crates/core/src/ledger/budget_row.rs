@@ -1,16 +1,11 @@
 //! What the ledger keeps of a budget, whichever claims have disruptions of it.
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use nodeward_api::budget_ref::BudgetRef;
 use serde_json::{Map, Value};
 
 use super::{BudgetPods, Claim, Facts, Ledger, disruptions};
-use crate::deadline::saturating_add;
 use crate::id::BudgetKey;
-
-/// The newest pod of a budget is told from those that come after it only if it is older than this at the grant: times of
-/// creation are whole seconds of the API server's clock, and ours may differ from that one.
-const TOLD_APART_AFTER: SignedDuration = SignedDuration::from_mins(5);
 
 /// What is kept of one budget.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
@@ -30,8 +25,7 @@ pub struct BudgetRow {
 /// A budget's pods at the first of the grants in force: what later pods are told from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct FirstGrant {
-    /// When the newest of them was created, by the API server's clock; a second before that where it was so young that another
-    /// might have been created in the same second since. Of those that are left out only the healthy ones count.
+    /// When the newest of them was created that is told from later ones ([`BudgetPods::newest`]), by the API server's clock.
     pub newest_pod: Timestamp,
     /// How many pods fewer there were than there should be.
     pub missing_pods: i32,
@@ -69,7 +63,7 @@ impl Ledger {
     }
 
     /// Keeps what the budget's pods are before a grant, unless another grant of it is in force.
-    pub(super) fn note_first_grant(&mut self, pdb: &BudgetRef, facts: &Facts, now: Timestamp) {
+    pub(super) fn note_first_grant(&mut self, pdb: &BudgetRef, facts: &Facts) {
         let key = BudgetKey::from(pdb);
         let is_held = |claim: &Claim| claim.holds.iter().any(|held| held.pdb == *pdb);
         if self.holders_of(&key).any(is_held) {
@@ -77,11 +71,8 @@ impl Ledger {
         }
         let budget = facts.get(&key).filter(|budget| *budget.uid == *pdb.uid);
         let first_grant = budget.and_then(|budget| {
-            let newest = budget.pods.newest?;
-            let is_told_apart = saturating_add(newest, TOLD_APART_AFTER) <= now;
-            let lead = SignedDuration::from_secs(i64::from(!is_told_apart));
             Some(FirstGrant {
-                newest_pod: saturating_add(newest, -lead),
+                newest_pod: budget.pods.newest?,
                 missing_pods: (budget.pods.expected - budget.pods.all).max(0),
             })
         });

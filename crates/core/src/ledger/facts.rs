@@ -53,7 +53,8 @@ pub struct BudgetPods {
     pub expected: i32,
     /// Those of the first grant in force, healthy or not, and those created since that are healthy.
     pub standing: i32,
-    /// When the newest was created; `None` where each comes back under its name.
+    /// When the newest was created; `None` where each comes back under its name. A second before that where another might
+    /// still be created in the same second: times of creation are whole seconds.
     pub newest: Option<Timestamp>,
 }
 

@@ -103,7 +103,7 @@ impl Ledger {
             .collect();
         self.waiting_claim_mut(node_uid)?;
         for held in &taken {
-            self.note_first_grant(&held.pdb, facts, now);
+            self.note_first_grant(&held.pdb, facts);
         }
         self.note_taken(node_uid, &taken);
         let claim = self.waiting_claim_mut(node_uid)?;

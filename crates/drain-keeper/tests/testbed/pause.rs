@@ -60,11 +60,9 @@ async fn paused_keeper_forces_nothing_across_restarts() -> Result<()> {
     let restarted = env.start(json!({})).await?;
     has_planned(&restarted).await?;
     wait::throughout("the pod", secs(3), || async { is_untouched(&env.pods(), &pod).await }).await?;
-    ensure!(
-        env.pods_written()? == [name.clone()].into(),
-        "{:?}",
-        env.pods_written()?
-    );
+    // Each replica writes its own Pod's condition, whether there is such a Pod or not.
+    let written = env.pods_written()?;
+    ensure!(!written.contains("web"), "{written:?}");
 
     pause::write(&env.client, &env.system, Value::Null).await?;
     workload::gone(&env.client, &pod, secs(60)).await?;

@@ -231,7 +231,7 @@ pub(crate) async fn budgets(
     let budgets = join_all(keys.iter().map(|key| in_time(budget(client, ledger, key, scales))));
     let (holds, budgets) = join(holds, budgets).await;
     let holds: BTreeMap<&str, ReadResult<Vec<HoldFacts>>> = namespaces.into_iter().zip(holds).collect();
-    let now = Timestamp::now();
+    let (now, server_time) = (Timestamp::now(), cache.server_time());
     let facts = keys.iter().zip(budgets).map(|(key, budget)| {
         let holds = holds.get(&*key.namespace).cloned().unwrap_or_else(|| Ok(Vec::new()));
         let fresh = budget.and_then(|budget| {
@@ -243,6 +243,7 @@ pub(crate) async fn budgets(
                     (pod, budgets.len() > 1 && !is_closed)
                 });
                 let mut kept = Kept::of(&entry, ledger);
+                kept.server_time = server_time;
                 kept.expected_pods = scale.as_ref().map(|scale| scale.expected_pods).or(kept.expected_pods);
                 FreshBudget {
                     facts: budget_facts(&entry, pods, kept, owner_disruptions(&entry, &holds, now), now),

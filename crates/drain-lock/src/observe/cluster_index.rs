@@ -333,13 +333,15 @@ pub fn owner_disruptions<'a>(
     (!disruptions.is_empty()).then_some(OwnerDisruptions::Some(sum))
 }
 
-/// What the ledger says of a budget.
+/// What the ledger says of a budget, and the API server's clock.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Kept {
     /// How many pods there should be, where the budget's status does not tell.
     pub expected_pods: Option<i32>,
     /// When the newest pod of the first grant in force was created.
     pub newest_pod: Option<Timestamp>,
+    /// A time that the API server's clock has reached.
+    pub server_time: Option<Timestamp>,
     /// How many healthy pods it had at the grants in force, those that were down under a claim included.
     healthy_at_grants: i32,
 }
@@ -361,6 +363,7 @@ impl Kept {
         Self {
             expected_pods,
             newest_pod: row.and_then(|row| row.first_grant).map(|first| first.newest_pod),
+            server_time: None,
             healthy_at_grants: if budget.counts_present_pods && expected_pods.is_none() {
                 healthy_at_grants()
             } else {
@@ -406,7 +409,11 @@ pub fn budget_facts<'a>(
             several.insert(pod.uid.clone());
         }
     }
-    counts.newest = newest.filter(|_| !come_back_by_name);
+    counts.newest = newest.filter(|_| !come_back_by_name).map(|newest| {
+        // Whoever is created in that second from now on must not pass for one of those that are there.
+        let is_over = kept.server_time.is_some_and(|reached| newest < reached);
+        saturating_add(newest, -SignedDuration::from_secs(i64::from(!is_over)))
+    });
     counts.expected = status.expected_pods;
     let mut expected_pods = status.expected_pods;
     if budget.counts_present_pods {

@@ -41,6 +41,9 @@ async fn unrelated_unhealthy_pod_keeps_no_claim() -> Result<()> {
     let sibling = env.pods_on("n2").await?.pop().context("no pod on n2")?;
     let failing = json!({ "status": { "conditions": [{ "type": "Ready", "status": "False" }] } });
     let (name, params) = (sibling.name_any(), PatchParams::default());
+    // Its kubelet does not make it Ready again.
+    let for_ever = json!({ "metadata": { "annotations": { "testbed.nodeward.dev/start": "never-ready" } } });
+    env.pods().patch(&name, &params, &Patch::Merge(for_ever)).await?;
     env.pods()
         .patch_status(&name, &params, &Patch::Strategic(failing))
         .await?;

@@ -276,6 +276,23 @@ async fn counted_budget_enters_with_owners_scale() {
     assert_eq!(rows[1]["expectedPods"], Value::Null, "its own status tells");
 }
 
+/// All pods were created at midnight. A replacement in the same second would pass for one of those that were there.
+#[rstest]
+#[case::second_is_over("2026-01-01T00:00:01Z", "2026-01-01T00:00:00Z")]
+#[case::second_may_go_on("2026-01-01T00:00:00Z", "2025-12-31T23:59:59Z")]
+#[tokio::test]
+async fn grant_tells_newest_pod_from_later_ones(#[case] requested: &str, #[case] newest: &str) {
+    let drain = json!({
+        "metadata": { "name": "n1", "uid": "uid-drain-n1", "creationTimestamp": requested },
+        "spec": { "nodeName": "n1", "requesters": [{ "name": "test" }] },
+    });
+    let cluster = cluster("Waiting").drains([drain]);
+    let server = ApiServer::new();
+    server.run(&cluster, granting(&cluster, &["n1"])).await;
+    let written = server.written.lock().clone().unwrap();
+    assert_eq!(written["spec"]["budgets"][0]["newestPod"], newest);
+}
+
 #[tokio::test]
 async fn nothing_is_written_when_every_read_fails() {
     let cluster = cluster("Waiting");
