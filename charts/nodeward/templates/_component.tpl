@@ -339,6 +339,20 @@ metricRelabelings:
 {{- end }}
 {{- end -}}
 
+{{/* Its dashboard, under the label by which Grafana's sidecar finds it. */}}
+{{- define "nodeward.component.dashboard" -}}
+{{- $dashboards := .root.Values.monitoring.dashboards -}}
+apiVersion: v1
+kind: ConfigMap
+metadata:
+  name: {{ include "nodeward.component.fullname" . }}-dashboard
+  namespace: {{ .root.Release.Namespace }}
+  {{- include "nodeward.component.metadata" (merge (pick $dashboards "labels" "annotations") .) | nindent 2 }}
+data:
+  nodeward-{{ .component }}.json: |
+    {{- .root.Files.Get (printf "files/dashboards/%s.json" .component) | nindent 4 }}
+{{- end -}}
+
 {{/*
 Who reaches the component's ports. The API server calls the webhook from addresses that no selector names, and where the
 component's own calls go (the API server, DNS, Ceph) is not known here, so that neither is limited.

@@ -25,6 +25,7 @@ pub mod ceph;
 pub mod cluster;
 pub mod control_plane;
 pub mod debian;
+pub mod documented;
 pub mod fault_injection;
 pub mod fleet;
 pub mod foreign;

@@ -19,7 +19,7 @@ use kube::api::{Api, PostParams};
 use serde_json::json;
 
 use crate::process::{Process, Usage};
-use crate::{Cluster, binaries, pki, ports, wait};
+use crate::{Cluster, binaries, documented, pki, ports, wait};
 
 /// Milliseconds are usual; a loaded machine needs more.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(20);
@@ -138,6 +138,7 @@ impl OperatorSpec {
             process = process.args(["--config".as_ref(), config.as_os_str()]);
         }
         Ok(Operator {
+            component: self.component,
             process: process.args(&self.args),
             port,
             kubeconfig,
@@ -148,6 +149,7 @@ impl OperatorSpec {
 
 /// An operator's process. It is killed when dropped.
 pub struct Operator {
+    component: String,
     process: Process,
     port: u16,
     kubeconfig: PathBuf,
@@ -205,11 +207,13 @@ impl Operator {
     /// Its metrics now.
     ///
     /// # Errors
-    /// When `/metrics` does not answer 200.
+    /// When `/metrics` does not answer 200, or one of them is not on the component's page of metrics.
     pub async fn metrics(&self) -> Result<Metrics> {
         let (status, text) = self.get("/metrics").await?;
         ensure!(status == 200, "/metrics answers {status}: {text}");
-        Ok(Metrics::parse(&text))
+        let metrics = Metrics::parse(&text);
+        documented::check(&self.component, &metrics)?;
+        Ok(metrics)
     }
 
     /// Replaces its configuration file at once, as an editor or a mounted ConfigMap does.
@@ -317,6 +321,11 @@ impl Metrics {
     /// The sum over all series of `name` that have these labels; 0 without any.
     pub fn sum(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
         self.series(name, labels).map(|sample| sample.value).sum()
+    }
+
+    /// All of them.
+    pub fn samples(&self) -> impl Iterator<Item = &Sample> {
+        self.samples.iter()
     }
 
     /// All series of `name` that have these labels.

@@ -1,14 +1,10 @@
 //! The alerts, evaluated by Prometheus' own tool.
 
-use std::fs;
-use std::process::Command;
-
 use nodeward_api::reason::GateReason;
-use nodeward_testkit::debian;
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use crate::rendered;
+use crate::{rendered, test_rules};
 
 /// One series a replica, with a value a minute. `stale` is what a scrape records that finds the series gone.
 fn replicas(metric: &str, job: &str, values: [&str; 2]) -> Vec<Value> {
@@ -101,21 +97,50 @@ fn absent_series_are_not_taken_for_lost_leadership(#[case] block: &str, #[case] 
             vec![at("66m", false, false), at("80m", false, false)],
         ),
     ];
-    let directory = tempfile::tempdir().unwrap();
-    let write = |name: &str, content: &Value| fs::write(directory.path().join(name), content.to_string()).unwrap();
-    write("rules.yaml", &rule["spec"]);
-    write(
-        "tests.yaml",
-        &json!({ "rule_files": ["rules.yaml"], "evaluation_interval": "5m", "tests": tests }),
-    );
-    let prometheus = debian::ensure_unpacked("prometheus", &["prometheus"]).unwrap();
-    let ran = Command::new(prometheus.join("usr/bin/promtool"))
-        .args(["test", "rules", "tests.yaml"])
-        .current_dir(directory.path())
-        .output()
-        .unwrap();
-    let said = [ran.stdout, ran.stderr].map(|said| String::from_utf8_lossy(&said).into_owned());
-    assert!(ran.status.success(), "{}", said.concat());
+    test_rules(&rule["spec"]["groups"], &tests).unwrap();
+}
+
+/// A monitor gives series the namespace of the scraped pod, and Prometheus renames their own label. Without one it stands.
+#[rstest]
+#[case::by_a_monitor("namespace=\"nodeward-system\",exported_namespace=\"rook-ceph\"")]
+#[case::by_an_address("namespace=\"rook-ceph\"")]
+fn ceph_alerts_name_the_namespace_of_the_cluster(#[case] labels: &str) {
+    let objects = rendered(&json!({
+        "cephPdb": { "enabled": true },
+        "monitoring": { "serviceMonitor": { "enabled": true }, "prometheusRule": { "enabled": true } },
+    }));
+    let found = objects.iter().find(|object| object["kind"] == "PrometheusRule");
+    let groups = &found.unwrap()["spec"]["groups"];
+    let rules = groups[0]["rules"].as_array().unwrap();
+    let series = |name: &str, labels: &str| {
+        let labels = format!("job=\"nodeward-ceph-pdb\",{labels}");
+        json!({ "series": format!("nodeward_ceph_pdb_{name}{{{labels}}}"), "values": "1x300" })
+    };
+    let input_series = [
+        series("conditions", &format!("reason=\"CephUnavailable\",{labels}")),
+        series("conditions", &format!("reason=\"ForeignBudget\",{labels}")),
+        series("closed_since_timestamp_seconds", labels),
+    ];
+    let mut expected = Vec::new();
+    for alert in [
+        "NodewardCephUnavailable",
+        "NodewardCephForeignBudget",
+        "NodewardCephBudgetsClosed",
+    ] {
+        let mut rule = rules.iter().find(|rule| rule["alert"] == alert).unwrap().clone();
+        for label in labels.split(',') {
+            let (name, value) = label.split_once('=').unwrap();
+            rule["labels"][name] = json!(value.trim_matches('"'));
+        }
+        let summary = rule["annotations"]["summary"].as_str().unwrap();
+        let (before, rest) = summary.split_once("{{").unwrap();
+        let (_, after) = rest.split_once("}}").unwrap();
+        rule["annotations"]["summary"] = json!(format!("{before}rook-ceph{after}"));
+        let firing = json!([{ "exp_labels": rule["labels"], "exp_annotations": rule["annotations"] }]);
+        expected.push(json!({ "alertname": alert, "eval_time": "3h", "exp_alerts": firing }));
+    }
+    let test = json!({ "interval": "1m", "input_series": input_series, "alert_rule_test": expected });
+    test_rules(groups, &[test]).unwrap();
 }
 
 /// A gate that is renamed would never fire again, and one that is new might be forgotten.

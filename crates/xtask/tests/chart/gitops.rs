@@ -24,6 +24,7 @@ async fn applying_twice_changes_nothing() -> Result<()> {
         "crds": { "enabled": false },
         "commonLabels": { "team": "nodes" },
         "networkPolicy": { "enabled": true },
+        "monitoring": { "dashboards": { "enabled": true } },
         "drainKeeper": { "enabled": true, "leases": { "rbac": "create" } },
         "drainLock": { "enabled": true, "medik8sLease": { "rbac": "create" }, "fleetLock": { "enabled": true } },
         "healthCheck": { "enabled": true, "leases": { "create": "never" } },

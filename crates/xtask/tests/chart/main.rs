@@ -3,6 +3,7 @@
 
 mod alerts;
 mod combinations;
+mod dashboards;
 mod documented;
 mod gitops;
 mod life;
@@ -11,13 +12,14 @@ mod outside;
 mod rights;
 mod values;
 
+use std::fs;
 use std::io::Write as _;
 use std::process::Command;
 
 use anyhow::{Result, ensure};
 use nodeward_testkit::names::unique;
-use nodeward_testkit::{ControlPlane, toolchain};
-use serde_json::Value;
+use nodeward_testkit::{ControlPlane, debian, toolchain};
+use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
 const CHART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../charts/nodeward");
@@ -69,8 +71,27 @@ fn values_file(values: &Value) -> tempfile::NamedTempFile {
     file
 }
 
+/// Has Prometheus' own tool evaluate these groups of rules every five minutes, and test what comes of them.
+fn test_rules(groups: &Value, tests: &[Value]) -> Result<()> {
+    let directory = tempfile::tempdir()?;
+    let write = |name: &str, content: Value| fs::write(directory.path().join(name), content.to_string());
+    write("rules.yaml", json!({ "groups": groups }))?;
+    let files = json!({ "rule_files": ["rules.yaml"], "evaluation_interval": "5m", "tests": tests });
+    write("tests.yaml", files)?;
+    let prometheus = debian::ensure_unpacked("prometheus", &["prometheus"])?;
+    let mut promtool = Command::new(prometheus.join("usr/bin/promtool"));
+    promtool
+        .args(["test", "rules", "tests.yaml"])
+        .current_dir(directory.path());
+    output_of(&mut promtool).map(drop)
+}
+
 fn helm(args: &[&str]) -> Result<String> {
-    let output = Command::new(toolchain::ensure_built()?.helm).args(args).output()?;
+    output_of(Command::new(toolchain::ensure_built()?.helm).args(args))
+}
+
+fn output_of(command: &mut Command) -> Result<String> {
+    let output = command.output()?;
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     ensure!(
         output.status.success(),

@@ -34,6 +34,7 @@ pub fn everything() -> Value {
                 "relabelings": [{ "action": "labeldrop", "regex": "pod" }],
             },
             "prometheusRule": { "enabled": true, "labels": { "team": "prometheus" } },
+            "dashboards": { "enabled": true, "annotations": { "grafana_folder": "Nodeward" } },
             "prometheusServiceAccount": { "name": "prometheus-k8s", "namespace": "openshift-monitoring" },
         },
         "podLabels": { "team": "pods" },
