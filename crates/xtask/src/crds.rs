@@ -1,4 +1,6 @@
-//! `cargo xtask crds`: the CustomResourceDefinitions as files, generated from the Rust types.
+//! `cargo xtask crds`: the CustomResourceDefinitions as files, and a page of reference for each, generated from the Rust types.
+
+mod reference;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -9,6 +11,9 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 
 /// Where they stand: for those who apply them by hand, and for the chart.
 const FOLDERS: [&str; 2] = ["crds", "charts/nodeward/files/crds"];
+
+/// Where the pages are.
+const PAGES: &str = "docs/api";
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -57,6 +62,8 @@ fn files(definitions: &[CustomResourceDefinition]) -> Result<BTreeMap<PathBuf, S
         for folder in FOLDERS {
             files.insert(Path::new(folder).join(&name), text.clone());
         }
+        let (name, page) = reference::page(definition)?;
+        files.insert(Path::new(PAGES).join(name), page);
     }
     Ok(files)
 }
@@ -76,10 +83,11 @@ mod tests {
             assert!(present == *text, "{}: run cargo xtask crds", path.display());
         }
         let mut present = BTreeSet::new();
-        for folder in FOLDERS {
+        for folder in [&FOLDERS[..], &[PAGES]].concat() {
             for entry in std::fs::read_dir(root.join(folder)).unwrap() {
                 let path = Path::new(folder).join(entry.unwrap().file_name());
-                if path.extension().is_some_and(|extension| extension == "yaml") {
+                let is_written_by_hand = path.ends_with("README.md") || path.ends_with("index.md");
+                if !is_written_by_hand {
                     present.insert(path);
                 }
             }

@@ -5,6 +5,7 @@ mod budget_watch;
 mod cluster;
 mod crds;
 mod demo;
+mod events;
 mod image;
 mod install;
 mod lines;
@@ -38,10 +39,12 @@ enum Command {
     Bench(bench::Args),
     /// Run a real control plane on this machine
     Cluster(cluster::Args),
-    /// Generate the CustomResourceDefinitions from the Rust types
+    /// Generate the CustomResourceDefinitions and their reference from the Rust types
     Crds(crds::Args),
     /// Show on a real control plane what the operators do, or what happens without them
     Demo(demo::Args),
+    /// Generate the page of Events and conditions
+    Events,
     /// Build the container image of a component, and run it
     Image(image::Args),
     /// Count the lines of code by crate
@@ -60,6 +63,7 @@ fn main() -> ExitCode {
         Command::Cluster(args) => cluster::run(args),
         Command::Crds(args) => crds::run(&args),
         Command::Demo(args) => demo::run(&args),
+        Command::Events => events::run(),
         Command::Image(args) => image::run(&args),
         Command::Lines => lines::run(),
         Command::Soak(args) => soak::run(&args),
