@@ -272,6 +272,7 @@ fn defaults(operator: Operator) -> String {
 
 #[test]
 fn every_link_inside_the_repository_leads_somewhere() {
+    let docs = root().join("docs").canonicalize().unwrap();
     let mut broken = Vec::new();
     for page in pages() {
         for link in read(&page)
@@ -282,21 +283,33 @@ fn every_link_inside_the_repository_leads_somewhere() {
             let (file, anchor) = link
                 .split_once('#')
                 .map_or((link, None), |(file, anchor)| (file, Some(anchor)));
-            if link.is_empty() || link.contains("://") {
-                continue;
-            }
-            let target = if file.is_empty() {
-                page.clone()
-            } else {
-                page.parent().unwrap().join(file)
+            let target = match (file.strip_prefix(REPOSITORY), file) {
+                (Some(path), _) => root().join(path),
+                (None, _) if link.is_empty() || link.contains("://") => continue,
+                (None, "") => page.clone(),
+                (None, file) => page.parent().unwrap().join(file),
             };
             let found = target.exists() && anchor.is_none_or(|anchor| anchors(&read(&target)).contains(anchor));
-            if !found {
+            // The book holds nothing but the pages, and its readers would find no file beside them.
+            let leaves_the_book = page.starts_with(&docs)
+                && !file.contains("://")
+                && target.canonicalize().is_ok_and(|target| !target.starts_with(&docs));
+            if !found || leaves_the_book {
                 broken.push(format!("{}: {link}", page.display()));
             }
         }
     }
     assert!(broken.is_empty(), "{broken:#?}");
+}
+
+/// Where files of this repository are that are no page of the book.
+const REPOSITORY: &str = "https://github.com/nodeward/nodeward/blob/main/";
+
+#[rstest]
+#[case::as_github_and_mdbook_do("# A `b` c: d_e-F?\n## Twice\n## Twice\n", &["a-b-c-d_e-f", "twice", "twice-1"])]
+#[case::a_comment_in_code_is_no_heading("```sh\n# not one\n```\n# One\n", &["one"])]
+fn anchors_are_those_of_headings(#[case] page: &str, #[case] expected: &[&str]) {
+    assert_eq!(anchors(page), expected.iter().map(ToString::to_string).collect());
 }
 
 #[rstest]
@@ -305,11 +318,15 @@ fn emergency_stop_opens_the_operators_page(
 ) {
     let page = operator.page("index.md");
     assert_eq!(page.lines().nth(2), Some("## Emergency stop"));
+    let pause = format!("kubectl nodeward pause {} --reason ", operator.name());
+    let without_plugin = format!("create configmap nodeward-pause --from-literal={}=", operator.name());
     let stop = format!(
         "kubectl -n nodeward-system scale deployment/nodeward-{} --replicas=0",
         operator.name()
     );
-    assert!(page.contains(&stop), "{stop}");
+    for command in [pause, without_plugin, stop] {
+        assert!(page.contains(&command), "{command}");
+    }
     assert!(page.contains("What stays:"));
 }
 
@@ -340,14 +357,16 @@ fn tests_on_the_page_of_ceph_exist() {
 }
 
 #[test]
-fn the_table_of_contents_names_every_page() {
+fn the_table_of_contents_names_every_page_once() {
     let docs = root().join("docs");
     let summary = read(&docs.join("SUMMARY.md"));
     for page in files(&docs, "md") {
         let name = page.strip_prefix(&docs).unwrap().to_string_lossy().into_owned();
-        assert!(
-            name == "SUMMARY.md" || summary.contains(&format!("({name})")),
-            "{name} is not in SUMMARY.md"
+        let times = summary.matches(&format!("({name})")).count();
+        assert_eq!(
+            times,
+            usize::from(name != "SUMMARY.md"),
+            "how often {name} is in SUMMARY.md"
         );
     }
 }
@@ -430,17 +449,23 @@ fn every_metric_in_an_alert_is_on_the_page(
 
 /// GitHub's and mdBook's anchors of a page's headings.
 fn anchors(page: &str) -> BTreeSet<String> {
-    page.lines()
-        .filter(|line| line.starts_with('#'))
-        .map(|line| {
-            let title = line.trim_start_matches('#').trim().to_lowercase();
-            title
-                .chars()
-                .filter(|c| c.is_alphanumeric() || " -_".contains(*c))
-                .map(|c| if c == ' ' { '-' } else { c })
-                .collect()
-        })
-        .collect()
+    let mut found = BTreeSet::new();
+    let mut is_code = false;
+    for line in page.lines() {
+        is_code ^= line.trim_start().starts_with("```");
+        if is_code || !line.starts_with('#') {
+            continue;
+        }
+        let title = line.trim_start_matches('#').trim().to_lowercase();
+        let kept = title.chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c));
+        let anchor: String = kept.map(|c| if c == ' ' { '-' } else { c }).collect();
+        let again = (1..).map(|number| format!("{anchor}-{number}"));
+        let free = std::iter::once(anchor.clone())
+            .chain(again)
+            .find(|anchor| !found.contains(anchor));
+        found.extend(free);
+    }
+    found
 }
 
 /// The YAML blocks whose first line begins like this.
@@ -470,8 +495,20 @@ fn without_indent(block: &str) -> String {
 
 fn pages() -> Vec<PathBuf> {
     let mut pages = files(&root().join("docs"), "md");
-    pages.extend(["README.md", "CONTRIBUTING.md", "SECURITY.md", "crds/README.md"].map(|page| root().join(page)));
-    pages
+    pages.extend(files(&root().join(".github"), "md"));
+    pages.extend(
+        [
+            "README.md",
+            "CHANGELOG.md",
+            "CONTRIBUTING.md",
+            "SECURITY.md",
+            "crds/README.md",
+            "crates/kubectl-nodeward/ui/README.md",
+        ]
+        .map(|page| root().join(page)),
+    );
+    // So that all paths begin alike.
+    pages.into_iter().map(|page| page.canonicalize().unwrap()).collect()
 }
 
 fn files(directory: &Path, extension: &str) -> Vec<PathBuf> {
