@@ -1,6 +1,7 @@
 //! `cargo xtask cluster`, as it is typed.
 
-use std::path::Path;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
 use anyhow::{Context, Result, ensure};
@@ -42,12 +43,100 @@ async fn all_gone(ids: &[ProcessId]) -> Result<()> {
 }
 
 fn nodes(kubeconfig: &str, dir: &Path) -> Result<usize> {
+    let listed = kubectl(kubeconfig, dir, &["get", "nodes", "-o", "name"])?;
+    Ok(listed.lines().count())
+}
+
+fn kubectl(kubeconfig: &str, dir: &Path, args: &[&str]) -> Result<String> {
     let state: serde_json::Value = serde_json::from_slice(&std::fs::read(dir.join("state.json"))?)?;
     let kubectl = state["kubectl"].as_str().context("kubectl's path")?;
-    let listed = Command::new(kubectl)
-        .args(["get", "nodes", "-o", "name", "--kubeconfig", kubeconfig])
+    let output = Command::new(kubectl)
+        .args(args)
+        .args(["--kubeconfig", kubeconfig])
         .output()?;
-    Ok(String::from_utf8(listed.stdout)?.lines().count())
+    ensure!(
+        output.status.success(),
+        "{args:?}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    Ok(String::from_utf8(output.stdout)?)
+}
+
+/// The objects of our kinds that the documentation shows, each with its page.
+fn documented_objects() -> Result<Vec<(PathBuf, String)>> {
+    let mut found = Vec::new();
+    let mut directories = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs")];
+    while let Some(directory) = directories.pop() {
+        for entry in std::fs::read_dir(directory)? {
+            let path = entry?.path();
+            if path.is_dir() {
+                directories.push(path);
+                continue;
+            }
+            if path.extension().is_none_or(|extension| extension != "md") {
+                continue;
+            }
+            let page = std::fs::read_to_string(&path)?;
+            let blocks = page.split("```yaml\n").skip(1);
+            let blocks = blocks.filter_map(|rest| rest.split("```").next());
+            let ours = ["nodeward.dev/v1alpha1", "remediation.medik8s.io/v1alpha1"];
+            let is_ours = |block: &&str| {
+                ours.iter()
+                    .any(|group| block.contains(&format!("apiVersion: {group}\n")))
+            };
+            found.extend(blocks.filter(is_ours).map(|block| (path.clone(), block.to_owned())));
+        }
+    }
+    Ok(found)
+}
+
+/// As somebody does who applies the CRDs by hand.
+#[tokio::test]
+async fn documented_objects_are_accepted() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let dir = dir.path();
+    output(dir, &["up", "--detach", "--nodes", "0"])?;
+    let kubeconfig = String::from_utf8(output(dir, &["kubeconfig"])?.stdout)?;
+    let kubeconfig = kubeconfig.trim_end();
+    let crds = concat!(env!("CARGO_MANIFEST_DIR"), "/../../crds/");
+    kubectl(kubeconfig, dir, &["apply", "--server-side", "-f", crds])?;
+    kubectl(
+        kubeconfig,
+        dir,
+        &["wait", "--for=condition=Established", "--timeout=60s", "crd", "--all"],
+    )?;
+    kubectl(kubeconfig, dir, &["create", "namespace", "shop"])?;
+    let objects = documented_objects()?;
+    let mut kinds = BTreeSet::new();
+    for (page, object) in &objects {
+        let file = dir.join("object.yaml");
+        std::fs::write(&file, object)?;
+        let file = file.to_str().context("no UTF-8")?;
+        let tried = [
+            "apply",
+            "--dry-run=server",
+            "--validate=strict",
+            "-o",
+            "name",
+            "-f",
+            file,
+        ];
+        let accepted = kubectl(kubeconfig, dir, &tried).with_context(|| format!("{}: {object}", page.display()))?;
+        kinds.extend(accepted.split('/').next().map(str::to_owned));
+    }
+    ensure!(kinds.len() == 4, "{kinds:?}");
+    // It can be refused.
+    let (_, object) = &objects[0];
+    std::fs::write(dir.join("object.yaml"), format!("{object}noSuchField: 1\n"))?;
+    let file = dir.join("object.yaml");
+    let tried = ["apply", "--dry-run=server", "--validate=strict", "-f"];
+    let tried = [&tried[..], &[file.to_str().context("no UTF-8")?]].concat();
+    ensure!(
+        kubectl(kubeconfig, dir, &tried).is_err(),
+        "an unknown field is accepted"
+    );
+    output(dir, &["down"])?;
+    Ok(())
 }
 
 #[tokio::test]
