@@ -2,12 +2,17 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests are tests")]
 
 use std::collections::BTreeSet;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use nodeward_api::reason::{
     ActReason, BlockerReason, CephCondition, CephReason, DisabledReason, DrainReason, GateReason, HealthEvent,
     HealthReason, LockReason,
 };
+use nodeward_testkit::process::Process;
+use nodeward_testkit::{debian, ports};
 use regex::Regex;
 use rstest::rstest;
 
@@ -330,6 +335,97 @@ fn emergency_stop_opens_the_operators_page(
     assert!(page.contains("What stays:"));
 }
 
+/// The proxy that adds FleetLock's token, in nginx: only the paths, the address and the server's TLS are the test's own.
+#[test]
+fn documented_proxy_adds_token_and_keeps_window() {
+    let nginx = debian::ensure_unpacked("nginx", &["nginx-light"]).unwrap();
+    let page = Operator::DrainLock.page("migrate-from-lock-managers.md");
+    let (_, block) = page.split_once("```nginx\n").unwrap();
+    let (block, _) = block.split_once("```").unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name).display().to_string();
+    let server = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (upstream, port) = (server.local_addr().unwrap(), ports::free().unwrap());
+    let temporary =
+        ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"].map(|name| format!("{name}_temp_path {};", path(name)));
+    let own = format!("http {{ access_log off; {}", temporary.concat());
+    let mut config = block.to_owned();
+    for (documented, here) in [
+        ("http {", own.as_str()),
+        ("https://fleetlock.example.com:30944", &format!("http://{upstream}")),
+        ("127.0.0.1:9494", &format!("127.0.0.1:{port}")),
+        ("/etc/fleetlock/closed", &path("closed")),
+        ("/etc/fleetlock/token.conf", &path("token.conf")),
+    ] {
+        assert!(config.contains(documented), "{documented}");
+        config = config.replace(documented, here);
+    }
+    std::fs::write(path("nginx.conf"), config).unwrap();
+    std::fs::write(path("token.conf"), "proxy_set_header Authorization \"Bearer abc\";\n").unwrap();
+    let process = Process::new("nginx", nginx.join("usr/sbin/nginx"), directory.path().join("log")).args([
+        "-e".to_owned(),
+        "stderr".to_owned(),
+        "-p".to_owned(),
+        path(""),
+        "-c".to_owned(),
+        path("nginx.conf"),
+        "-g".to_owned(),
+        format!("daemon off; master_process off; pid {};", path("pid")),
+    ]);
+    process.start().unwrap();
+    let ask = |request: &str| {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        let mut machine = loop {
+            match TcpStream::connect(("127.0.0.1", port)) {
+                Ok(connected) => break connected,
+                Err(error) => assert!(Instant::now() < deadline, "{error}: {}", process.log_tail(20)),
+            }
+        };
+        let body = r#"{"client_params":{"id":"a","group":"default"}}"#;
+        let length = body.len();
+        let head =
+            format!("POST /v1/{request} HTTP/1.0\r\nfleet-lock-protocol: true\r\nContent-Length: {length}\r\n\r\n");
+        machine.write_all((head + body).as_bytes()).unwrap();
+        machine.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        let mut answer = String::new();
+        machine.read_to_string(&mut answer).unwrap();
+        answer
+    };
+    // What arrives at the server, which answers 200.
+    let served = |request: &str| {
+        let server = server.try_clone().unwrap();
+        let serving = std::thread::spawn(move || {
+            let (mut connection, _) = server.accept().unwrap();
+            let mut arrived = String::new();
+            let mut part = [0; 4096];
+            while !arrived.contains("default") {
+                let read = connection.read(&mut part).unwrap();
+                assert!(read > 0, "{arrived}");
+                arrived.push_str(std::str::from_utf8(&part[..read]).unwrap());
+            }
+            connection
+                .write_all(b"HTTP/1.0 200 OK\r\nContent-Length: 0\r\n\r\n")
+                .unwrap();
+            arrived
+        });
+        let answer = ask(request);
+        assert!(answer.contains(" 200 OK"), "{answer}");
+        serving.join().unwrap()
+    };
+    let request = served("pre-reboot");
+    assert!(request.starts_with("POST /v1/pre-reboot "), "{request}");
+    for header in ["Authorization: Bearer abc\r\n", "fleet-lock-protocol: true\r\n"] {
+        assert!(request.contains(header), "{request}");
+    }
+    std::fs::write(path("closed"), "").unwrap();
+    let refused = ask("pre-reboot");
+    assert!(
+        refused.contains(" 423 ") && refused.contains("\"kind\":\"window_closed\""),
+        "{refused}"
+    );
+    assert!(served("steady-state").contains("Authorization: Bearer abc\r\n"));
+}
+
 /// What is said to be tested is tested, by a test of that name.
 #[test]
 fn tests_on_the_page_of_ceph_exist() {
@@ -354,6 +450,32 @@ fn tests_on_the_page_of_ceph_exist() {
             assert!(sources.contains(&format!("fn {}(", &found[1])), "{}", &found[1]);
         }
     }
+}
+
+/// Files, tests and constants of the change that is walked through.
+#[test]
+fn first_change_names_what_exists() {
+    let page = read(&root().join("CONTRIBUTING.md"));
+    let (_, walk) = page.split_once("## Your first change").unwrap();
+    let (walk, _) = walk.split_once("## A change").unwrap();
+    let sources: String = files(&root().join("crates"), "rs")
+        .iter()
+        .map(|file| read(file))
+        .collect();
+    let code = Regex::new("`([^`\n]+)`").unwrap();
+    let mut named = 0;
+    for found in code.captures_iter(walk) {
+        let word = &found[1];
+        if word.starts_with("crates/") || word.starts_with("docs/") {
+            assert!(root().join(word).exists(), "{word}");
+        } else if word.matches('_').count() > 0 && !word.contains(' ') {
+            assert!(sources.contains(word), "{word}");
+        } else {
+            continue;
+        }
+        named += 1;
+    }
+    assert!(named > 6, "{named}");
 }
 
 #[test]
