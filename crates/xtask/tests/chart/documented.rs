@@ -1,8 +1,11 @@
 //! The installations that the documentation shows.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
+use nodeward_testkit::binaries;
 use regex::Regex;
 use serde_json::Value;
 
@@ -74,4 +77,48 @@ fn every_upgrade_takes_the_new_defaults() {
     }
     let notes = fs::read_to_string(Path::new(CHART).join("templates/NOTES.txt")).unwrap();
     assert!(!upgrade.is_match(&notes), "NOTES.txt");
+}
+
+/// The subcommand exists, and so does each flag. What stands for a name is taken as one.
+#[test]
+fn documented_plugin_commands_parse() {
+    let plugin = binaries::operator("kubectl-nodeward").unwrap();
+    let command = Regex::new(r"kubectl nodeward ([a-z][^`\n]*)").unwrap();
+    let end = Regex::new(r"  +#| # | && |\|| > |; |\.\s*$").unwrap();
+    let word = Regex::new(r#"'[^']*'|"[^"]*"|\S+"#).unwrap();
+    let mut tried = BTreeSet::new();
+    for (path, page) in pages() {
+        for line in code(&page) {
+            let Some(found) = command.captures(line) else { continue };
+            let text = end.split(&found[1]).next().unwrap();
+            let words = word
+                .find_iter(text)
+                .map(|word| word.as_str().trim_matches(['\'', '"', '$', '.', '…']));
+            let words = words.filter(|word| !word.is_empty() && !word.starts_with('['));
+            // NODE is no name of a node.
+            let words: Vec<String> = words.map(str::to_lowercase).collect();
+            if tried.insert(words.join(" ")) {
+                let help = Command::new(&plugin).args(&words).arg("--help").output().unwrap();
+                let said = String::from_utf8_lossy(&help.stderr);
+                assert!(help.status.success(), "{}: {line}: {words:?}: {said}", path.display());
+            }
+        }
+    }
+    assert!(tried.len() > 30, "{tried:?}");
+}
+
+/// Lines of code blocks, and code in lines of text.
+fn code(page: &str) -> Vec<&str> {
+    let mut found = Vec::new();
+    let mut is_block = false;
+    for line in page.lines() {
+        if line.trim_start().starts_with("```") {
+            is_block = !is_block;
+        } else if is_block {
+            found.push(line);
+        } else {
+            found.extend(line.split('`').skip(1).step_by(2));
+        }
+    }
+    found
 }
