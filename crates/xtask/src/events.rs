@@ -62,7 +62,7 @@ fn page() -> Result<String> {
     ] {
         write!(
             page,
-            "\n### {component}\n\n| reason | type | on | it |\n| --- | --- | --- | --- |\n"
+            "\n### {component}\n\n| reason | type | on | says |\n| --- | --- | --- | --- |\n"
         )?;
         for Event(reason, severity, on, text) in events {
             let severity = match severity {
@@ -78,20 +78,11 @@ fn page() -> Result<String> {
     for (name, on, by, meaning) in conditions() {
         writeln!(page, "| `{name}` | {on} | {by} | {meaning} |")?;
     }
-    let ceph = CephCondition::ALL
-        .iter()
-        .filter(|condition| **condition != CephCondition::Other);
-    let ceph: Vec<String> = ceph
-        .map(|condition| {
-            let name = condition.as_str();
-            format!("[`{name}`](ceph-pdb/reasons.md#{})", name.to_lowercase())
-        })
-        .collect();
+    let first = CephCondition::ALL.first().context("ceph-pdb has no condition")?;
     write!(
         page,
-        "\nceph-pdb writes no status of a CephCluster, which is Rook's. Its conditions are in the ConfigMap `nodeward-ceph-pdb`\n\
-         beside it, in the metric `nodeward_ceph_pdb_conditions`, and Events: {}.\n",
-        ceph.join(", ")
+        "\nceph-pdb writes no status of a CephCluster, which is Rook's. Its conditions are the Events of its table from `{first}` on,\n\
+         the ConfigMap `nodeward-ceph-pdb` beside the CephCluster, and the metric `nodeward_ceph_pdb_conditions`.\n"
     )?;
     Ok(page)
 }
@@ -99,7 +90,7 @@ fn page() -> Result<String> {
 const OF_EACH: &str = "
 ### Each operator
 
-| reason | type | on | it |
+| reason | type | on | says |
 | --- | --- | --- | --- |
 | `ConfigRejected` | **Warning** | the operator's Pod | was given an invalid configuration, and the last valid one stays in effect |
 | `ConfigAccepted` | Normal | the operator's Pod | has a valid configuration again |
