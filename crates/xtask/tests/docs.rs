@@ -452,6 +452,32 @@ fn tests_on_the_page_of_ceph_exist() {
     }
 }
 
+#[test]
+fn compatibility_names_the_pinned_versions() {
+    let version = |file: &str, pattern: &str| {
+        let found = Regex::new(pattern)
+            .unwrap()
+            .captures(&read(&root().join(file)))
+            .unwrap()[1]
+            .to_owned();
+        assert!(found.starts_with("1."), "{file}: {found}");
+        found
+    };
+    let tested = version("e2e/tools/kubernetes/go.mod", r"k8s.io/kubernetes v(\d+\.\d+)\.");
+    let oldest = version("charts/nodeward/Chart.yaml", r#"kubeVersion: ">=(\d+\.\d+)\."#);
+    let page = read(&root().join("docs/compatibility.md"));
+    let row = page.lines().find(|line| line.starts_with("| Kubernetes |")).unwrap();
+    assert!(row.contains(&tested), "{tested}: {row}");
+    assert!(row.contains(&format!("| {oldest} and later |")), "{oldest}: {row}");
+    let readme = read(&root().join("README.md"));
+    for needed in [
+        format!("(Kubernetes {tested})"),
+        format!("Kubernetes {oldest} or later"),
+    ] {
+        assert!(readme.contains(&needed), "README.md: {needed}");
+    }
+}
+
 /// Files, tests and constants of the change that is walked through.
 #[test]
 fn first_change_names_what_exists() {
