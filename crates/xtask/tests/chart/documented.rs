@@ -49,6 +49,26 @@ fn documented_install_commands_render() {
     assert!(tried >= 5, "only {tried} commands were found");
 }
 
+type Check = fn(&str) -> Result<(), String>;
+
+/// What each component makes of its configuration.
+const CHECKS: [(&str, Check); 4] = [
+    ("drain-keeper", |text| {
+        checked(drain_keeper::settings::Settings::parse(text))
+    }),
+    ("drain-lock", |text| {
+        checked(drain_lock::settings::Settings::parse(text))
+    }),
+    ("health-check", |text| {
+        checked(health_check::settings::Settings::parse_with(text, None))
+    }),
+    ("ceph-pdb", |text| checked(ceph_pdb::settings::Settings::parse(text))),
+];
+
+fn checked<T, E: ToString>(parsed: Result<T, E>) -> Result<(), String> {
+    parsed.map(drop).map_err(|error| error.to_string())
+}
+
 /// Without an operator they would install nothing.
 #[test]
 fn documented_values_render() {
@@ -60,7 +80,18 @@ fn documented_values_render() {
             .filter_map(|rest| rest.split("```").next());
         for block in blocks.filter(|block| block.trim_start().starts_with("# values of the chart")) {
             let values: Value = serde_yaml::from_str(block).unwrap();
-            assert!(!rendered(&values).is_empty(), "{}: {block}", path.display());
+            let objects = rendered(&values);
+            assert!(!objects.is_empty(), "{}: {block}", path.display());
+            // What they configure, the operator accepts.
+            for (component, check) in CHECKS {
+                let name = format!("nodeward-{component}");
+                let config_map =
+                    |object: &&Value| object["kind"] == "ConfigMap" && object["metadata"]["name"] == name.as_str();
+                for config in objects.iter().filter(config_map) {
+                    let checked = check(config["data"]["config.yaml"].as_str().unwrap());
+                    assert_eq!(checked, Ok(()), "{}: {block}", path.display());
+                }
+            }
             tried += 1;
         }
     }
