@@ -20,6 +20,8 @@ pub(crate) struct Kwok<'a> {
     pub pod_cidr: &'a str,
     /// The address of all nodes.
     pub node_ip: &'a str,
+    /// The release of Kubernetes that nodes say they run.
+    pub release: &'a str,
 }
 
 impl Kwok<'_> {
@@ -31,6 +33,7 @@ impl Kwok<'_> {
             parallelism: n,
             pod_cidr,
             node_ip,
+            release,
         } = self;
         let config = dir.join("kwok.yaml");
         let head = format!(
@@ -40,7 +43,7 @@ impl Kwok<'_> {
             &config,
             [
                 head.as_str(),
-                include_str!("../stages/node.yaml"),
+                &include_str!("../stages/node.yaml").replace("KUBERNETES_RELEASE", release),
                 include_str!("../stages/pod.yaml"),
             ]
             .join("---\n"),
@@ -71,6 +74,7 @@ pub fn kubelets(cluster: &Cluster, kubelet: &str) -> Result<Process> {
         parallelism: 8,
         pod_cidr: "198.18.0.0/15",
         node_ip: "192.0.2.1",
+        release: &cluster.tools().kubernetes,
     };
     let dir = cluster.dir();
     let process = kwok.process(&cluster.tools().kwok, cluster.kubeconfig(), dir, &dir.join("kwok.log"))?;

@@ -31,6 +31,7 @@ pub mod fleet;
 pub mod foreign;
 pub mod helm;
 pub mod kubectl;
+pub mod kubernetes;
 pub mod kwok;
 pub mod names;
 pub mod operator;

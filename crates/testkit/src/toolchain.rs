@@ -2,8 +2,8 @@
 //!
 //! Each module is built once into a cache outside the checkout, in a directory named by the hash of everything that
 //! decides the result (`go.mod`, `go.sum`, the Go version, the build flags), so that a fresh clone on the same machine
-//! reuses it. The cache is `$NODEWARD_TESTBED_CACHE`, else `$XDG_CACHE_HOME/nodeward/testbed`, else
-//! `~/.cache/nodeward/testbed`.
+//! reuses it. Several versions of Kubernetes lie there side by side. The cache is `$NODEWARD_TESTBED_CACHE`, else
+//! `$XDG_CACHE_HOME/nodeward/testbed`, else `~/.cache/nodeward/testbed`.
 
 use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
@@ -13,6 +13,7 @@ use anyhow::{Context, Result, bail, ensure};
 use sha2::{Digest, Sha256};
 
 use crate::binaries::{run, workspace};
+use crate::kubernetes::Kubernetes;
 use crate::progress::Progress;
 
 /// Where each program is.
@@ -27,55 +28,77 @@ pub struct Toolchain {
     /// kwok, which plays the kubelets.
     pub kwok: PathBuf,
     pub helm: PathBuf,
+    /// The release of Kubernetes, as in `v1.35.4`.
+    pub kubernetes: String,
 }
 
-/// One Go module under `e2e/tools` and what is built from it.
+/// One Go module and what is built from it.
 struct Module {
     name: &'static str,
+    /// For people.
+    title: String,
+    /// Where its `go.mod` is.
+    source: PathBuf,
     /// Package and the name of the binary made from it.
     binaries: &'static [(&'static str, &'static str)],
     /// Variables set at link time, for the versions that the programs report.
-    link: &'static [&'static str],
+    link: Vec<String>,
 }
 
-const KUBERNETES: Module = Module {
-    name: "kubernetes",
-    binaries: &[
-        ("k8s.io/kubernetes/cmd/kube-apiserver", "kube-apiserver"),
-        (
-            "k8s.io/kubernetes/cmd/kube-controller-manager",
-            "kube-controller-manager",
-        ),
-        ("k8s.io/kubernetes/cmd/kube-scheduler", "kube-scheduler"),
-        ("k8s.io/kubernetes/cmd/kubectl", "kubectl"),
-    ],
-    link: &[
-        "k8s.io/component-base/version.gitVersion=v1.35.4",
-        "k8s.io/component-base/version.gitMajor=1",
-        "k8s.io/component-base/version.gitMinor=35",
-        "k8s.io/component-base/version.gitTreeState=clean",
-    ],
-};
-const ETCD: Module = Module {
-    name: "etcd",
-    binaries: &[("go.etcd.io/etcd/server/v3", "etcd")],
-    link: &[],
-};
-const KWOK: Module = Module {
-    name: "kwok",
-    binaries: &[("sigs.k8s.io/kwok/cmd/kwok", "kwok")],
-    link: &[],
-};
-// Helm decides by these which Kubernetes its `template` command stands in for.
-const HELM: Module = Module {
-    name: "helm",
-    binaries: &[("helm.sh/helm/v3/cmd/helm", "helm")],
-    link: &[
+/// `release` is that of `kubernetes`.
+fn kubernetes_module(kubernetes: Kubernetes, release: &str) -> Module {
+    let of_version = |variable: &str, value: &str| format!("k8s.io/component-base/version.{variable}={value}");
+    let (major, minor) = kubernetes.minor().split_once('.').unwrap_or_default();
+    Module {
+        name: "kubernetes",
+        title: format!("Kubernetes {release}"),
+        source: kubernetes.module(),
+        binaries: &[
+            ("k8s.io/kubernetes/cmd/kube-apiserver", "kube-apiserver"),
+            (
+                "k8s.io/kubernetes/cmd/kube-controller-manager",
+                "kube-controller-manager",
+            ),
+            ("k8s.io/kubernetes/cmd/kube-scheduler", "kube-scheduler"),
+            ("k8s.io/kubernetes/cmd/kubectl", "kubectl"),
+        ],
+        link: vec![
+            of_version("gitVersion", release),
+            of_version("gitMajor", major),
+            of_version("gitMinor", minor),
+            of_version("gitTreeState", "clean"),
+        ],
+    }
+}
+
+/// One under `e2e/tools`.
+fn module(name: &'static str, binaries: &'static [(&'static str, &'static str)], link: &[&str]) -> Module {
+    Module {
+        name,
+        title: name.to_owned(),
+        source: workspace().join("e2e/tools").join(name),
+        binaries,
+        link: link.iter().map(|variable| (*variable).to_owned()).collect(),
+    }
+}
+
+fn etcd() -> Module {
+    module("etcd", &[("go.etcd.io/etcd/server/v3", "etcd")], &[])
+}
+
+fn kwok() -> Module {
+    module("kwok", &[("sigs.k8s.io/kwok/cmd/kwok", "kwok")], &[])
+}
+
+fn helm() -> Module {
+    // It decides by these which Kubernetes its `template` command stands in for.
+    let link = [
         "helm.sh/helm/v3/internal/version.version=v3.22.0",
         "helm.sh/helm/v3/pkg/chartutil.k8sVersionMajor=1",
         "helm.sh/helm/v3/pkg/chartutil.k8sVersionMinor=35",
-    ],
-};
+    ];
+    module("helm", &[("helm.sh/helm/v3/cmd/helm", "helm")], &link)
+}
 
 /// Finds the programs in the cache, and builds what is missing.
 ///
@@ -84,18 +107,28 @@ const HELM: Module = Module {
 ///
 /// # Errors
 /// When Go is missing, a module cannot be fetched or does not compile: with the compiler's last lines.
-pub fn ensure_built() -> Result<Toolchain> {
+pub fn ensure_built(kubernetes: Kubernetes) -> Result<Toolchain> {
     let go = Go::find()?;
-    let kubernetes = built(&go, &KUBERNETES)?;
+    let release = kubernetes.release()?;
+    let programs = built(&go, &kubernetes_module(kubernetes, &release))?;
     Ok(Toolchain {
-        etcd: built(&go, &ETCD)?.join("etcd"),
-        kwok: built(&go, &KWOK)?.join("kwok"),
-        helm: built(&go, &HELM)?.join("helm"),
-        kube_apiserver: kubernetes.join("kube-apiserver"),
-        kube_controller_manager: kubernetes.join("kube-controller-manager"),
-        kube_scheduler: kubernetes.join("kube-scheduler"),
-        kubectl: kubernetes.join("kubectl"),
+        etcd: built(&go, &etcd())?.join("etcd"),
+        kwok: built(&go, &kwok())?.join("kwok"),
+        helm: built(&go, &helm())?.join("helm"),
+        kube_apiserver: programs.join("kube-apiserver"),
+        kube_controller_manager: programs.join("kube-controller-manager"),
+        kube_scheduler: programs.join("kube-scheduler"),
+        kubectl: programs.join("kubectl"),
+        kubernetes: release,
     })
+}
+
+/// The same with the Kubernetes that the environment asks for.
+///
+/// # Errors
+/// As [`ensure_built`], and when it asks for one that is not known.
+pub fn of_environment() -> Result<Toolchain> {
+    ensure_built(Kubernetes::from_environment()?)
 }
 
 /// The cache directory, shared by all clones on this machine.
@@ -159,15 +192,14 @@ impl Go {
 
 /// The directory of the module's finished binaries.
 fn built(go: &Go, module: &Module) -> Result<PathBuf> {
-    let source = workspace().join("e2e/tools").join(module.name);
     let flags = link_flags(module);
     let cache = cache_dir()?;
-    let target = cache.join(format!("{}-{}", module.name, key(go, module, &source, &flags)?));
+    let target = cache.join(format!("{}-{}", module.name, key(go, module, &flags)?));
     if target.is_dir() {
         return Ok(target);
     }
     fs::create_dir_all(&cache).with_context(|| format!("create {}", cache.display()))?;
-    let progress = Progress::begin(format!("building {}", module.name));
+    let progress = Progress::begin(format!("building {}", module.title));
     let _lock = lock(&cache.join(format!(".{}.lock", module.name)), &progress)?;
     if target.is_dir() {
         progress.done("built by another process");
@@ -176,17 +208,17 @@ fn built(go: &Go, module: &Module) -> Result<PathBuf> {
     let unfinished = tempfile::Builder::new()
         .prefix(&format!(".{}-", module.name))
         .tempdir_in(&cache)?;
-    build(go, module, &source, &flags, unfinished.path(), &progress)?;
+    build(go, module, &flags, unfinished.path(), &progress)?;
     fs::rename(unfinished.path(), &target)
         .with_context(|| format!("move the finished build to {}", target.display()))?;
     progress.done(&format!("in {}", target.display()));
     Ok(target)
 }
 
-fn key(go: &Go, module: &Module, source: &Path, flags: &str) -> Result<String> {
+fn key(go: &Go, module: &Module, flags: &str) -> Result<String> {
     let mut hash = Sha256::new();
     for file in ["go.mod", "go.sum"] {
-        let path = source.join(file);
+        let path = module.source.join(file);
         hash.update(fs::read(&path).with_context(|| format!("read {}", path.display()))?);
         hash.update([0]);
     }
@@ -218,9 +250,10 @@ pub(crate) fn lock(path: &Path, progress: &Progress) -> Result<File> {
     Ok(file)
 }
 
-fn build(go: &Go, module: &Module, source: &Path, flags: &str, into: &Path, progress: &Progress) -> Result<()> {
+fn build(go: &Go, module: &Module, flags: &str, into: &Path, progress: &Progress) -> Result<()> {
+    let source = &module.source;
     progress.step("fetching Go modules");
-    let total = packages(go, module, source, progress)?;
+    let total = packages(go, module, progress)?;
     let mut compiled = 0_usize;
     // One package after another shares all that was compiled before; linking is what is repeated.
     for (package, binary) in module.binaries {
@@ -243,7 +276,8 @@ fn build(go: &Go, module: &Module, source: &Path, flags: &str, into: &Path, prog
 }
 
 /// How many packages there are to compile; fetches the modules on the way.
-fn packages(go: &Go, module: &Module, source: &Path, progress: &Progress) -> Result<usize> {
+fn packages(go: &Go, module: &Module, progress: &Progress) -> Result<usize> {
+    let source = &module.source;
     let mut fetch = go.command(source);
     fetch
         .args(["list", "-deps"])

@@ -12,6 +12,7 @@ use anyhow::{Context, Result, bail, ensure};
 use clap::Subcommand;
 use nodeward_testkit::ceph::{Ceph, CephOptions, Programs};
 use nodeward_testkit::fleet::{self, NodeSpec};
+use nodeward_testkit::kubernetes::{self, Kubernetes};
 use nodeward_testkit::process::{ProcessId, Signal};
 use nodeward_testkit::progress::Progress;
 use nodeward_testkit::rook::{self, Rook};
@@ -54,9 +55,12 @@ enum Action {
     Kubeconfig,
 }
 
-/// What there is besides the control plane.
+/// Which control plane there is, and what besides it.
 #[derive(clap::Args, Clone)]
 struct Contents {
+    /// Which Kubernetes it is
+    #[arg(long, value_name = "VERSION", env = kubernetes::VARIABLE, default_value = kubernetes::DEFAULT)]
+    kubernetes: Kubernetes,
     /// How many (simulated) worker nodes to create
     #[arg(long, default_value_t = 3)]
     nodes: usize,
@@ -106,7 +110,11 @@ pub fn run(args: Args) -> Result<ExitCode> {
                 // A session of its own, so that neither Ctrl-C nor closing the terminal reaches it.
                 rustix::process::setsid().context("leave the terminal's session")?;
             }
-            if detach { up_detached(&dir) } else { up(&contents, &dir) }
+            if detach {
+                up_detached(&contents, &dir)
+            } else {
+                up(&contents, &dir)
+            }
         }
         Action::Down => Ok(down(&dir)),
         Action::Kubeconfig => kubeconfig(&dir),
@@ -141,7 +149,7 @@ fn directory(given: Option<PathBuf>) -> Result<PathBuf> {
 
 fn up(contents: &Contents, dir: &Path) -> Result<ExitCode> {
     prepare(dir)?;
-    toolchain::ensure_built()?;
+    toolchain::ensure_built(contents.kubernetes)?;
     tokio::runtime::Runtime::new()?.block_on(async {
         // From before the start: Ctrl-C while it starts stops what has been started.
         let mut ended = Ended::listen()?;
@@ -160,10 +168,10 @@ fn up(contents: &Contents, dir: &Path) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn up_detached(dir: &Path) -> Result<ExitCode> {
+fn up_detached(contents: &Contents, dir: &Path) -> Result<ExitCode> {
     prepare(dir)?;
     // Here, for its progress to be seen.
-    toolchain::ensure_built()?;
+    toolchain::ensure_built(contents.kubernetes)?;
     let progress = Progress::begin("starting the control plane");
     let log = dir.join("supervisor.log");
     let out = OpenOptions::new().create(true).write(true).truncate(true).open(&log)?;
@@ -229,8 +237,12 @@ fn kubeconfig(dir: &Path) -> Result<ExitCode> {
 }
 
 async fn start(contents: &Contents, dir: &Path) -> Result<Running> {
-    let progress = Progress::begin("starting etcd, kube-apiserver, kube-controller-manager, kube-scheduler and kwok");
+    let progress = Progress::begin(format!(
+        "starting etcd, kube-apiserver, kube-controller-manager, kube-scheduler (Kubernetes {}) and kwok",
+        contents.kubernetes
+    ));
     let plane = ControlPlane::start(Options {
+        kubernetes: Some(contents.kubernetes),
         dir: Some(dir.to_owned()),
         ..Options::default()
     })

@@ -21,6 +21,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use nodeward_testkit::ceph::Programs;
+use nodeward_testkit::kubernetes::{self, Kubernetes};
 use nodeward_testkit::{binaries, lock, toolchain};
 use serde_json::Value;
 
@@ -71,6 +72,10 @@ pub struct Args {
     #[arg(long, default_value_t = 1, value_name = "TIMES")]
     retries: u32,
 
+    /// Which Kubernetes they run on
+    #[arg(long, value_name = "VERSION", env = kubernetes::VARIABLE, default_value = kubernetes::DEFAULT)]
+    kubernetes: Kubernetes,
+
     /// How many binaries whose tests wait for a control plane run side by side, four tests of each
     #[arg(long, default_value_t = 2, value_name = "BINARIES")]
     at_once: usize,
@@ -101,7 +106,7 @@ impl Args {
 /// # Errors
 /// When something does not compile. Tests that fail are in the summary, and in the exit code.
 pub fn run(args: &Args) -> Result<ExitCode> {
-    toolchain::ensure_built()?;
+    let release = toolchain::ensure_built(args.kubernetes)?.kubernetes;
     let is_narrowed = !args.package.is_empty() || args.lib || !args.test.is_empty();
     if is_narrowed {
         // Tests of one package start operators of others.
@@ -135,7 +140,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     }
     let mut summary = summary.into_inner().unwrap_or_else(PoisonError::into_inner);
     summary.retry(&binaries, args);
-    summary.print(began.elapsed().as_secs());
+    summary.print(began.elapsed().as_secs(), &release);
     Ok(if summary.is_green() {
         ExitCode::SUCCESS
     } else {
@@ -262,6 +267,7 @@ impl Binary {
             .current_dir(&self.dir)
             .env("RUSTC_BOOTSTRAP", "1")
             .env("CARGO_MANIFEST_DIR", &self.dir)
+            .env(kubernetes::VARIABLE, args.kubernetes.minor())
             .stdout(Stdio::piped());
         if let Some(library_path) = &self.library_path {
             command.env("LD_LIBRARY_PATH", library_path);
@@ -450,7 +456,7 @@ impl Summary {
         }
     }
 
-    fn print(&self, seconds: u64) {
+    fn print(&self, seconds: u64, release: &str) {
         // Without those of which nothing was selected.
         let mut binaries: Vec<_> = self.binaries.iter().filter(|run| run.tests > 0.0).collect();
         binaries.sort_by_key(|run| Reverse(run.taken));
@@ -480,7 +486,7 @@ impl Summary {
         let failed = times(&self.failed) + self.broken.len();
         let (passed, ignored) = (self.passed + times(&self.flaky), self.ignored);
         println!(
-            "\n{passed} passed, {failed} failed, {ignored} ignored in {} min {} s",
+            "\n{passed} passed, {failed} failed, {ignored} ignored in {} min {} s, on Kubernetes {release}",
             seconds / 60,
             seconds % 60
         );

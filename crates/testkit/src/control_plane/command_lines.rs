@@ -159,6 +159,7 @@ fn kwok(tools: &Toolchain, layout: &Layout, options: &Options) -> Result<Process
         parallelism: options.kwok_parallelism,
         pod_cidr: "10.128.0.0/9",
         node_ip: "10.0.0.1",
+        release: &tools.kubernetes,
     };
     let (kubeconfig, log) = (layout.kubeconfig("kwok"), layout.log("kwok"));
     let process = kwok.process(&tools.kwok, &kubeconfig, &layout.dir, &log)?;

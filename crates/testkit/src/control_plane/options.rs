@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::kubernetes::Kubernetes;
+
 /// Whose requests the API server writes to its audit log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AuditScope {
@@ -17,6 +19,8 @@ pub enum AuditScope {
 /// How a [`crate::ControlPlane`] is set up. [`Options::default`] suits tests, [`Options::scale`] benchmarks.
 #[derive(Clone, Debug)]
 pub struct Options {
+    /// Which Kubernetes runs; `None`: the one that the environment asks for.
+    pub kubernetes: Option<Kubernetes>,
     /// Where certificates, data and logs go. `None`: a temporary directory that goes with the control plane.
     pub dir: Option<PathBuf>,
     /// Whose requests are written to the audit log.
@@ -67,6 +71,7 @@ const CONTROLLERS: [&str; 20] = [
 impl Default for Options {
     fn default() -> Self {
         Self {
+            kubernetes: None,
             dir: None,
             audit: AuditScope::ServiceAccounts,
             node_monitor_grace: Duration::from_secs(12),

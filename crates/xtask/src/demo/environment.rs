@@ -59,7 +59,7 @@ impl Environment {
             });
         }
         // Before, for its progress to be seen.
-        tokio::task::spawn_blocking(toolchain::ensure_built).await??;
+        tokio::task::spawn_blocking(toolchain::of_environment).await??;
         let progress = Progress::begin("control plane");
         progress.step("etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kwok");
         let plane = ControlPlane::start(Options::default()).await?;
@@ -78,7 +78,7 @@ impl Environment {
 
     /// The cluster of the kubeconfig, as it is.
     pub async fn reach(kubeconfig: &Path, run: String) -> Result<Self> {
-        let tools = tokio::task::spawn_blocking(toolchain::ensure_built).await??;
+        let tools = tokio::task::spawn_blocking(toolchain::of_environment).await??;
         let dir = tempfile::Builder::new().prefix("nodeward-demo-").tempdir()?;
         process::remove_at_exit(dir.path())?;
         let cluster = Cluster::from_kubeconfig(kubeconfig, tools, dir.path())?;

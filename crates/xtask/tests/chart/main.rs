@@ -87,7 +87,7 @@ fn test_rules(groups: &Value, tests: &[Value]) -> Result<()> {
 }
 
 fn helm(args: &[&str]) -> Result<String> {
-    output_of(Command::new(toolchain::ensure_built()?.helm).args(args))
+    output_of(Command::new(toolchain::of_environment()?.helm).args(args))
 }
 
 fn output_of(command: &mut Command) -> Result<String> {

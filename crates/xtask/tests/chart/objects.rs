@@ -39,7 +39,7 @@ fn kustomize_accepts_what_the_chart_renders() {
     fs::write(directory.path().join("all.yaml"), &text).unwrap();
     let kustomization = json!({ "resources": ["all.yaml"], "labels": [{ "pairs": { "added": "here" } }] });
     fs::write(directory.path().join("kustomization.yaml"), kustomization.to_string()).unwrap();
-    let kubectl = toolchain::ensure_built().unwrap().kubectl;
+    let kubectl = toolchain::of_environment().unwrap().kubectl;
     let built = Command::new(kubectl)
         .arg("kustomize")
         .arg(directory.path())
