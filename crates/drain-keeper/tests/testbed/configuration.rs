@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use crate::environment::{Environment, Keeper, is_untouched, managed};
 
 const REJECTED: &str = "nodeward_drain_keeper_config_rejected";
+const RELOADS: &str = "nodeward_drain_keeper_config_reloads_total";
 
 async fn rejected_is(keeper: &Keeper, value: f64) -> Result<()> {
     wait::until(format!("{REJECTED} to be {value}"), secs(60), || async {
@@ -201,8 +202,16 @@ async fn managed_upgrade_config_keeps_last_good_text() -> Result<()> {
     theirs.write("nodeDrain:\n  timeOut: -5\n").await?;
     rejected_is(&keeper, 1.0).await?;
     wait::throughout("their last good text", secs(2), || is_untouched(&pods, &pod)).await?;
+    let before = keeper.metrics().await?.value(RELOADS, &[]).unwrap_or_default();
     theirs.write("nodeDrain:\n  timeOut: \"1s\"\n").await?;
     rejected_is(&keeper, 0.0).await?;
     workload::gone(&env.client, &pod, secs(60)).await?;
+    let reloads = keeper.metrics().await?.value(RELOADS, &[]);
+    ensure!(reloads == Some(before + 1.0), "{reloads:?} after {before}");
+    ensure!(
+        keeper.log().contains("a new configuration is in force"),
+        "{}",
+        keeper.process().log_tail(5)
+    );
     env.end([keeper]).await
 }

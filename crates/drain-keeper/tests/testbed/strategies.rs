@@ -84,7 +84,7 @@ async fn pods_without_budget_are_forced_when_due() -> Result<()> {
     let mark = env.plane.audit().mark()?;
     let [evicted, finalizer, stuck] = env
         .add_pods([
-            ("evicted", managed(&node)),
+            ("evicted", managed(&node).grace(1)),
             (
                 "finalizer",
                 managed(&node).grace(1).finalizer(STUCK).finalizer(PROTECTED),
@@ -154,6 +154,14 @@ async fn pods_without_budget_are_forced_when_due() -> Result<()> {
         eviction.count() == 1 && eviction.0[0].name == "evicted",
         "{:?}",
         eviction.0
+    );
+    // What ends normally after its eviction is not deleted as well.
+    let deletes = requests.clone().only(|request| request.verb == "delete");
+    let is_stuck = |request: &AuditedRequest| request.resource == "pods" && request.name == "stuck";
+    ensure!(
+        !deletes.0.is_empty() && deletes.0.iter().all(is_stuck),
+        "{:?}",
+        deletes.0
     );
     for (name, pod) in [("evicted", &evicted), ("finalizer", &finalizer), ("stuck", &stuck)] {
         let first = requests
