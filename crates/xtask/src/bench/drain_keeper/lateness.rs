@@ -65,7 +65,7 @@ pub fn after_the_drain(start: Timestamp, pods: &[(PartPod, ObjectMeta)]) -> Resu
         deadlines.push(Deadline {
             pod: pod.clone(),
             strategy,
-            due: not_before_its_grace(start + wait, object),
+            due: (start + wait).max(beyond_its_grace(object).unwrap_or(start)),
         });
     }
     Ok(deadlines)
@@ -76,21 +76,18 @@ pub fn after_the_override(start: Timestamp, pods: &[(PartPod, ObjectMeta)]) -> V
     let hanging = pods.iter().filter(|(pod, _)| pod.part == Part::TightStuck);
     hanging
         .filter_map(|(pod, object)| {
-            let end_of_grace = object.deletion_timestamp.as_ref()?.0;
-            let due = (start + BUDGET_WAIT).max(end_of_grace + FORCE_AFTER);
             Some(Deadline {
                 pod: pod.clone(),
                 strategy: Strategy::PdbStuckTerminating,
-                due,
+                due: (start + BUDGET_WAIT).max(beyond_its_grace(object)?),
             })
         })
         .collect()
 }
 
-fn not_before_its_grace(due: Timestamp, pod: &ObjectMeta) -> Timestamp {
-    pod.deletion_timestamp
-        .as_ref()
-        .map_or(due, |deletion| due.max(deletion.0))
+/// From when a terminating pod may lose its finalizers, or what is left of it its grace.
+fn beyond_its_grace(pod: &ObjectMeta) -> Option<Timestamp> {
+    Some(pod.deletion_timestamp.as_ref()?.0 + FORCE_AFTER)
 }
 
 /// Compares deadlines with drain-keeper's own requests.
