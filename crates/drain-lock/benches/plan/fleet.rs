@@ -89,6 +89,7 @@ impl Fleet {
             budgets: draining * BUDGETS_PER_DRAIN,
             templates: templates(now)?,
             labels: BTreeMap::new(),
+            namespaces: BTreeMap::new(),
         };
         let snapshot = fleet.snapshot(nodes)?;
         Ok(Self { snapshot, now })
@@ -104,6 +105,8 @@ struct Builder {
     budgets: usize,
     templates: Vec<PodFacts>,
     labels: BTreeMap<(usize, Option<usize>), Arc<Labels>>,
+    /// Kept once each, as the watch of the pods keeps them.
+    namespaces: BTreeMap<String, Arc<str>>,
 }
 
 impl Builder {
@@ -256,8 +259,12 @@ impl Builder {
         });
         let mut pod = self.templates[template].clone();
         let namespace = namespace_of(budget.unwrap_or(template));
+        let namespace = self
+            .namespaces
+            .entry(namespace)
+            .or_insert_with_key(|name| name.as_str().into());
         pod.summary.labels = Arc::clone(labels);
-        pod.summary.key = PodKey::new(namespace, name);
+        pod.summary.key = PodKey::new(Arc::clone(namespace), name);
         pod.summary.uid = format!("uid-{name}").into();
         pod.summary.node = node.cloned();
         if node.is_none() && budget.is_none() {
