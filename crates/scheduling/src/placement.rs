@@ -151,9 +151,8 @@ struct Promises {
 /// this placement, for room only shrinks.
 #[derive(Clone, Default)]
 struct Exhausted {
-    nodes: usize,
-    /// What each of them lacks.
-    counts: ReasonCounts,
+    /// What each of them lacked when it was found so. Of more that was promised since it may lack something else, too.
+    lacking: Vec<UnschedulableReason>,
 }
 
 /// What neighbours say, and how many of the promises that is by.
@@ -311,15 +310,12 @@ impl<'a> Placement<'a> {
         let least_filled = neighbours.least_filled(pod, itself);
         let mut exhausted = self.exhausted.remove(&candidates.id).unwrap_or_default();
         let mut beyond = ReasonCounts::default();
-        let mut position = exhausted.nodes;
+        let mut position = exhausted.lacking.len();
         let mut found = None;
         while let Some(index) = candidates.get(position, pod, &basis) {
             let is_from = Some(index) == from;
             match self.lacks(pod, index) {
-                Some(reason) if position == exhausted.nodes => {
-                    exhausted.nodes += 1;
-                    exhausted.counts.add(reason);
-                }
+                Some(reason) if position == exhausted.lacking.len() => exhausted.lacking.push(reason),
                 _ if is_from => {}
                 Some(reason) => beyond.add(reason),
                 None => {
@@ -370,18 +366,14 @@ impl<'a> Placement<'a> {
         let mut counts = beyond;
         counts.add_all(&candidates.unsuitable());
         let exhausted = self.exhausted.get(&candidates.id);
-        if let Some(exhausted) = exhausted {
-            counts.add_all(&exhausted.counts);
+        let lacking = exhausted.map(|exhausted| &*exhausted.lacking).unwrap_or_default();
+        for reason in lacking {
+            counts.add(*reason);
         }
         // The node that it leaves is none of the others.
         if let Some(from) = from {
-            let is_exhausted = candidates
-                .position(from)
-                .is_some_and(|position| exhausted.is_some_and(|exhausted| position < exhausted.nodes));
-            let own = basis
-                .unsuitable(pod, from)
-                .or_else(|| self.lacks(pod, from).filter(|_| is_exhausted));
-            if let Some(own) = own {
+            let found_so = || lacking.get(candidates.position(from)?).copied();
+            if let Some(own) = basis.unsuitable(pod, from).or_else(found_so) {
                 counts.take_one(own);
             }
         }
