@@ -95,6 +95,11 @@ impl Requirements {
         }
     }
 
+    /// Whether its selectors and affinity accept every node.
+    pub(crate) fn select_all(&self) -> bool {
+        self.node_selector.is_empty() && self.node_affinity.is_none()
+    }
+
     /// Whether its selectors and affinity accept a node.
     pub(crate) fn select(&self, node: &NodeView) -> bool {
         let mut labels = self.node_selector.iter();

@@ -70,6 +70,14 @@ impl Resources {
         request.extended.iter().any(is_short).then_some("an extended resource")
     }
 
+    /// What is left of it beside `taken`; less than nothing, where more is taken than there is.
+    #[must_use]
+    pub fn less(&self, taken: &Self) -> Self {
+        let mut left = self.clone();
+        left.combine(taken, i64::saturating_sub);
+        left
+    }
+
     /// Takes `other` away; an extended resource of which nothing is left is forgotten.
     pub fn take_away(&mut self, other: &Self) {
         self.combine(other, i64::saturating_sub);

@@ -13,15 +13,25 @@ use super::{ReasonCounts, UnschedulableReason};
 use crate::neighbours::{Itself, Neighbours, Relation};
 use crate::requirements::{NodeAffinity, Requirements};
 use crate::resources::Resources;
-use crate::view::SchedulingView;
+use crate::view::{NodeCapacity, SchedulingView};
 use crate::{NodeFacts, PodFacts};
 
 /// What all placements over one view share.
 pub(crate) struct Basis<'a> {
     pub(crate) view: &'a SchedulingView,
     indices: HashMap<&'a NodeName, usize>,
+    /// Node by node, side by side: each is asked for each kind of pods.
+    offers: Vec<Offer>,
     candidates: RefCell<HashMap<Asked, Rc<Candidates>>>,
     groups: RefCell<HashMap<Kind, Rc<Group>>>,
+}
+
+/// What a node has for pods as long as nothing is promised.
+struct Offer {
+    /// What keeps all pods away.
+    closed: Option<UnschedulableReason>,
+    is_tainted: bool,
+    left: Resources,
 }
 
 /// What pods ask of a node, whatever is near it. Equal requirements are kept once, and so are volumes.
@@ -99,6 +109,7 @@ impl<'a> Basis<'a> {
         Self {
             view,
             indices: nodes.map(|(index, capacity)| (&capacity.node.name, index)).collect(),
+            offers: view.nodes.iter().map(Offer::of).collect(),
             candidates: RefCell::default(),
             groups: RefCell::default(),
         }
@@ -155,31 +166,43 @@ impl<'a> Basis<'a> {
 
     /// Why a node cannot take a pod whatever is promised, and whoever is near.
     pub(super) fn unsuitable(&self, pod: &PodFacts, index: usize) -> Option<UnschedulableReason> {
-        let capacity = self.view.nodes.get(index)?;
-        let (node, asked) = (&*capacity.node, &pod.requirements);
-        if node.is_cordoned() {
-            return Some(UnschedulableReason::Cordoned);
+        let (offer, capacity) = (self.offers.get(index)?, self.view.nodes.get(index)?);
+        if let Some(reason) = offer.closed {
+            return Some(reason);
         }
-        if !node.ready {
-            return Some(UnschedulableReason::NotReady);
-        }
-        if !asked.select(node) {
+        let asked = &pod.requirements;
+        // The node is looked at only where the pod asks for more than room.
+        if !asked.select_all() && !asked.select(&capacity.node) {
             return Some(UnschedulableReason::NotSelected);
         }
-        if !asked.tolerate(node) {
+        if offer.is_tainted && !asked.tolerate(&capacity.node) {
             return Some(UnschedulableReason::Tainted);
         }
-        if !self.view.volumes_of(pod).all(|volume| volume.accepts(node)) {
+        if !self.view.volumes_of(pod).all(|volume| volume.accepts(&capacity.node)) {
             return Some(UnschedulableReason::VolumeElsewhere);
         }
         let nothing = Resources::default();
-        let taken = &capacity.usage.requests;
-        if let Some(short) = node.allocatable.shortage(taken, &nothing, &asked.requests) {
+        if let Some(short) = offer.left.shortage(&nothing, &nothing, &asked.requests) {
             return Some(UnschedulableReason::Short(short));
         }
-        asked
-            .conflicts_with_ports(&capacity.usage.host_ports)
+        (!asked.host_ports.is_empty() && asked.conflicts_with_ports(&capacity.usage.host_ports))
             .then_some(UnschedulableReason::PortTaken)
+    }
+}
+
+impl Offer {
+    fn of(capacity: &NodeCapacity) -> Self {
+        let node = &*capacity.node;
+        let closed = if node.is_cordoned() {
+            Some(UnschedulableReason::Cordoned)
+        } else {
+            (!node.ready).then_some(UnschedulableReason::NotReady)
+        };
+        Self {
+            closed,
+            is_tainted: !node.taints.is_empty(),
+            left: node.allocatable.less(&capacity.usage.requests),
+        }
     }
 }
 
@@ -213,7 +236,7 @@ impl Candidates {
         self.accepted.get_or_init(|| {
             let (view, asked) = (basis.view, &pod.requirements);
             let has_volumes = view.volumes_of(pod).next().is_some();
-            let selects = !asked.node_selector.is_empty() || asked.node_affinity.is_some();
+            let selects = !asked.select_all();
             let reach_volumes = || FirstTwo::of(view, |node| view.volumes_of(pod).all(|volume| volume.accepts(node)));
             let are_selected = || FirstTwo::of(view, |node| asked.select(node));
             Accepted {
