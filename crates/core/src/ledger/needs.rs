@@ -56,20 +56,15 @@ impl Ledger {
             Some(state) if !state.has_grant() => return self.plan_needs(node_uid, &needs),
             Some(_) => {}
         }
-        let Some(claim) = self.claim_mut(node_uid) else {
+        let Some(claim) = self.waiting_claim_mut(node_uid) else {
             return NeedChange::NoClaim;
         };
-        if disruptions::missing(&needs, &claim.holds).is_empty() {
-            disruptions::retain_pods(&mut claim.holds, &needs);
-            return claim.shrink(&needs, is_down);
+        let before = claim.clone();
+        let change = claim.change_needs(&needs, is_down, now);
+        if *claim != before {
+            self.note_change();
         }
-        let before = claim.held_disruptions();
-        let kept = claim.requeue(is_down, now);
-        claim.plan(&needs);
-        NeedChange::Requeued {
-            returned: before - kept,
-            kept,
-        }
+        change
     }
 }
 
@@ -238,6 +233,26 @@ impl Claim {
         }
         self.needs.push(need);
         self.needs.sort_by(|a, b| a.pdb.cmp(&b.pdb));
+    }
+
+    /// Takes up what a claim that was granted needs now.
+    fn change_needs(
+        &mut self,
+        needs: &[Disruptions],
+        is_down: &dyn Fn(&HeldPod) -> bool,
+        now: Timestamp,
+    ) -> NeedChange {
+        if disruptions::missing(needs, &self.holds).is_empty() {
+            disruptions::retain_pods(&mut self.holds, needs);
+            return self.shrink(needs, is_down);
+        }
+        let before = self.held_disruptions();
+        let kept = self.requeue(is_down, now);
+        self.plan(needs);
+        NeedChange::Requeued {
+            returned: before - kept,
+            kept,
+        }
     }
 
     /// Asks for what it does not hold of these needs.

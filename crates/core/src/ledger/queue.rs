@@ -130,7 +130,7 @@ impl<'a, 'f> Queue<'a, 'f> {
             return Some(obstacle(LockReason::NeedExceedsBudget, whole, budget.ceiling()));
         }
 
-        let free = self.ledger.free(budget);
+        let free = self.reservations.free(budget, self.ledger);
         let for_claims = budget.without_owner(free);
         let held_by = |other: &&Claim| other.node_uid != claim.node_uid && held_of(other) > 0;
         let others = || self.ledger.holders_of(&key).filter(held_by);

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::queue::{Queue, order, returning};
-use super::{Facts, Ledger, NeedChange};
+use super::{BudgetFacts, Claim, Facts, Ledger, NeedChange};
 use crate::id::{BudgetKey, NodeName};
 
 /// The order of the queue, and the disruptions that claims in it keep from those behind them. It follows from a ledger and the
@@ -24,6 +24,8 @@ pub struct Reservations {
     /// idle.
     waits: Option<i64>,
     kept: BTreeMap<BudgetKey, Vec<Kept>>,
+    /// What is free of the budgets that the claims need which were looked at.
+    free: BTreeMap<BudgetKey, i32>,
     /// How many times it was made anew.
     #[cfg(test)]
     pub(super) made: usize,
@@ -50,6 +52,7 @@ impl Reservations {
             looked_at: 0,
             waits: None,
             kept: BTreeMap::new(),
+            free: BTreeMap::new(),
             #[cfg(test)]
             made: 1,
         };
@@ -75,9 +78,27 @@ impl Reservations {
                 self.made += made;
             }
         }
-        let ticket = ledger.claim(node_uid).map(|claim| claim.ticket);
-        let place = ticket.map_or(usize::MAX, |ticket| self.place_of(ticket));
+        let claim = ledger.claim(node_uid);
+        let place = claim.map_or(usize::MAX, |claim| self.place_of(claim.ticket));
         self.look_until(ledger, facts, place);
+        if let Some(claim) = claim {
+            self.note_free(claim, ledger, facts);
+        }
+    }
+
+    fn note_free(&mut self, claim: &Claim, ledger: &Ledger, facts: &Facts) {
+        for need in &claim.needs {
+            let key = BudgetKey::from(&need.pdb);
+            if let Some(budget) = facts.get(&key) {
+                self.free.entry(key).or_insert_with(|| ledger.free(budget));
+            }
+        }
+    }
+
+    /// What is free of a budget.
+    pub(super) fn free(&self, budget: &BudgetFacts, ledger: &Ledger) -> i32 {
+        let known = self.free.get(&budget.key).copied();
+        known.unwrap_or_else(|| ledger.free(budget))
     }
 
     /// All who could be granted now are counted, up to the first that waits for disruptions; that one is the last.
@@ -89,6 +110,7 @@ impl Reservations {
             let Some(claim) = ledger.claims().iter().find(|claim| claim.ticket == *ticket) else {
                 continue;
             };
+            self.note_free(claim, ledger, facts);
             let queue = Queue::new(ledger, facts, self);
             if !queue.waits_for_disruptions_at_most(claim, place, &self.returning) {
                 // Nobody knows when it could go: to reserve for it would stop the queue for nothing.
