@@ -134,6 +134,10 @@ pub fn plan(snapshot: &Snapshot, memory: &Memory, policy: &Policy, now: Timestam
         let from = pod.node.clone().unwrap_or_else(|| "".into());
         planner.cordons.leave(from, vec![Arc::clone(pod)]);
     }
+    // What is back is there for all drains of this pass, and what claims wait for is worked out after it.
+    for context in &contexts {
+        planner.return_what_is_back(context);
+    }
     for context in &contexts {
         planner.reconcile(context);
     }
@@ -225,13 +229,17 @@ impl Planner<'_> {
         contexts
     }
 
-    fn reconcile(&mut self, context: &DrainContext) {
+    /// What comes back without the drain's doing, whatever else becomes of it.
+    fn return_what_is_back(&mut self, context: &DrainContext) {
         self.return_disruptions(context);
         self.return_node_groups(context);
         if let Some(uid) = &context.node_uid {
             let containers = UnavailablePods::containers_before_reboot(context, self.snapshot);
             self.write.next.note_containers(uid.as_str(), &containers);
         }
+    }
+
+    fn reconcile(&mut self, context: &DrainContext) {
         match (context.intent, &context.drain, &context.node, &context.classes) {
             (Intent::Drain, Some(drain), Some(node), _) if !context.is_adopted() || drain.spec.node_uid.is_none() => {
                 self.adopt(context, drain, node);
@@ -254,7 +262,7 @@ impl Planner<'_> {
         }
     }
 
-    /// Disruptions of pods that are back return, whatever else becomes of the drain.
+    /// Disruptions of pods that are back return.
     fn return_disruptions(&mut self, context: &DrainContext) {
         let (Some(claim), unavailable) = (&context.claim, &context.unavailable) else {
             return;

@@ -123,7 +123,8 @@ impl Planner<'_> {
         let members = self.places.members.entry(group.name.clone());
         let members = members.or_insert_with(|| Members::of(group, snapshot, now));
         let promised = self.places.promised.get(&group.name);
-        let claims = self.write.next.claims().iter();
+        // A place that this pass frees is free once that is written: what its return rests on may turn out not to be so.
+        let claims = self.write.next.claims().iter().chain(self.before.claims());
         let draining: BTreeSet<NodeName> = claims
             .filter(|claim| {
                 let node = snapshot.nodes.get(claim.node.as_str());

@@ -214,6 +214,33 @@ fn foreign_drain_takes_place_with_its_grant() {
     assert_eq!(shown(&plan).last().unwrap(), "n2 is Queued: WaitsForNodeGroup");
 }
 
+/// The drain of `n2` is over, and its node is back: what the write of that rests on is read only then, and may not be so.
+#[rstest]
+#[case::the_older(1, 2)]
+#[case::the_younger(2, 1)]
+fn place_is_free_once_its_return_is_written(#[case] ticket: i64, #[case] ticket_of_over: i64) {
+    let nodes = [
+        worker("n1", json!({ "spec": { "unschedulable": true } })),
+        worker("n2", json!({})),
+    ];
+    let asks = |claims: &[Value]| {
+        let cluster = Cluster::new(nodes.clone(), [])
+            .drains([
+                drain_of("n1", json!({ "spec": { "evict": "Requester" } })),
+                drain_of("n2", json!({ "metadata": { "deletionTimestamp": A_MINUTE_AGO } })),
+            ])
+            .ledger(json!({ "nextTicket": 9, "claims": claims }));
+        let plan = plan(&cluster.snapshot(), &Memory::default(), &workers(json!(1)), now());
+        plan.ledger.map_or(0, |write| write.grants.len())
+    };
+    let asking = claim_of_node(ticket, "n1", json!({ "foreignCordon": true }));
+    let over = claim_of_node(ticket_of_over, "n2", with_places(json!({ "state": "Recovering" })));
+    let mut both = [asking.clone(), over];
+    both.sort_by_key(|claim| claim["ticket"].as_i64());
+    assert_eq!(asks(&both), 0);
+    assert_eq!(asks(&[asking]), 1);
+}
+
 /// The drain of `n1` is over.
 #[rstest]
 #[case::ready_and_uncordoned(worker("n1", json!({})), &[])]
