@@ -91,6 +91,9 @@ pub enum Action {
     CallOff {
         node: usize,
     },
+    Breaks {
+        slot: usize,
+    },
     /// Whoever was told that a node may go down has not acted on it in time, and its kubelet has been heard of since.
     TooLate {
         node: usize,
@@ -117,7 +120,8 @@ impl Action {
             | Self::LatePod { .. }
             | Self::Vanish { .. }
             | Self::NotReady { .. }
-            | Self::CallOff { .. } => true,
+            | Self::CallOff { .. }
+            | Self::Breaks { .. } => true,
             Self::Prompt { .. }
             | Self::Sync { .. }
             | Self::NodeDown { .. }
@@ -210,6 +214,9 @@ impl Model for Plan {
             actions.extend([Action::OtherReady { slot }, Action::RequesterEvicts { slot }]);
             if may(Fault::OtherEviction) {
                 actions.push(Action::OtherEviction { slot });
+            }
+            if may(Fault::Breaks) {
+                actions.push(Action::Breaks { slot });
             }
             if may(Fault::LatePod) {
                 actions.push(Action::LatePod { slot });
@@ -384,12 +391,17 @@ fn happen(plan: &Plan, state: &mut State, action: Action) -> Option<()> {
                     if plan.slots[slot].retained {
                         state.pods[slot] = Pod::Up(generation);
                     } else if !cordoned {
-                        state.pods[slot] = Pod::Up(generation + 1);
+                        state.pods[slot] = Pod::Up(state.next_generation(plan, generation));
                     }
                 }
             }
         }
+        Action::Breaks { slot } => match (plan.slots[slot].node, state.pods[slot]) {
+            (None, Pod::Up(generation)) => state.pods[slot] = Pod::Down(generation),
+            _ => return None,
+        },
         Action::OtherReady { slot } => match (plan.slots[slot].node, state.pods[slot]) {
+            _ if state.is_broken(plan, slot) => return None,
             (None, Pod::Down(generation)) => state.pods[slot] = Pod::Up(generation + 1),
             _ => return None,
         },

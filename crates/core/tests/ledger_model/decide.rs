@@ -7,13 +7,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use nodeward_api::reason::LockReason;
 use nodeward_core::id::NodeName;
 use nodeward_core::ledger::{
-    Claim, ClaimState, Facts, Fence, GroupObstacle, HeldPod, HeldPodState, Ledger, Need, NodeGroupVerdict, TimedOut,
+    Claim, ClaimState, Disruptions, Facts, Fence, GroupObstacle, HeldPod, HeldPodState, Ledger, Need, NodeGroupVerdict,
+    TimedOut,
 };
 
 use crate::observed::{self, LATER};
 use crate::rules::Rule;
 use crate::watch;
-use crate::world::{Cordon, Group, NOW, Plan, Pod, State, Step, Text, node_uid, parse_node, parse_pod, pod_uid};
+use crate::world::{
+    Cordon, Group, NOW, Plan, Pod, State, Step, Text, budget_key, budget_ref, node_uid, parse_node, parse_pod, pod_uid,
+};
 
 pub fn decide(plan: &Plan, state: &State, node: usize, stale: bool) -> Option<Step> {
     let State {
@@ -44,7 +47,7 @@ fn find(plan: &Plan, state: &State, node: usize, stale: bool) -> Option<Step> {
     }
     let breach = turn.breach.get();
     Some(Step::Write {
-        breach: breach.or_else(|| watch::breach_of_decision(state, node, &ledger, &turn.facts)),
+        breach: breach.or_else(|| watch::breach_of_decision(plan, state, node, &ledger, &turn.facts)),
         read: state.ledger.clone(),
         write: Text::from(ledger),
     })
@@ -154,6 +157,9 @@ impl Turn<'_> {
 
     fn is_back(&self, claim: &Claim, pod: &HeldPod) -> bool {
         let (slot, generation) = parse_pod(&pod.uid);
+        if !pod.retained && self.plan.by_number == Some(self.plan.slots[slot].pdb) {
+            return self.is_replaced(pod);
+        }
         if !pod.retained {
             return matches!(self.state.pods[slot], Pod::Up(now) if now > generation);
         }
@@ -170,6 +176,33 @@ impl Turn<'_> {
             return false;
         }
         matches!(state, HeldPodState::Recovered | HeldPodState::CalledOff(_))
+    }
+
+    /// Whether a pod counts as replaced by the number of its budget's pods: of those that are gone, the ones of the oldest
+    /// claims do first.
+    fn is_replaced(&self, pod: &HeldPod) -> bool {
+        let ledger = &self.state.ledger;
+        let pdb = self.plan.slots[parse_pod(&pod.uid).0].pdb;
+        let budget = &self.facts[&budget_key(pdb)];
+        let of_budget = ledger.claims().iter().flat_map(|claim| &claim.holds);
+        let of_budget: Vec<&Disruptions> = of_budget.filter(|held| held.pdb == budget_ref(pdb)).collect();
+        let held = of_budget.iter().flat_map(|held| &held.pods);
+        let gone: Vec<&HeldPod> = held.filter(|pod| !budget.healthy.contains(pod.uid.as_str())).collect();
+        let first = ledger.budget_row(&budget_ref(pdb)).and_then(|row| row.first_grant);
+        let replaced = match first {
+            Some(first) if self.plan.keeps(Rule::CountFailedPods) => first.in_place_of(gone.len(), budget.pods),
+            // As if every pod were to be healthy again that was at the grant.
+            _ => {
+                let before = of_budget
+                    .iter()
+                    .map(|held| held.healthy_at_grant)
+                    .max()
+                    .unwrap_or_default();
+                let missing = usize::try_from(before).unwrap().saturating_sub(budget.healthy.len());
+                gone.len().saturating_sub(missing)
+            }
+        };
+        gone.iter().take(replaced).any(|gone| gone.uid == pod.uid)
     }
 
     fn state_of_retained(&self, claim: &Claim, pod: &HeldPod) -> HeldPodState {

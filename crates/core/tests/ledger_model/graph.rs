@@ -102,7 +102,7 @@ impl Graph {
 /// All drains are done; or what is left are nodes that somebody else cordoned, and claims that wait for what is down on
 /// them, round in a circle that only whoever cordoned can open. They keep nothing from anybody else.
 fn ends_well(plan: &Plan, state: &State) -> bool {
-    if state.is_done() {
+    if state.is_done(plan) {
         return true;
     }
     let facts = state.facts(plan, false);

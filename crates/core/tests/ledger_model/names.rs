@@ -17,8 +17,12 @@ pub struct Names {
     boots: [u8; NODES],
 }
 
-/// A write that was decided and not done rests on the names as they were, so it keeps them.
+/// A write that was decided and not done rests on the names as they were, so it keeps them. Where the age of pods counts,
+/// their names do, too.
 pub fn name_anew(plan: &Plan, state: &mut State) {
+    if plan.by_number.is_some() {
+        return;
+    }
     if state
         .paused
         .iter()

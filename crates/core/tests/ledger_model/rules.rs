@@ -59,6 +59,8 @@ pub enum Rule {
     PlaceWithTheGrant,
     /// A place returns with the node.
     KeepPlaceUntilBack,
+    /// A pod that fails keeps nobody waiting for pods that were evicted.
+    CountFailedPods,
     /// A drainer that comes back to the node that it cordoned finds its claim in the queue.
     QueueAgainUnderTheirCordon,
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use nodeward_core::ledger::{Claim, ClaimState, Disruptions, Facts, Ledger, Need};
+use nodeward_core::ledger::{Claim, ClaimState, Disruptions, Facts, HeldPod, Ledger, Need};
 use stateright::Property;
 
 use crate::decide::held;
@@ -15,7 +15,7 @@ pub fn properties() -> Vec<Property<Plan>> {
     vec![
         Property::always(NO_BREACH, |_, state: &State| state.breach.is_none()),
         // Checks that find nothing because nothing happens would find nothing either.
-        Property::sometimes(DONE, |_, state: &State| state.is_done()),
+        Property::sometimes(DONE, |plan: &Plan, state: &State| state.is_done(plan)),
     ]
 }
 
@@ -39,7 +39,7 @@ pub fn breach_of_state(plan: &Plan, state: &State) -> Option<&'static str> {
         return Some("I3: a claim waits while it holds disruptions of running pods");
     }
     if (0..BUDGETS).any(|pdb| {
-        let is_down = |_, pod| matches!(pod, Pod::Down(_));
+        let is_down = |slot, pod| matches!(pod, Pod::Down(_)) && !state.is_broken(plan, slot);
         state.disruptions(plan, pdb, is_down) > plan.budgets[pdb]
     }) {
         return Some("I1: more pods of a budget are down than it allows");
@@ -94,10 +94,25 @@ fn holds_a_running_pod(state: &State, claim: &Claim) -> bool {
 /// An eviction that was let through while the write was on its way goes unseen. That pod counts as what it is, an unhealthy
 /// one of its budget, so nobody else is granted its disruption; a cache that lags in front of the eviction would let it through
 /// in any case.
-pub fn breach_of_decision(state: &State, node: usize, write: &Ledger, facts: &Facts) -> Option<&'static str> {
+pub fn breach_of_decision(
+    plan: &Plan,
+    state: &State,
+    node: usize,
+    write: &Ledger,
+    facts: &Facts,
+) -> Option<&'static str> {
     let before: &Ledger = &state.ledger;
-    let is_down = |uid: &String| !state.is_up(parse_pod(uid).0);
-    if freed(before, write).iter().any(is_down) {
+    // Where numbers tell who is back, they tell not which.
+    let is_by_number = |slot: usize| plan.by_number == Some(plan.slots[slot].pdb);
+    let is_down = |slot: usize| matches!(state.pods[slot], Pod::Down(_)) && !state.is_broken(plan, slot);
+    let is_freed = |uid: &String| is_down(parse_pod(uid).0) && !is_by_number(parse_pod(uid).0);
+    let down = (0..plan.slots.len()).filter(|slot| is_by_number(*slot) && is_down(*slot));
+    let is_missing = |pod: &&HeldPod| {
+        let (slot, generation) = parse_pod(&pod.uid);
+        is_by_number(slot) && state.pods[slot] != Pod::Up(generation)
+    };
+    let missing = write.claims().iter().flat_map(held).filter(is_missing);
+    if freed(before, write).iter().any(is_freed) || missing.count() < down.count() {
         return Some("I6: the disruption of a pod that is down was freed");
     }
     let own = node_uid(node);
@@ -157,7 +172,7 @@ fn overruns(plan: &Plan, state: &State, ledger: &Ledger, claim: &Claim) -> bool 
         let pdb = parse_budget(&disruptions.pdb.name);
         let may_go = |slot: usize, pod: Pod| match pod {
             Pod::Up(generation) => ledger.is_held(&format!("{slot}.{generation}")),
-            Pod::Down(_) => true,
+            Pod::Down(_) => !state.is_broken(plan, slot),
             Pod::Absent => false,
         };
         state.disruptions(plan, pdb, may_go) > plan.budgets[pdb]

@@ -6,10 +6,12 @@ use std::hash::{Hash, Hasher};
 use std::ops::Deref;
 use std::sync::Arc;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use nodeward_api::budget_ref::BudgetRef;
 use nodeward_core::id::{BudgetKey, PodUid};
-use nodeward_core::ledger::{BudgetFacts, BudgetPods, Disruptions, Facts, Fence, HeldPod, Ledger, Unstored, Unusable};
+use nodeward_core::ledger::{
+    BudgetFacts, BudgetPods, Claim, Disruptions, Facts, Fence, HeldPod, Ledger, Unstored, Unusable,
+};
 
 use crate::memo::{self, Memo};
 use crate::names::Names;
@@ -48,6 +50,8 @@ pub enum Fault {
     CallOff,
     /// A node is not Ready for a while, without a reboot.
     NotReady,
+    /// A pod that has nothing to do with any drain becomes unready, for good.
+    Breaks,
 }
 
 /// Where a pod runs, by which budget, and whether it stays there through a reboot.
@@ -87,6 +91,8 @@ pub struct Plan {
     /// Whether another drainer takes its node down once it has evicted what it evicts, as soon as it likes and without asking.
     pub requesters_reboot: bool,
     pub groups: Vec<Group>,
+    /// The budget whose pods come back under other names, so that their number tells who is back.
+    pub by_number: Option<usize>,
     pub faults: Vec<Fault>,
     pub fault_count: u8,
     /// Whether `disruptionsAllowed` follows the pods only after a while. An eviction lowers it at once in any case.
@@ -146,6 +152,7 @@ impl Plan {
             quick_reboots: false,
             requesters_reboot: false,
             groups: Vec::new(),
+            by_number: None,
             faults: faults.to_vec(),
             fault_count: 2,
             status_lags: false,
@@ -344,6 +351,25 @@ impl Plan {
         plan
     }
 
+    /// A pod of a budget that both nodes need fails, and stays so.
+    pub fn unrelated() -> Self {
+        let mut plan = Self::pair(
+            "an unrelated unhealthy pod",
+            vec![
+                runs(0, 0),
+                runs(1, 0),
+                elsewhere(0),
+                elsewhere(0),
+                runs(0, 1),
+                runs(1, 1),
+            ],
+            &[Fault::Breaks],
+        );
+        plan.budgets[0] = 2;
+        plan.by_number = Some(0);
+        plan
+    }
+
     /// All nodes are a group of which one may be away.
     pub fn one_at_a_time() -> Self {
         let mut plan = Self::pair(
@@ -511,6 +537,9 @@ impl From<Ledger> for Text {
         for need in ledger.claims.iter_mut().flat_map(|claim| &mut claim.needs) {
             need.pods = Unstored::default();
         }
+        // Nor what is kept of budgets that no claim names.
+        let named: BTreeSet<BudgetKey> = ledger.claims.iter().flat_map(Claim::budgets).collect();
+        ledger.budgets.retain(|pdb, _| named.contains(&BudgetKey::from(pdb)));
         Self {
             hash: memo::hash(&ledger),
             ledger: Arc::new(ledger),
@@ -592,6 +621,15 @@ pub fn parse_pod(uid: &str) -> (usize, u8) {
 
 pub fn budget_key(pdb: usize) -> BudgetKey {
     BudgetKey::new("shop", format!("pdb-{pdb}"))
+}
+
+pub fn budget_ref(pdb: usize) -> BudgetRef {
+    let key = budget_key(pdb);
+    BudgetRef {
+        namespace: key.namespace.to_string(),
+        name: key.name.to_string(),
+        uid: key.name.to_string(),
+    }
 }
 
 pub fn parse_budget(name: &str) -> usize {
@@ -678,6 +716,48 @@ impl State {
         self.count(plan, pdb, |pod| matches!(pod, Pod::Down(_)))
     }
 
+    /// Whether a pod is unready that no drain has anything to do with.
+    pub fn is_broken(&self, plan: &Plan, slot: usize) -> bool {
+        plan.by_number == Some(plan.slots[slot].pdb)
+            && plan.slots[slot].node.is_none()
+            && matches!(self.pods[slot], Pod::Down(_))
+    }
+
+    /// The generation of the next pod of a slot: where numbers tell who is back, a later one than any that there was.
+    pub fn next_generation(&self, plan: &Plan, generation: u8) -> u8 {
+        let created = self.pods.iter().map(|pod| match pod {
+            Pod::Up(generation) | Pod::Down(generation) => *generation,
+            Pod::Absent => 0,
+        });
+        let last = created.filter(|_| plan.by_number.is_some()).max();
+        last.unwrap_or_default().max(generation) + 1
+    }
+
+    /// What a budget's pods are by number.
+    fn budget_pods(&self, plan: &Plan, pdb: usize) -> BudgetPods {
+        if plan.by_number != Some(pdb) {
+            return BudgetPods::default();
+        }
+        let count = |slots: &[usize]| i32::try_from(slots.len()).unwrap();
+        let created = |slot: usize| match self.pods[slot] {
+            Pod::Up(generation) | Pod::Down(generation) => NOW + SignedDuration::from_secs(generation.into()),
+            Pod::Absent => NOW,
+        };
+        let slots: Vec<usize> = plan.slots_of_budget(pdb).collect();
+        let is_there = |slot: &usize| self.is_up(*slot) || self.is_broken(plan, *slot);
+        let there: Vec<usize> = slots.iter().copied().filter(is_there).collect();
+        let row = self.ledger.budget_row(&budget_ref(pdb));
+        let first = row.and_then(|row| row.first_grant).map(|first| first.newest_pod);
+        let stands = |slot: &usize| self.is_up(*slot) || first.is_some_and(|first| created(*slot) <= first);
+        let standing: Vec<usize> = there.iter().copied().filter(stands).collect();
+        BudgetPods {
+            all: count(&there),
+            expected: count(&slots),
+            standing: count(&standing),
+            newest: there.iter().map(|slot| created(*slot)).max(),
+        }
+    }
+
     /// How many disruptions these pods of a budget are: those of one node are one of Ceph's.
     pub fn disruptions(&self, plan: &Plan, pdb: usize, counts: impl Fn(usize, Pod) -> bool) -> i32 {
         let slots = plan.slots_of_budget(pdb).filter(|slot| counts(*slot, self.pods[*slot]));
@@ -748,7 +828,7 @@ impl State {
                 healthy,
                 several: BTreeSet::new(),
                 owner_disruptions: None,
-                pods: BudgetPods::default(),
+                pods: self.budget_pods(plan, pdb),
             };
             (key, budget)
         };
@@ -764,11 +844,7 @@ impl State {
         };
         let disruption = |slot: usize| match there(slot) {
             Pod::Up(generation) => Some(Disruptions {
-                pdb: BudgetRef {
-                    namespace: "shop".to_owned(),
-                    name: budget_key(plan.slots[slot].pdb).name.to_string(),
-                    uid: budget_key(plan.slots[slot].pdb).name.to_string(),
-                },
+                pdb: budget_ref(plan.slots[slot].pdb),
                 healthy_at_grant: 0,
                 pods: vec![HeldPod {
                     name: format!("pod-{slot}"),
@@ -787,12 +863,12 @@ impl State {
         plan.slots_of(node).filter(counts).filter_map(disruption).collect()
     }
 
-    /// Every drain is done, every pod runs, and nobody holds or asks for anything.
-    pub fn is_done(&self) -> bool {
+    /// Every drain is done, every pod runs but one that is not to, and nobody holds or asks for anything.
+    pub fn is_done(&self, plan: &Plan) -> bool {
         self.nodes
             .iter()
             .all(|node| !node.wanted && node.cordon == Cordon::None && !node.down)
-            && !self.pods.iter().any(|pod| matches!(pod, Pod::Down(_)))
+            && (0..SLOTS).all(|slot| !matches!(self.pods[slot], Pod::Down(_)) || self.is_broken(plan, slot))
             && self.ledger.claims().is_empty()
     }
 }
