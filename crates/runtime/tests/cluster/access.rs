@@ -5,6 +5,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
 use kube::api::{DeleteParams, Patch, PatchParams};
 use kube::{Api, Client, Resource};
+use nodeward_testkit::kubernetes::Kubernetes;
 use nodeward_testkit::{ControlPlane, bulk};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -54,4 +55,13 @@ where
     api.patch(name, &PatchParams::apply("test").force(), &Patch::Apply(object))
         .await?;
     Ok(())
+}
+
+/// The requests that a cache needs beyond its watch before it is full: Kubernetes 1.33 does not stream lists unless its API
+/// server is told to. It refuses the watch that asks for one, and is then asked for the list.
+pub fn requests_to_list() -> Result<usize> {
+    Ok(match Kubernetes::from_environment()?.minor() {
+        "1.33" => 2,
+        _ => 0,
+    })
 }
