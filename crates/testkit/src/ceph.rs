@@ -1,6 +1,7 @@
 //! A real Ceph on loopback: monitors, a manager, and OSDs that keep their objects in memory.
 
 mod configuration;
+mod judge;
 mod packages;
 mod route;
 mod service;
@@ -14,6 +15,7 @@ use rados::{Answer, Cluster, Librados};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+pub use self::judge::Judge;
 pub use self::packages::Programs;
 pub use self::route::Route;
 pub use self::service::ServiceWatch;

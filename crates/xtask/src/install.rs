@@ -45,6 +45,11 @@ impl Installation {
 
     /// Installs the chart, and does everything else but the binary's start.
     pub async fn prepare(&self, cluster: &Cluster) -> Result<Operator> {
+        self.install_for(cluster).await?.prepare(cluster).await
+    }
+
+    /// Installs the chart for one replica, which the API server calls if anyone; gives that, to be started.
+    pub async fn install_for(&self, cluster: &Cluster) -> Result<OperatorSpec> {
         let name = self.service_account();
         let mut spec = self.spec();
         let mut own = json!({});
@@ -56,15 +61,19 @@ impl Installation {
                 .arg(&format!("--webhook-configuration={name}"));
         }
         self.install_with(cluster, own).await?;
-        spec.prepare(cluster).await
+        Ok(spec)
     }
 
-    /// Installs the chart.
-    pub async fn install(&self, cluster: &Cluster) -> Result<()> {
-        self.install_with(cluster, json!({})).await
+    /// A further replica, to be started: the API server calls the other one.
+    pub fn standby(&self) -> OperatorSpec {
+        let spec = self.spec();
+        if self.operator == "drain-lock" {
+            return spec.arg("--webhook-bind=127.0.0.1:0");
+        }
+        spec
     }
 
-    /// The operator's block has these values, too. What an earlier act has enabled stays.
+    /// Installs the chart. The operator's block has these values, too. What an earlier act has enabled stays.
     async fn install_with(&self, cluster: &Cluster, mut own: Value) -> Result<()> {
         own["enabled"] = json!(true);
         let mut config = self.config.clone();

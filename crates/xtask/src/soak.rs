@@ -1,19 +1,25 @@
-//! `cargo xtask soak`: an operator on a real control plane on which things fail at random, and what must hold meanwhile.
+//! `cargo xtask soak`: the operators together on a real control plane on which things fail at random, and what must hold
+//! meanwhile.
 
 mod cluster;
+mod drains;
 mod event;
 mod invariants;
+mod replicas;
 mod view;
 
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use fastrand::Rng;
+use nodeward_testkit::ControlPlane;
 use nodeward_testkit::progress::Progress;
 use tokio::time::{Instant, sleep};
 
 use self::cluster::SoakCluster;
-use self::event::Dice;
+use self::drains::Drains;
+use crate::cluster::find_ceph_libraries;
 use crate::until_interrupted;
 
 /// How long things fail before all is mended, and nothing may be left.
@@ -25,93 +31,203 @@ const LEAST_NODES: usize = 20;
 /// How many of the last events a failure tells.
 const TOLD: usize = 60;
 
+/// After so many events a rule is broken, where that is asked for.
+const BREAKS_AFTER: usize = 5;
+
 #[derive(clap::Args)]
 pub struct Args {
-    #[command(subcommand)]
-    operator: Operator,
-}
-
-#[derive(clap::Subcommand)]
-enum Operator {
-    /// Nodes fail, recover, flap, change and go, templates are edited, requests fail and the operator is killed
-    HealthCheck(HealthCheck),
-}
-
-#[derive(clap::Args)]
-struct HealthCheck {
     /// How long it lasts
     #[arg(long, default_value_t = 30)]
     minutes: u64,
     /// From which the events follow; else a random one, which is printed
     #[arg(long)]
     seed: Option<u64>,
-    /// Nodes of the cluster
-    #[arg(long, default_value_t = 300)]
-    nodes: usize,
+    /// Nodes of the cluster [default: 100, and 300 with health-check alone]
+    #[arg(long)]
+    nodes: Option<usize>,
+    /// Which operators run
+    #[arg(long, value_enum, default_value_t = Operators::All)]
+    operators: Operators,
+    /// Force a pod that nobody may force, for a test of the soak itself
+    #[arg(long, hide = true)]
+    break_a_rule: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Operators {
+    /// All of them together, drains and workloads among the failures, with a real Ceph where Debian's packages can be had
+    All,
+    /// health-check alone: nodes fail, recover, flap, change and go, templates are edited
+    HealthCheck,
+}
+
+impl Args {
+    fn nodes(&self) -> usize {
+        let usual = match self.operators {
+            Operators::All => 100,
+            Operators::HealthCheck => 300,
+        };
+        self.nodes.unwrap_or(usual)
+    }
 }
 
 /// # Errors
-/// When something that must hold did not: with the seed, the last events and the operator's log.
+/// When something that must hold did not: with the seed, the last events and the operators' logs.
 pub fn run(args: &Args) -> Result<ExitCode> {
-    let Operator::HealthCheck(args) = &args.operator;
+    // It begins this program anew, with Ceph's libraries.
+    let has_ceph = args.operators == Operators::All
+        && find_ceph_libraries()
+            .inspect_err(|why| println!("ceph-pdb is left out, for there is no Ceph: {why:#}"))
+            .is_ok();
     let seed = args.seed.unwrap_or_else(|| fastrand::u64(..1_000_000));
     println!("seed {seed}");
     until_interrupted(async {
-        soak(args, seed).await.with_context(|| format!("seed {seed}"))?;
+        Box::pin(soak(args, seed, has_ceph))
+            .await
+            .with_context(|| format!("seed {seed}"))?;
         Ok(ExitCode::SUCCESS)
     })
 }
 
-async fn soak(args: &HealthCheck, seed: u64) -> Result<()> {
-    ensure!(args.nodes >= LEAST_NODES, "at least {LEAST_NODES} nodes are needed");
-    let cluster = SoakCluster::start(args.nodes, seed).await?;
-    let mut dice = Dice::new(seed, args.nodes);
+async fn soak(args: &Args, seed: u64, has_ceph: bool) -> Result<()> {
+    let nodes = args.nodes();
+    ensure!(nodes >= LEAST_NODES, "at least {LEAST_NODES} nodes are needed");
+    let plane = cluster::control_plane(args.operators == Operators::All).await?;
+    let health = SoakCluster::start(&plane, nodes, seed).await?;
+    let drains = match args.operators {
+        Operators::All => Some(Drains::start(&plane, seed, has_ceph).await?),
+        Operators::HealthCheck => None,
+    };
+    let mut soak = Soak {
+        which: Rng::with_seed(seed),
+        failures: event::Dice::new(seed, nodes),
+        disruptions: drains.as_ref().map(|drains| drains.dice(seed)),
+        health,
+        drains,
+        told: Vec::new(),
+        breaks_a_rule: args.break_a_rule,
+        plane,
+    };
     let end = Instant::now() + Duration::from_mins(args.minutes);
-    let mut told = Vec::new();
     let mut round = 0;
     let outcome = loop {
         round += 1;
         let progress = Progress::begin(format!("round {round}"));
-        let outcome = fail_and_mend(&cluster, &mut dice, &mut told, &progress).await;
+        let outcome = soak.fail_and_mend(&progress).await;
         if outcome.is_err() || end <= Instant::now() {
             break outcome;
         }
-        progress.done(&format!("{} events, {}", told.len(), cluster.invariants.text()));
+        progress.done(&soak.text());
     };
     if outcome.is_err() {
-        let first = told.len().saturating_sub(TOLD);
-        eprintln!("the last events:\n{}", told[first..].join("\n"));
-        eprintln!("{}", cluster.logs());
+        let first = soak.told.len().saturating_sub(TOLD);
+        eprintln!("{}", soak.logs());
+        eprintln!("the last events:\n{}", soak.told[first..].join("\n"));
     }
     outcome?;
-    let ended = cluster.end().await;
-    println!("{} events in {round} rounds; {}", told.len(), cluster.invariants.text());
-    ended
+    soak.end().await?;
+    let rounds = if round == 1 { "round" } else { "rounds" };
+    println!("nothing was broken in {round} {rounds}: {}", soak.text());
+    Ok(())
 }
 
-/// One round: events at random for a while, then all is mended, and nothing may be left.
-async fn fail_and_mend(
-    cluster: &SoakCluster,
-    dice: &mut Dice,
-    told: &mut Vec<String>,
-    progress: &Progress,
-) -> Result<()> {
-    let began = Instant::now();
-    while began.elapsed() < ROUND {
-        let event = dice.next();
-        let text = event.to_string();
-        told.push(format!("{:>7.1} s  {text}", cluster.age().as_secs_f64()));
-        progress.step(&text);
-        cluster
-            .let_happen(event)
-            .await
-            .with_context(|| format!("let it happen: {text}"))?;
-        sleep(dice.pause()).await;
-        cluster.invariants.hold()?;
+struct Soak {
+    /// Says whether the next event is a failure of nodes or meets drains.
+    which: Rng,
+    failures: event::Dice,
+    disruptions: Option<drains::Dice>,
+    // Before the control plane, which has their objects.
+    health: SoakCluster,
+    drains: Option<Drains>,
+    /// The events so far, each with its time.
+    told: Vec<String>,
+    breaks_a_rule: bool,
+    plane: ControlPlane,
+}
+
+impl Soak {
+    /// One round: events at random for a while, then all is mended, and nothing may be left.
+    async fn fail_and_mend(&mut self, progress: &Progress) -> Result<()> {
+        let began = Instant::now();
+        while began.elapsed() < ROUND {
+            self.next_event(progress).await?;
+            sleep(self.failures.pause()).await;
+            self.hold()?;
+        }
+        self.tell("all is mended", progress);
+        if let Some(drains) = &self.drains {
+            drains.mend().await?;
+        }
+        self.health.mend().await?;
+        self.health.nothing_is_left().await?;
+        if let Some(drains) = &self.drains {
+            drains.nothing_is_left().await?;
+        }
+        self.hold()
     }
-    told.push(format!("{:>7.1} s  all is mended", cluster.age().as_secs_f64()));
-    progress.step("mending all");
-    cluster.mend().await?;
-    cluster.nothing_is_left().await?;
-    cluster.invariants.hold()
+
+    async fn next_event(&mut self, progress: &Progress) -> Result<()> {
+        if self.breaks_a_rule && self.told.len() >= BREAKS_AFTER {
+            self.breaks_a_rule = false;
+            self.tell("somebody breaks a rule", progress);
+            if let Some(drains) = &self.drains {
+                drains.break_a_rule().await?;
+            }
+        }
+        match (&self.drains, &mut self.disruptions) {
+            (Some(_), Some(dice)) if self.which.bool() => {
+                let event = dice.next();
+                let text = event.to_string();
+                self.tell(&text, progress);
+                if let Some(drains) = &self.drains {
+                    drains
+                        .let_happen(event)
+                        .await
+                        .with_context(|| format!("let it happen: {text}"))?;
+                }
+                Ok(())
+            }
+            _ => {
+                let event = self.failures.next();
+                let text = event.to_string();
+                self.tell(&text, progress);
+                let happened = self.health.let_happen(event).await;
+                happened.with_context(|| format!("let it happen: {text}"))
+            }
+        }
+    }
+
+    fn tell(&mut self, text: &str, progress: &Progress) {
+        progress.step(text);
+        self.told
+            .push(format!("{:>7.1} s  {text}", self.health.age().as_secs_f64()));
+    }
+
+    /// Everything held so far.
+    fn hold(&self) -> Result<()> {
+        if let Some(drains) = &self.drains {
+            drains.hold()?;
+        }
+        self.health.invariants.hold()
+    }
+
+    fn text(&self) -> String {
+        let drains = self.drains.as_ref().map(|drains| format!("; {}", drains.text()));
+        let (events, health) = (self.told.len(), self.health.invariants.text());
+        format!("{events} events, {health}{}", drains.unwrap_or_default())
+    }
+
+    /// Ends the operators, which must end well.
+    async fn end(&self) -> Result<()> {
+        self.health.end().await?;
+        match &self.drains {
+            Some(drains) => drains.end().await,
+            None => Ok(()),
+        }
+    }
+
+    fn logs(&self) -> String {
+        let drains = self.drains.as_ref().map(Drains::logs).unwrap_or_default();
+        format!("{}{drains}({})", self.health.logs(), self.plane.dir().display())
+    }
 }

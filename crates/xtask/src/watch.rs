@@ -64,6 +64,11 @@ impl<S: Send + Sync + 'static> Watched<S> {
         self.state.send_modify(change);
     }
 
+    /// For those who change it later.
+    pub fn handle(&self) -> watch::Sender<S> {
+        self.state.clone()
+    }
+
     /// Waits until there is something to find in the state.
     pub async fn until<T>(&self, what: impl Display, within: Duration, find: impl Fn(&S) -> Option<T>) -> Result<T> {
         let mut found = None;

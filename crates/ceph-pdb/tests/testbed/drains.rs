@@ -5,13 +5,13 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use nodeward_testkit::ceph::ServiceWatch;
+use nodeward_testkit::ceph::{Judge, ServiceWatch};
 use nodeward_testkit::{fleet, wait};
 use rstest::rstest;
 use serde_json::json;
 
 use crate::environment::{DEADLINE, DEFAULT, Environment, SEVERAL_PERIODS, hosts};
-use crate::judge::{Evictor, Judge};
+use crate::evictor::Evictor;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn budgets_close_around_drained_host_until_clean() -> Result<()> {
@@ -119,7 +119,7 @@ async fn rolling_drain_ends_with_data_intact() -> Result<()> {
         env.ceph().put("data", &name, content.as_bytes()).await?;
     }
     env.open().await?;
-    let judge = Judge::new(&env).await?;
+    let judge = Judge::new(env.ceph()).await?;
     let codes = tokio::select! {
         codes = roll(&env, &judge) => codes?,
         failed = judge.follow() => match failed? {},
@@ -249,7 +249,7 @@ async fn no_eviction_in_whole_drain_is_unsafe(#[case] layout: &str) -> Result<()
     let operator = env.start(json!({"osdBudgets": layout})).await?;
     env.condition("UnsurvivablePools").await?;
     env.open().await?;
-    let judge = Judge::new(&env).await?;
+    let judge = Judge::new(env.ceph()).await?;
     ensure!(judge.left_out().len() == 1, "pools {:?}", judge.left_out());
     let options = env.ceph().options();
     for host in 0..options.hosts {
@@ -285,7 +285,7 @@ async fn no_eviction_in_whole_drain_is_unsafe(#[case] layout: &str) -> Result<()
 #[tokio::test(flavor = "multi_thread")]
 async fn unguarded_drain_is_noticed() -> Result<()> {
     let env = Environment::with(hosts(6)).await?;
-    let judge = Judge::new(&env).await?;
+    let judge = Judge::new(env.ceph()).await?;
     env.drain(0).await?;
     judge.knows_down(&[0]).await?;
     let evictor = Evictor::new(&env, &judge);

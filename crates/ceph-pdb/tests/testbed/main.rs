@@ -4,10 +4,10 @@
 mod at_rest;
 mod drains;
 mod environment;
+mod evictor;
 mod failures;
 mod faults;
 mod hand_over;
-mod judge;
 mod leaders;
 mod noout;
 mod outages;

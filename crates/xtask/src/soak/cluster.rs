@@ -1,4 +1,4 @@
-//! Where it takes place: a control plane, its nodes, remediators that answer in many ways, and two replicas of the operator.
+//! health-check's part: the nodes that fail, remediators that answer in many ways, and two replicas of the operator.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -16,9 +16,8 @@ use nodeward_testkit::fleet::{self, NodeSpec};
 use nodeward_testkit::helm::Release;
 use nodeward_testkit::operator::Operator;
 use nodeward_testkit::progress::Progress;
-use nodeward_testkit::proxy::{Proxy, Rule};
 use nodeward_testkit::remediator::{self, Behavior, Family, Remediator};
-use nodeward_testkit::{Cluster, ControlPlane, Options, binaries, bulk, lock, unless_refused, wait};
+use nodeward_testkit::{ControlPlane, Options, binaries, bulk, lock, reboot, unless_refused, wait};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::sync::Mutex;
@@ -27,11 +26,9 @@ use tokio::time::Instant;
 
 use super::event::Event;
 use super::invariants::Invariants;
+use super::replicas::Replicas;
 use crate::bench::{create_health_check, health_checks};
-use crate::install::{self, Installation};
-
-/// How many replicas run: one leads, the other is a standby.
-pub const REPLICAS: usize = 2;
+use crate::install::Installation;
 
 /// How many NodeHealthChecks there are.
 pub const CHECKS: usize = 2;
@@ -61,7 +58,8 @@ const TEMPLATE_NAMES: [(Family, &str); TEMPLATES] = [
 /// The NodeHealthChecks in `objects/soak-checks.yaml`, each for the nodes of its zone.
 const CHECK_NAMES: [&str; CHECKS] = ["escalates", "limited"];
 
-const SYSTEM: &str = nodeward_api::DEFAULT_NAMESPACE;
+/// The operators' own namespace.
+pub const SYSTEM: &str = nodeward_api::DEFAULT_NAMESPACE;
 
 const LEASES: &str = "medik8s-leases";
 
@@ -72,11 +70,10 @@ const GRACE: Duration = Duration::from_secs(14);
 const CLEAN_WITHIN: Duration = Duration::from_mins(4);
 
 pub struct SoakCluster {
-    plane: ControlPlane,
     client: Client,
     nodes: usize,
     began: Instant,
-    replicas: Vec<(Proxy, Operator)>,
+    replicas: Replicas,
     pub invariants: Invariants,
     /// What happens later, of what has begun.
     later: Mutex<JoinSet<Result<()>>>,
@@ -84,54 +81,31 @@ pub struct SoakCluster {
 }
 
 impl SoakCluster {
-    pub async fn start(nodes: usize, seed: u64) -> Result<Self> {
-        let binary = tokio::task::spawn_blocking(|| binaries::operator("health-check")).await??;
-        let progress = Progress::begin("control plane");
-        let plane = ControlPlane::start(Options {
-            scheduler: false,
-            node_monitor_grace: GRACE,
-            ..Options::default()
-        })
-        .await?;
+    pub async fn start(plane: &ControlPlane, nodes: usize, seed: u64) -> Result<Self> {
         let client = plane.client().await?;
         plane.namespace(NAMESPACE).await?;
         for family in FAMILIES {
             family.install(&client).await?;
         }
-        progress.done("runs on this machine");
         let progress = Progress::begin(format!("{nodes} nodes"));
         fleet::create(&client, (0..nodes).map(node)).await?;
         progress.done("are Ready");
 
-        let installation = Installation {
-            release: Release::new("nodeward", SYSTEM),
-            operator: "health-check",
-            binary,
-            config: json!({}),
-        };
-        installation.install(&Cluster::from(&plane)).await?;
-        let mut replicas = Vec::new();
-        for _ in 0..REPLICAS {
-            let proxy = Proxy::start(&plane).await?;
-            let operator = installation.spec().through(&proxy.url()).start(&plane).await?;
-            replicas.push((proxy, operator));
-        }
+        let installation = installation("health-check", json!({})).await?;
+        let replicas = Replicas::start(&installation, plane).await?;
         for template in 0..TEMPLATES {
             put_template(&client, template, 0).await?;
         }
         for check in checks()? {
             create_health_check(&client, &check).await?;
         }
-        for (_, operator) in &replicas {
-            operator.ready(Duration::from_mins(1)).await?;
-        }
+        replicas.ready().await?;
         let remediators = FAMILIES.map(|family| {
             let tries = Arc::new(std::sync::Mutex::new(fastrand::Rng::with_seed(seed)));
             Remediator::start(&client, family, NAMESPACE, move |_| behavior(&mut lock(&tries)))
         });
         Ok(Self {
             invariants: Invariants::watch(&client),
-            plane,
             client,
             nodes,
             began: Instant::now(),
@@ -186,20 +160,15 @@ impl SoakCluster {
                     .await
             }
             Event::WritesFail(replica, fault, count) => {
-                let rule = Rule::new(fault).writes().times(count);
-                self.replicas[replica].0.inject(rule);
+                self.replicas.fail_writes(replica, fault, count);
                 Ok(())
             }
             Event::WatchesBreak(replica) => {
                 self.invariants.operators_are_blind();
-                self.replicas[replica].0.drop_watches();
+                self.replicas.break_watches(replica);
                 Ok(())
             }
-            Event::Killed(replica) => {
-                let (_, operator) = &self.replicas[replica];
-                ensure!(operator.process().is_running(), "it had ended by itself");
-                operator.process().restart()
-            }
+            Event::Killed(replica) => self.replicas.kill(replica),
         };
         unless_gone(happened)
     }
@@ -223,9 +192,7 @@ impl SoakCluster {
 
     /// All faults end: every node is there as it was made, its kubelet runs, nothing is paused or missing.
     pub async fn mend(&self) -> Result<()> {
-        for (proxy, _) in &self.replicas {
-            proxy.heal();
-        }
+        self.replicas.heal();
         let mut later = self.later.lock().await;
         while let Some(done) = later.join_next().await {
             done??;
@@ -250,7 +217,9 @@ impl SoakCluster {
     pub async fn nothing_is_left(&self) -> Result<()> {
         wait::until("nothing to be left of the remediations", CLEAN_WITHIN, || async {
             let nodes: Api<Node> = Api::all(self.client.clone());
-            let nodes = nodes.list(&ListParams::default()).await?.items;
+            // Others' hosts do not fail.
+            let ours = ListParams::default().labels(ZONE);
+            let nodes = nodes.list(&ours).await?.items;
             let unhealthy = nodes.iter().filter(|node| !fleet::is_ready(node)).count();
             let there = nodes.len();
             ensure!(
@@ -268,7 +237,7 @@ impl SoakCluster {
                 let status = health_checks(&self.client).get(check).await?.status;
                 is_at_rest(&status.unwrap_or_default()).context(check)?;
             }
-            for (_, operator) in &self.replicas {
+            for operator in self.replicas.operators() {
                 no_series(operator).await?;
             }
             Ok(())
@@ -276,25 +245,36 @@ impl SoakCluster {
         .await
     }
 
-    /// Ends the operators, which must end well and without ever having panicked.
     pub async fn end(&self) -> Result<()> {
-        for (_, operator) in &self.replicas {
-            install::stop(operator).await?;
-            let has_panicked = operator.log().contains("panicked");
-            ensure!(!has_panicked, "{} has panicked", operator.process().name());
-        }
-        Ok(())
+        self.replicas.end().await
     }
 
-    /// The ends of the operators' logs.
     pub fn logs(&self) -> String {
-        let of = |(_, operator): &(Proxy, Operator)| {
-            let process = operator.process();
-            format!("{} says:\n{}", process.name(), process.log_tail(40))
-        };
-        let all: Vec<String> = self.replicas.iter().map(of).collect();
-        format!("{}\n({})", all.join("\n"), self.plane.dir().display())
+        self.replicas.logs()
     }
+}
+
+/// The control plane of a soak.
+pub async fn control_plane(scheduler: bool) -> Result<ControlPlane> {
+    let progress = Progress::begin("control plane");
+    let plane = ControlPlane::start(Options {
+        scheduler,
+        node_monitor_grace: GRACE,
+        ..Options::default()
+    })
+    .await?;
+    progress.done("runs on this machine");
+    Ok(plane)
+}
+
+/// An operator of the soak's release of the chart.
+pub async fn installation(operator: &'static str, config: Value) -> Result<Installation> {
+    Ok(Installation {
+        release: Release::new("nodeward", SYSTEM),
+        operator,
+        binary: tokio::task::spawn_blocking(|| binaries::operator(operator)).await??,
+        config,
+    })
 }
 
 fn checks() -> Result<Vec<NodeHealthCheck>> {
@@ -343,7 +323,8 @@ fn behavior(rng: &mut fastrand::Rng) -> Behavior {
     }
 }
 
-fn name(node: usize) -> String {
+/// The name of a node that may fail.
+pub fn name(node: usize) -> String {
     format!("node-{node:03}")
 }
 
@@ -355,8 +336,10 @@ fn node(number: usize) -> NodeSpec {
     NodeSpec::worker(name(number)).label(ZONE, zone(number))
 }
 
+/// Its kubelet runs again, and starts the node's pods.
 async fn recover(client: &Client, node: &str) -> Result<()> {
-    fleet::boot_kubelet(client, node, Duration::ZERO).await
+    fleet::boot_kubelet(client, node, Duration::ZERO).await?;
+    reboot::restart_pods(client, node).await
 }
 
 async fn create_again(client: &Client, number: usize) -> Result<()> {

@@ -39,7 +39,7 @@ pub enum Event {
     Killed(usize),
 }
 
-const WRITE_FAULTS: [Fault; 6] = [
+pub const WRITE_FAULTS: [Fault; 6] = [
     Fault::Status(500, "InternalError"),
     Fault::Status(409, "Conflict"),
     Fault::TooManyRequests { retry_after: Some(1) },
@@ -96,7 +96,7 @@ impl Dice {
     }
 
     fn replica(&mut self) -> usize {
-        self.rng.usize(..super::cluster::REPLICAS)
+        self.rng.usize(..super::replicas::REPLICAS)
     }
 
     /// A third of all, in a row: more than any threshold allows.

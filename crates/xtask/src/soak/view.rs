@@ -21,14 +21,14 @@ pub struct Since<T> {
 }
 
 impl<T: PartialEq> Since<T> {
-    fn new(value: T) -> Self {
+    pub fn new(value: T) -> Self {
         Self {
             value,
             since: Instant::now(),
         }
     }
 
-    fn set(&mut self, value: T) {
+    pub fn set(&mut self, value: T) {
         if self.value != value {
             *self = Self::new(value);
         }

@@ -9,16 +9,20 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use futures::future::try_join_all;
-use nodeward_testkit::ceph::CephOptions;
-use nodeward_testkit::{lock, wait};
 use rados::{Cluster, Librados};
 use serde_json::{Value, json};
 
-use crate::environment::{DEADLINE, Environment};
+use super::{Ceph, CephOptions};
+use crate::{lock, wait};
 
 /// Between observations of the cluster.
 const PACE: Duration = Duration::from_millis(200);
+
+/// How many of the last observations are kept: an eviction is judged by one from before it was asked for.
+const KEPT: usize = 100;
+
+/// How long statistics may take to tell of what has happened, on a loaded machine.
+const TOLD_WITHIN: Duration = Duration::from_mins(3);
 
 /// Which OSDs there were at a moment.
 #[derive(Debug)]
@@ -134,8 +138,11 @@ pub struct Judge {
 
 impl Judge {
     /// While all is well.
-    pub async fn new(env: &Environment) -> Result<Self> {
-        let (admin, options) = (env.ceph().admin().clone(), env.ceph().options().clone());
+    ///
+    /// # Errors
+    /// When Ceph does not answer, or not all is well.
+    pub async fn new(ceph: &Ceph) -> Result<Self> {
+        let (admin, options) = (ceph.admin().clone(), ceph.options().clone());
         let judge = tokio::task::spawn_blocking(move || -> Result<Self> {
             let ceph = Arc::new(Cluster::connect(Librados::load()?, admin)?);
             let mut left_out = BTreeSet::new();
@@ -171,13 +178,16 @@ impl Judge {
     }
 
     /// Observes the cluster for as long as it is waited for.
+    ///
+    /// # Errors
+    /// When Ceph does not answer.
     pub async fn follow(&self) -> Result<Infallible> {
         let whole = async {
             let mut pace = tokio::time::interval(PACE);
             loop {
                 pace.tick().await;
                 let observation = self.observe().await?;
-                lock(&self.observations).push(observation);
+                keep(&mut lock(&self.observations), observation);
             }
         };
         let osds = async {
@@ -186,7 +196,7 @@ impl Judge {
                 pace.tick().await;
                 let ceph = Arc::clone(&self.ceph);
                 let osds = tokio::task::spawn_blocking(move || Osds::take(&ceph)).await??;
-                lock(&self.osds).push(osds);
+                keep(&mut lock(&self.osds), osds);
             }
         };
         tokio::select! {
@@ -202,8 +212,11 @@ impl Judge {
 
     /// Waits until statistics know of these OSDs' end, and of no other's, and placement groups take requests again: of those
     /// that still peer `ok-to-stop` says nothing.
+    ///
+    /// # Errors
+    /// They do not in time.
     pub async fn knows_down(&self, osds: &[usize]) -> Result<()> {
-        wait::until(format!("statistics without {osds:?}"), DEADLINE, || async {
+        wait::until(format!("statistics without {osds:?}"), TOLD_WITHIN, || async {
             let observation = self.observe().await?;
             ensure!(
                 observation.is_current() && observation.osds.down.iter().eq(osds),
@@ -228,6 +241,9 @@ impl Judge {
     }
 
     /// Judges an eviction that has just been allowed, and was asked for at `asked`: with all that was down then, and on its way.
+    ///
+    /// # Errors
+    /// When it was not safe: why; or when Ceph does not answer.
     pub async fn judge(&self, osd: usize, asked: Instant) -> Result<()> {
         let rack = self.options.rack_of(osd);
         let (mut wrong, together, unsound) = {
@@ -279,6 +295,14 @@ impl Judge {
     }
 }
 
+/// Adds one, and drops the oldest of too many.
+fn keep<T>(all: &mut Vec<T>, one: T) {
+    if all.len() >= KEPT {
+        all.remove(0);
+    }
+    all.push(one);
+}
+
 fn mon(ceph: &Cluster, mut command: Value) -> Result<Value> {
     command["format"] = "json".into();
     Ok(ceph.mon_command(&command)?.json()?)
@@ -306,82 +330,4 @@ fn lost(ceph: &Cluster, osds: &BTreeSet<usize>) -> Result<BTreeSet<String>> {
 
 fn pool_of(group: &str) -> &str {
     group.split_once('.').map_or(group, |(pool, _)| pool)
-}
-
-/// What an evictor has met.
-#[derive(Clone, Debug, Default)]
-pub struct Met {
-    /// Answers by status code.
-    pub codes: BTreeMap<u16, usize>,
-    /// OSDs that went, in this order.
-    pub gone: Vec<usize>,
-}
-
-/// Evicts OSDs over and over, and has each eviction that is allowed judged.
-pub struct Evictor<'a> {
-    env: &'a Environment,
-    judge: &'a Judge,
-    met: Mutex<Met>,
-    spared: Mutex<BTreeSet<usize>>,
-}
-
-impl<'a> Evictor<'a> {
-    pub fn new(env: &'a Environment, judge: &'a Judge) -> Self {
-        Self {
-            env,
-            judge,
-            met: Mutex::default(),
-            spared: Mutex::default(),
-        }
-    }
-
-    /// From now on it leaves these alone.
-    pub fn spare(&self, osds: &[usize]) {
-        lock(&self.spared).extend(osds);
-    }
-
-    /// What it has met so far.
-    pub fn met(&self) -> Met {
-        lock(&self.met).clone()
-    }
-
-    /// Tries to evict one.
-    ///
-    /// # Errors
-    /// It has gone, and was not to.
-    pub async fn evict(&self, osd: usize) -> Result<()> {
-        if lock(&self.spared).contains(&osd) {
-            return Ok(());
-        }
-        let asked = Instant::now();
-        let Some(code) = self.env.rook.evict_osd(osd).await? else {
-            return Ok(());
-        };
-        *lock(&self.met).codes.entry(code).or_default() += 1;
-        if code == 201 {
-            let judged = self.judge.judge(osd, asked).await;
-            if let Err(error) = judged {
-                return Err(error.context(format!("state {}", self.env.state().await?)));
-            }
-            lock(&self.met).gone.push(osd);
-        }
-        Ok(())
-    }
-
-    /// Tries to evict these all at once, and then one after the other, until that is over.
-    ///
-    /// # Errors
-    /// As [`Evictor::evict`].
-    pub async fn run(&self, osds: &[usize], is_over: impl Fn(&Met) -> bool) -> Result<()> {
-        try_join_all(osds.iter().map(|osd| self.evict(*osd))).await?;
-        let mut pace = tokio::time::interval(Duration::from_millis(50));
-        for osd in osds.iter().cycle() {
-            if is_over(&lock(&self.met)) {
-                return Ok(());
-            }
-            pace.tick().await;
-            self.evict(*osd).await?;
-        }
-        Ok(())
-    }
 }
