@@ -490,7 +490,7 @@ fn compatibility_names_the_pinned_versions() {
         assert!(found.starts_with("1."), "{file}: {found}");
         found
     };
-    let tested = version("e2e/tools/kubernetes/go.mod", r"k8s.io/kubernetes v(\d+\.\d+)\.");
+    let tested = version("e2e/tools/kubernetes/1.35/go.mod", r"k8s.io/kubernetes v(\d+\.\d+)\.");
     let oldest = version("charts/nodeward/Chart.yaml", r#"kubeVersion: ">=(\d+\.\d+)\."#);
     let page = read(&root().join("docs/compatibility.md"));
     let row = page.lines().find(|line| line.starts_with("| Kubernetes |")).unwrap();

@@ -3,7 +3,13 @@
 
 use std::process::{Command, Output, Stdio};
 
+use tokio::sync::Mutex;
+
+/// One at a time: each starts a cluster and its operators.
+static TURN: Mutex<()> = Mutex::const_new(());
+
 async fn soak(args: &'static [&'static str]) -> Output {
+    let _turn = TURN.lock().await;
     let mut command = Command::new(env!("CARGO_BIN_EXE_xtask"));
     command.arg("soak").args(args).stdin(Stdio::null());
     tokio::task::spawn_blocking(move || command.output().unwrap())
