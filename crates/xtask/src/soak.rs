@@ -169,7 +169,6 @@ impl Soak {
 
     async fn next_event(&mut self, progress: &Progress) -> Result<()> {
         if self.breaks_a_rule && self.told.len() >= BREAKS_AFTER {
-            self.breaks_a_rule = false;
             self.tell("somebody breaks a rule", progress);
             if let Some(drains) = &self.drains {
                 drains.break_a_rule().await?;

@@ -163,7 +163,10 @@ impl Drains {
         let app = app.context("no application with such a budget")?;
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), APPS);
         let selected = ListParams::default().labels(&format!("app={}", app.name));
-        let pod = pods.list(&selected).await?.items.into_iter().next().context("no pod")?;
+        let mut pods_of_app = pods.list(&selected).await?.items.into_iter();
+        let Some(pod) = pods_of_app.find(|pod| pod.metadata.deletion_timestamp.is_none()) else {
+            return Ok(());
+        };
         let condition = json!({ "type": "DisruptionTarget", "status": "True", "reason": judge::FORCED });
         let patch = Patch::Strategic(json!({ "status": { "conditions": [condition] } }));
         let name = pod.name_any();
