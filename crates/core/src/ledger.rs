@@ -124,7 +124,7 @@ impl Ledger {
         self.waiting_claim_mut(node_uid)
     }
 
-    /// The same, where neither what it holds nor its state changes.
+    /// The same, where neither what it holds nor its state changes, or the caller notes that it did.
     fn waiting_claim_mut(&mut self, node_uid: &str) -> Option<&mut Claim> {
         self.claims
             .iter_mut()

@@ -59,6 +59,7 @@ impl Ledger {
         let Some(claim) = self.waiting_claim_mut(node_uid) else {
             return NeedChange::NoClaim;
         };
+        // Most take up the same need again in each pass: what is worked out of the ledger stands until something changes.
         let before = claim.clone();
         let change = claim.change_needs(&needs, is_down, now);
         if *claim != before {
