@@ -170,11 +170,17 @@ impl PauseReporter {
             return;
         };
         let mut changes = cache.changes();
+        let mut leadership = self.leadership.subscribe();
+        let mut was_leading = false;
         let mut reported: Option<Arc<Paused>> = None;
         let mut seen_at = Timestamp::now();
         let mut unknown_keys = Vec::new();
         loop {
             let state = self.pause.state();
+            // Only the leader emits Events: what began under another leader, or under none, is told again.
+            let is_leading = self.leadership.is_leading_now();
+            let has_begun_to_lead = is_leading && !was_leading;
+            was_leading = is_leading;
             let now = match &state {
                 PauseState::Paused(paused) => Some(Arc::clone(paused)),
                 PauseState::Running => None,
@@ -193,22 +199,30 @@ impl PauseReporter {
                     seen_at = Timestamp::now();
                 }
                 reported.clone_from(&now);
-                self.report(now.as_deref()).await;
+                self.gauge.set(i64::from(now.is_some()));
+                let (reason, note) = self.announce(now.as_deref());
+                if !self.dry_run {
+                    self.write_condition(now.is_some(), reason, &note).await;
+                }
+            } else if has_begun_to_lead && now.is_some() {
+                self.announce(now.as_deref());
             }
             let keys = self.pause.unknown_keys();
-            if keys != unknown_keys {
+            if keys != unknown_keys || has_begun_to_lead {
                 unknown_keys = keys;
                 self.report_unknown_keys(&unknown_keys);
             }
             tokio::select! {
                 () = stop.cancelled() => return,
                 changed = changes.changed() => if changed.is_err() { return },
+                // Without election it never changes, and has no sender.
+                Ok(()) = leadership.changed() => {}
             }
         }
     }
 
-    async fn report(&self, paused: Option<&Paused>) {
-        self.gauge.set(i64::from(paused.is_some()));
+    /// Emits the Event, or logs where none is emitted. Returns its reason and note.
+    fn announce(&self, paused: Option<&Paused>) -> (&'static str, String) {
         let component = self.component.name();
         let (severity, reason, note) = match paused {
             Some(paused) => (
@@ -224,9 +238,7 @@ impl PauseReporter {
         } else {
             tracing::warn!(reason, "{note}");
         }
-        if !self.dry_run {
-            self.write_condition(paused.is_some(), reason, &note).await;
-        }
+        (reason, note)
     }
 
     fn report_unknown_keys(&self, keys: &[String]) {
