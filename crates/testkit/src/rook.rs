@@ -17,6 +17,7 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::{Api, DynamicObject, EvictParams, ListParams, Patch, PatchParams};
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
+use tokio::sync::{OwnedRwLockReadGuard, RwLock};
 
 use self::objects::Objects;
 use self::osd_pods::OsdPods;
@@ -74,6 +75,7 @@ pub struct Rook<C = Ceph> {
     client: Client,
     namespace: String,
     ceph: Arc<C>,
+    stops: Arc<RwLock<()>>,
     _osd_pods: OsdPods,
 }
 
@@ -109,11 +111,13 @@ impl<C: RookCeph> Rook<C> {
         deployments.push(objects.mgr());
         deployments.extend((0..options.osds()).map(|osd| objects.osd(osd)));
         // From before the first pod, so that none is missed.
-        let osd_pods = OsdPods::follow(client.clone(), namespace, &ceph);
+        let stops = Arc::default();
+        let osd_pods = OsdPods::follow(client.clone(), namespace, &ceph, &stops);
         bulk::create(client, typed::<Deployment>(deployments)?).await?;
         let rook = Self {
             client: client.clone(),
             namespace: namespace.to_owned(),
+            stops,
             _osd_pods: osd_pods,
             ceph,
         };
@@ -204,6 +208,12 @@ impl<C: RookCeph> Rook<C> {
     pub async fn osd_pods(&self, osd: usize) -> Result<Vec<Pod>> {
         let selected = ListParams::default().labels(&format!("app=rook-ceph-osd,{OSD_ID}={osd}"));
         Ok(self.pods().list(&selected).await?.items)
+    }
+
+    /// While this is held no OSD begins to stop: a kubelet gives each container its grace, and whoever judges an eviction needs
+    /// the cluster as it was when the eviction was allowed.
+    pub async fn delay_stops(&self) -> OwnedRwLockReadGuard<()> {
+        Arc::clone(&self.stops).read_owned().await
     }
 
     /// Asks the server to evict an OSD's pod that is not on its way out; gives the answer's status code, and `None` without such

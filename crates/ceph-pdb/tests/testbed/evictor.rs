@@ -56,6 +56,7 @@ impl<'a> Evictor<'a> {
         if lock(&self.spared).contains(&osd) {
             return Ok(());
         }
+        let _stops_delayed = self.env.rook.delay_stops().await;
         let asked = Instant::now();
         let Some(code) = self.env.rook.evict_osd(osd).await? else {
             return Ok(());

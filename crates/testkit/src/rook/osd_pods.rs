@@ -12,7 +12,7 @@ use kube::api::{Api, DeleteParams, Patch, PatchParams, Preconditions};
 use kube::runtime::{WatchStreamExt, reflector, watcher};
 use kube::{Client, ResourceExt};
 use serde_json::json;
-use tokio::sync::watch;
+use tokio::sync::{RwLock, watch};
 use tokio::task::JoinSet;
 
 use super::{OSD_ID, RookCeph};
@@ -28,7 +28,7 @@ pub(super) struct OsdPods {
 
 impl OsdPods {
     /// OSDs that run already go on.
-    pub(super) fn follow<C: RookCeph>(client: Client, namespace: &str, ceph: &Arc<C>) -> Self {
+    pub(super) fn follow<C: RookCeph>(client: Client, namespace: &str, ceph: &Arc<C>, stops: &Arc<RwLock<()>>) -> Self {
         let pods: Api<Pod> = Api::namespaced(client, namespace);
         let (seen, _) = watch::channel(Vec::new());
         let mut tasks = JoinSet::new();
@@ -37,6 +37,7 @@ impl OsdPods {
                 id,
                 pods: pods.clone(),
                 ceph: Arc::clone(ceph),
+                stops: Arc::clone(stops),
             };
             tasks.spawn(osd.follow(seen.subscribe()));
         }
@@ -59,6 +60,8 @@ struct Osd<C> {
     id: usize,
     pods: Api<Pod>,
     ceph: Arc<C>,
+    /// Whoever delays stops holds it for reading.
+    stops: Arc<RwLock<()>>,
 }
 
 impl<C: RookCeph> Osd<C> {
@@ -88,6 +91,7 @@ impl<C: RookCeph> Osd<C> {
             .filter(is_bound)
             .partition(|pod| pod.metadata.deletion_timestamp.is_some());
         if (live.is_empty() || !ending.is_empty()) && self.ceph.osd_runs(self.id) {
+            drop(self.stops.write().await);
             self.ceph.stop_osd(self.id).await?;
         }
         for pod in ending {

@@ -76,6 +76,7 @@ impl Storage {
 
     /// Tries to evict an OSD. If that is allowed it has to be safe by Ceph's own word.
     pub async fn evict(&self, osd: usize) -> Result<()> {
+        let _stops_delayed = self.rook.delay_stops().await;
         let asked = Instant::now();
         let Some(code) = self.rook.evict_osd(osd).await? else {
             return Ok(());
