@@ -196,10 +196,12 @@ async fn prometheus_alerts_on_drain_keepers_series_alone() -> Result<()> {
     let prometheus = Prometheus::start(dir.path(), env.plane, &keeper.admin_address(), &nodekeeper.address).await?;
     prometheus.alerts_for(&[&node]).await?;
     let both = BTreeSet::from([JOB.to_owned(), "managed-upgrade-operator".to_owned()]);
-    ensure!(
-        prometheus.query(METRIC, "job").await? == both,
-        "nodekeeper is not scraped"
-    );
+    wait::until("both to be scraped", secs(60), || async {
+        let jobs = prometheus.query(METRIC, "job").await?;
+        ensure!(jobs == both, "{jobs:?}");
+        Ok(())
+    })
+    .await?;
     let of_node = format!("{METRIC}{{job=\"{JOB}\"}}");
     ensure!(prometheus.query(&of_node, "pod").await?.len() == 1, "one replica leads");
 
