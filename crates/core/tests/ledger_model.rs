@@ -94,6 +94,7 @@ fn no_adversary_breaks_a_rule(#[case] plan: Plan) {
 /// budget that never allows a drain, which a person has to see to.
 #[rstest]
 #[case::called_off(Plan::called_off())]
+#[case::not_ready(Plan::not_ready())]
 #[case::quick_reboots(Plan::quick_reboots())]
 #[case::silence(Plan::silence())]
 #[case::selector(Plan::selector())]

@@ -82,7 +82,10 @@ impl Turn<'_> {
             return self.miss_drainer(ledger);
         }
         self.twice(ledger, |ledger| ledger.resume(&uid, NOW));
-        if !node.wanted {
+        // As for the plan, a granted drain whose node is uncordoned is called off. Another leader may lift the cordon of a claim
+        // that recovers while this one grants it.
+        let is_granted = ledger.claim(&uid).is_some_and(|claim| claim.state.has_grant());
+        if !node.wanted || (node.cordon == Cordon::None && is_granted) {
             return self.release(ledger);
         }
         let is_coming_back = ledger.claim(&uid).is_some_and(|claim| claim.state.is_recovering());
