@@ -123,10 +123,12 @@ impl OfExpression {
         let (before, now) = (pointers(&self.objects), pointers(objects));
         let is_there = |object: &Arc<Value>| now.contains(&Arc::as_ptr(object));
         let is_new = |object: &&Arc<Value>| !before.contains(&Arc::as_ptr(object));
+        // Looked for once: there are hundreds of nodes.
+        let new: Vec<_> = objects.iter().filter(is_new).cloned().collect();
         self.by_node.retain(|_, of| of.found.object().is_none_or(is_there));
         for of in self.by_node.values_mut() {
             of.unseen.retain(is_there);
-            of.unseen.extend(objects.iter().filter(is_new).cloned());
+            of.unseen.extend_from_slice(&new);
         }
         self.objects = objects.to_vec();
     }
