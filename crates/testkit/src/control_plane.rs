@@ -273,6 +273,12 @@ impl ControlPlane {
         [etcd, apiserver, controller_manager, scheduler, kwok]
     }
 
+    /// The CPU time that its parts have spent so far; one that does not run has spent nothing.
+    pub fn cpu(&self) -> Duration {
+        let usages = self.parts().into_iter().filter_map(|part| part.usage().ok());
+        usages.map(|usage| usage.cpu).sum()
+    }
+
     /// The parts that run now.
     pub fn process_ids(&self) -> Vec<ProcessId> {
         self.parts().into_iter().filter_map(Process::id).collect()

@@ -124,6 +124,28 @@ pub struct Usage {
     pub cpu: Duration,
 }
 
+/// How long this machine's cores were busy since it started, all together.
+///
+/// # Errors
+/// When the kernel does not tell.
+pub fn machine_cpu() -> Result<Duration> {
+    let stat = std::fs::read_to_string("/proc/stat")?;
+    // `cpu`, then ticks: user, nice, system, idle, iowait, irq, softirq.
+    let line = stat.lines().next().unwrap_or_default();
+    let ticks: Vec<u64> = line
+        .split_whitespace()
+        .skip(1)
+        .filter_map(|field| field.parse().ok())
+        .collect();
+    let &[user, nice, system, _idle, _iowait, irq, softirq, ..] = ticks.as_slice() else {
+        anyhow::bail!("/proc/stat begins with {line:?}");
+    };
+    let busy = user + nice + system + irq + softirq;
+    Ok(Duration::from_millis(
+        busy * 1000 / rustix::param::clock_ticks_per_second().max(1),
+    ))
+}
+
 /// A program with its arguments and environment, started as often as wished, its output appended to one log file.
 pub struct Process {
     name: String,

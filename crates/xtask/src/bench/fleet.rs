@@ -181,15 +181,10 @@ fn counted(mut budget: Value, size: Size) -> Value {
 /// Waits until the control plane has taken in what it was filled with.
 async fn rest(plane: &ControlPlane) -> Result<()> {
     let progress = Progress::begin("the control plane takes it in");
-    let spent = || -> Duration {
-        // A part that this control plane does without spends nothing.
-        let usages = plane.parts().into_iter().filter_map(|part| part.usage().ok());
-        usages.map(|usage| usage.cpu).sum()
-    };
-    let (began, mut before) = (Instant::now(), spent());
+    let (began, mut before) = (Instant::now(), plane.cpu());
     loop {
         tokio::time::sleep(REST_FOR).await;
-        let now = spent();
+        let now = plane.cpu();
         let share = now.saturating_sub(before).as_secs_f64() / REST_FOR.as_secs_f64();
         before = now;
         if share < REST {

@@ -54,11 +54,22 @@ pub struct Run {
     pub queue_wait_s: Distribution,
     /// Budgets that fell short.
     pub violations: usize,
+    #[serde(flatten)]
+    pub cpu: CpuShares,
     pub runs: usize,
     /// How many of them ended.
     pub ended: usize,
     /// Of those that ended.
     pub makespans_s: Distribution,
+}
+
+/// Shares of the CPU time of all cores.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct CpuShares {
+    /// What etcd, kube-apiserver, the controllers, the scheduler and kwok took.
+    pub control_plane_pct: f64,
+    /// What everything took, kubectl and the benchmark included.
+    pub machine_pct: f64,
 }
 
 impl Run {
@@ -136,6 +147,10 @@ impl Regimes {
                         run.requests,
                         run.wasted,
                         run.unready_pod_s,
+                    ));
+                    figures.line(format!(
+                        "             CPU of all cores: the control plane {:.0} %, all together {:.0} %",
+                        run.cpu.control_plane_pct, run.cpu.machine_pct
                     ));
                 }
             }

@@ -1,17 +1,19 @@
 //! One way of draining a topology's nodes, from the first command until all pods are back, or nothing goes on.
 
-use nodeward_testkit::lock;
 use std::sync::{Arc, Mutex};
+use std::thread::available_parallelism;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use nodeward_testkit::audit::AuditedRequest;
 use nodeward_testkit::kubectl::Kubectl;
+use nodeward_testkit::process::machine_cpu;
 use nodeward_testkit::progress::Progress;
+use nodeward_testkit::{ControlPlane, lock};
 use serde::Serialize;
 use tokio::task::JoinSet;
 
-use super::figures::Run;
+use super::figures::{CpuShares, Run};
 use super::meter::Meter;
 use super::queue::{self, QueueWatch};
 use super::stage::{NAMESPACE, Stage};
@@ -102,6 +104,34 @@ impl Drained {
     }
 }
 
+/// The CPU time that is spent from a moment on.
+struct CpuStretch<'a> {
+    plane: &'a ControlPlane,
+    began: Instant,
+    control_plane: Duration,
+    machine: Duration,
+}
+
+impl<'a> CpuStretch<'a> {
+    fn begin(plane: &'a ControlPlane) -> Result<Self> {
+        Ok(Self {
+            plane,
+            began: Instant::now(),
+            control_plane: plane.cpu(),
+            machine: machine_cpu()?,
+        })
+    }
+
+    fn end(&self) -> Result<CpuShares> {
+        let all = self.began.elapsed() * u32::try_from(available_parallelism()?.get())?;
+        let share = |now: Duration, before: Duration| 100.0 * now.saturating_sub(before).div_duration_f64(all);
+        Ok(CpuShares {
+            control_plane_pct: share(self.plane.cpu(), self.control_plane),
+            machine_pct: share(machine_cpu()?, self.machine),
+        })
+    }
+}
+
 impl Runner<'_> {
     /// Puts the topology back as it was at first, and drains its nodes once.
     pub async fn run(&self, mode: Mode) -> Result<Run> {
@@ -117,7 +147,9 @@ impl Runner<'_> {
         let queue = mode.is_locked().then(|| QueueWatch::start(bench.client.clone()));
         let audit = bench.plane.audit();
         let mark = audit.mark()?;
+        let cpu = CpuStretch::begin(&bench.plane)?;
         let (makespan, maintained) = self.drain(mode, &nodes, &meter).await?;
+        let cpu = cpu.end()?;
         if mode.is_locked() && makespan.is_none() {
             eprintln!("{} has no end:\n{}", mode.name(), queue::state(&bench.client).await?);
         }
@@ -140,6 +172,7 @@ impl Runner<'_> {
             unready_pod_s,
             queue_wait_s: Distribution::of(&waits),
             violations: budgets.violations().len(),
+            cpu,
             ..Run::default()
         })
     }
