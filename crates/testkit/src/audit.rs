@@ -9,6 +9,9 @@ use anyhow::{Context, Result};
 use jiff::Timestamp;
 use serde::Deserialize;
 
+/// The environment variable with a directory in which audit logs outlast their control planes.
+pub const AUDIT_LOGS: &str = "NODEWARD_AUDIT_LOGS";
+
 /// The audit log of one API server. It is written before the answer ends, so what a caller has seen is in it.
 #[derive(Clone, Debug)]
 pub struct AuditLog {
@@ -28,6 +31,8 @@ pub struct AuditedRequest {
     pub user_agent: String,
     /// `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`, `deletecollection`, or an HTTP verb in lower case.
     pub verb: String,
+    /// Empty for the core group.
+    pub group: String,
     /// `pods`, `pods/eviction`; empty where the path is not of a resource.
     pub resource: String,
     /// Empty for cluster-scoped objects and for all namespaces.
@@ -113,7 +118,7 @@ impl Requests {
 }
 
 impl AuditLog {
-    pub(crate) fn new(file: PathBuf) -> Self {
+    pub fn new(file: PathBuf) -> Self {
         Self { file }
     }
 
@@ -176,8 +181,9 @@ struct User {
 }
 
 #[derive(Default, Deserialize)]
-#[serde(default)]
+#[serde(default, rename_all = "camelCase")]
 struct ObjectRef {
+    api_group: String,
     resource: String,
     subresource: String,
     namespace: String,
@@ -207,6 +213,7 @@ impl Event {
             user: self.user.username,
             user_agent: self.user_agent,
             verb: self.verb,
+            group: object.api_group,
             resource,
             namespace: object.namespace,
             name: object.name,

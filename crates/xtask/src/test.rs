@@ -10,6 +10,7 @@
 //! thousands fails. Where it passes then it is told of as flaky, with what it printed, and is to be mended.
 
 mod durations;
+mod permissions;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};
@@ -20,12 +21,14 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use nodeward_testkit::audit::AUDIT_LOGS;
 use nodeward_testkit::ceph::Programs;
 use nodeward_testkit::kubernetes::{self, Kubernetes};
 use nodeward_testkit::{binaries, lock, toolchain};
 use serde_json::Value;
 
 use durations::Durations;
+use permissions::AuditLogs;
 
 /// Tests that a binary runs at once where they wait for a control plane.
 const THREADS: &str = "4";
@@ -80,6 +83,10 @@ pub struct Args {
     #[arg(long, default_value_t = 2, value_name = "BINARIES")]
     at_once: usize,
 
+    /// List at the end what the chart allows the operators to do and none of these tests has seen them do
+    #[arg(long)]
+    unused_permissions: bool,
+
     /// Passed on to each test binary, as in `-- --nocapture`
     #[arg(last = true)]
     rest: Vec<OsString>,
@@ -106,7 +113,7 @@ impl Args {
 /// # Errors
 /// When something does not compile. Tests that fail are in the summary, and in the exit code.
 pub fn run(args: &Args) -> Result<ExitCode> {
-    let release = toolchain::ensure_built(args.kubernetes)?.kubernetes;
+    let tools = toolchain::ensure_built(args.kubernetes)?;
     let is_narrowed = !args.package.is_empty() || args.lib || !args.test.is_empty();
     if is_narrowed {
         // Tests of one package start operators of others.
@@ -115,6 +122,12 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     }
     let mut binaries = build_tests(args)?;
     provide_librados(&mut binaries);
+    let audit_logs = args.unused_permissions.then(AuditLogs::begin).transpose()?;
+    if let Some(logs) = &audit_logs {
+        for binary in &mut binaries {
+            binary.audit_logs = Some(logs.dir().to_owned());
+        }
+    }
     let durations = Durations::load();
     durations.longest_first(&mut binaries, |binary| (binary.name(), binary.size()));
     let began = Instant::now();
@@ -140,7 +153,10 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     }
     let mut summary = summary.into_inner().unwrap_or_else(PoisonError::into_inner);
     summary.retry(&binaries, args);
-    summary.print(began.elapsed().as_secs(), &release);
+    if let Some(logs) = audit_logs {
+        println!("\npermissions that no test has used:\n{}", logs.unused(&tools.helm)?);
+    }
+    summary.print(began.elapsed().as_secs(), &tools.kubernetes);
     Ok(if summary.is_green() {
         ExitCode::SUCCESS
     } else {
@@ -174,6 +190,8 @@ struct Binary {
     dir: PathBuf,
     /// Where the loader finds what the system may lack.
     library_path: Option<OsString>,
+    /// Where its control planes leave their audit logs, if these are to be kept.
+    audit_logs: Option<PathBuf>,
 }
 
 /// Has the loader find librados. Where Ceph cannot be had the tests that need it fail by themselves: none is skipped.
@@ -228,6 +246,7 @@ impl Binary {
             executable: message["executable"].as_str()?.into(),
             dir: PathBuf::from(message["manifest_path"].as_str()?).parent()?.to_owned(),
             library_path: None,
+            audit_logs: None,
         })
     }
 
@@ -271,6 +290,9 @@ impl Binary {
             .stdout(Stdio::piped());
         if let Some(library_path) = &self.library_path {
             command.env("LD_LIBRARY_PATH", library_path);
+        }
+        if let Some(dir) = &self.audit_logs {
+            command.env(AUDIT_LOGS, dir);
         }
         // Next to `deps`, where the tests are.
         if let Some(dir) = self.executable.ancestors().nth(2) {

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
+use crate::audit::AUDIT_LOGS;
 use crate::pki::{self, Authority};
 use crate::{cluster, ports};
 
@@ -71,6 +72,9 @@ impl Layout {
     }
 
     pub fn audit_log(&self) -> PathBuf {
-        self.dir.join("log/audit.log")
+        match (std::env::var_os(AUDIT_LOGS), self.dir.file_name()) {
+            (Some(kept), Some(name)) => PathBuf::from(kept).join(name),
+            _ => self.dir.join("log/audit.log"),
+        }
     }
 }

@@ -30,6 +30,7 @@ fn binary(dir: &Path, target: Option<&str>, failures: usize) -> Binary {
         executable: SAMPLE.into(),
         dir: dir.to_owned(),
         library_path: None,
+        audit_logs: None,
     }
 }
 

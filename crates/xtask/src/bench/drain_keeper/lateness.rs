@@ -202,6 +202,7 @@ mod tests {
             user: String::new(),
             user_agent: String::new(),
             verb: verb.to_owned(),
+            group: String::new(),
             resource: resource.to_owned(),
             namespace: "a".to_owned(),
             name: name.to_owned(),

@@ -62,6 +62,7 @@ mod tests {
             user: String::new(),
             user_agent: String::new(),
             verb: verb.to_owned(),
+            group: String::new(),
             resource: resource.to_owned(),
             namespace: namespace.to_owned(),
             name: "vault-1".to_owned(),
