@@ -363,6 +363,13 @@ impl LockReason {
         )
     }
 
+    /// Whether an eviction that is refused with it lacks a disruption of a budget, as one does that the eviction API refuses
+    /// by itself. Every other refusal is for the drain's turn, or for something that is no budget's.
+    pub const fn refuses_for_a_budget(self) -> bool {
+        let is_for_the_turn = matches!(self, Self::Queued | Self::Reserved | Self::CircularWait);
+        self.is_misconfiguration() || (self.waits_for_a_budget() && !is_for_the_turn)
+    }
+
     /// Whether a pod is kept for want of consent to its eviction.
     pub const fn lacks_consent(self) -> bool {
         matches!(self, Self::UnmanagedPodKept | Self::EmptyDirDataKept)
@@ -677,6 +684,40 @@ mod tests {
         }
         assert_eq!(LockReason::parse("TheMoonIsFull"), LockReason::Other);
         assert_eq!(LockReason::parse(""), LockReason::Other);
+    }
+
+    /// A budget may be overridden in time; a drain's turn is waited for.
+    #[test]
+    #[expect(clippy::match_same_arms, reason = "they are grouped by what is waited for")]
+    fn refusals_for_budgets_are_told_from_all_others() {
+        use LockReason as R;
+        let lacks_a_disruption = |reason| match reason {
+            R::WaitsForDisruptions | R::OwnerHold => true,
+            R::BudgetUnhealthy | R::CephClosed | R::StatusBehind => true,
+            R::BudgetNeverAllows | R::SyncFailed | R::SeveralPDBs | R::NeedExceedsBudget => true,
+            // Its turn, or a step on the way to it.
+            R::Queued | R::NotPlanned | R::Reserved | R::CircularWait | R::AwaitsConfirmation => false,
+            R::WaitsForNodeGroup | R::GroupUnhealthy | R::ControlPlaneBusy => false,
+            R::Suspect | R::AwaitingPods | R::AwaitingReady => false,
+            // What is not known, or not to be.
+            R::LedgerUnreadable | R::ReadFailed | R::StaleTicket | R::ForgedTicket => false,
+            // Its owner's wish, or what it is.
+            R::OptedOut | R::WaitCompleted | R::UnknownOptOut | R::OptOutIgnored => false,
+            R::LocalVolume | R::Pinned | R::NoRoom | R::Unschedulable | R::TolerationTooShort => false,
+            R::UnmanagedPodKept | R::EmptyDirDataKept | R::CephDaemon => false,
+            R::StuckTerminating | R::FinalizerStuck => false,
+            // Its node.
+            R::LeaseHeldByOther | R::LeaseLost | R::UnderRemediation | R::QuorumLost => false,
+            R::NodeGone | R::NodeReplaced | R::CordonTaken | R::InvalidDrain => false,
+            // What became of it.
+            R::Granted | R::ConsentGiven | R::GrantLost | R::Requeued | R::Fallback | R::DeadlinePassed => false,
+            R::AdminRelease | R::HoldOverridden | R::HoldExpired | R::Drained | R::Uncordoned => false,
+            R::Released | R::Cancelled | R::Abandoned => false,
+            R::PodEvicted | R::PodDeleted | R::BudgetBypassed | R::EvictionFailed | R::Other => false,
+        };
+        for reason in LockReason::ALL {
+            assert_eq!(reason.refuses_for_a_budget(), lacks_a_disruption(*reason), "{reason}");
+        }
     }
 
     #[test]

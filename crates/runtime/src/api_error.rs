@@ -2,6 +2,7 @@
 
 use jiff::SignedDuration;
 use kube::core::Status;
+use nodeward_api::reason::LockReason;
 
 /// Why a request to the API server failed.
 ///
@@ -10,8 +11,9 @@ use kube::core::Status;
 /// caller, who knows how many budgets match, can tell it from a broken server.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ApiError {
-    /// 429 with cause `DisruptionBudget`: no room, or the budget's status lags behind its spec. And the eviction handler's 403
-    /// about a budget: its status allows less than nothing, or too many evictions are unconfirmed.
+    /// 429 with cause `DisruptionBudget`: no room, or the budget's status lags behind its spec. Or with the cause by which
+    /// drain-lock's webhook, which answers before any budget is asked, says the same. And the eviction handler's 403 about a
+    /// budget: its status allows less than nothing, or too many evictions are unconfirmed.
     #[error("refused by a PodDisruptionBudget")]
     RefusedByBudget {
         /// `Retry-After`, where the server sent one.
@@ -101,12 +103,11 @@ impl ApiError {
     }
 
     fn from_status(status: &Status) -> Self {
-        let has_cause = |reason: &str| {
-            status
-                .details
-                .iter()
-                .flat_map(|details| &details.causes)
-                .any(|cause| cause.reason == reason)
+        let causes = status.details.iter().flat_map(|details| &details.causes);
+        let has_cause = |reason: &str| causes.clone().any(|cause| cause.reason == reason);
+        let is_refused_by_drain_lock = || {
+            let mut reasons = causes.clone().map(|cause| LockReason::parse(&cause.reason));
+            reasons.any(LockReason::refuses_for_a_budget)
         };
         let retry_after = status
             .details
@@ -117,7 +118,7 @@ impl ApiError {
         let is_about = |kind: &str| status.details.as_ref().is_some_and(|details| details.kind == kind);
         let message = || status.message.clone();
         match status.code {
-            429 if has_cause(DISRUPTION_BUDGET) => Self::RefusedByBudget { retry_after },
+            429 if has_cause(DISRUPTION_BUDGET) || is_refused_by_drain_lock() => Self::RefusedByBudget { retry_after },
             429 => Self::Throttled {
                 message: message(),
                 retry_after,
@@ -214,6 +215,21 @@ mod tests {
         ApiError::RefusedByBudget { retry_after: Some(SignedDuration::from_secs(10)) }
     )]
     #[case::fairness(429, json!({"retryAfterSeconds": 2}), ApiError::Throttled { message: "words".into(), retry_after: Some(SignedDuration::from_secs(2)) })]
+    #[case::budget_by_drain_lock(
+        429,
+        json!({"causes": [{"reason": "WaitsForDisruptions", "message": "node n2 holds the rest"}]}),
+        ApiError::RefusedByBudget { retry_after: None }
+    )]
+    #[case::turn_by_drain_lock(
+        429,
+        json!({"causes": [{"reason": "NotPlanned", "message": "the drain of node n1 is being planned"}]}),
+        ApiError::Throttled { message: "words".into(), retry_after: None }
+    )]
+    #[case::later_version_of_drain_lock(
+        429,
+        json!({"causes": [{"reason": "TheMoonIsFull", "message": "words"}]}),
+        ApiError::Throttled { message: "words".into(), retry_after: None }
+    )]
     #[case::words_are_not_read(
         429,
         json!({"causes": [{"reason": "", "message": "DisruptionBudget"}]}),

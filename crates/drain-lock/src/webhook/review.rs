@@ -8,7 +8,6 @@ use axum::response::{IntoResponse, Response};
 use k8s_openapi::api::policy::v1::Eviction;
 use kube::core::admission::{AdmissionRequest, Operation};
 use nodeward_api::annotation;
-use nodeward_api::reason::LockReason;
 use nodeward_core::id::{PodKey, PodUid};
 use nodeward_core::text::cut;
 use nodeward_runtime::webhook::review;
@@ -174,17 +173,7 @@ pub fn answer(review: &EvictionReview, decision: &Decision, warning: Option<&str
     json!({ "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response })
 }
 
-/// The cause that the eviction handler gives where a budget has no room (`policy/v1.DisruptionBudgetCause`).
-const DISRUPTION_BUDGET: &str = "DisruptionBudget";
-
 fn status(review: &EvictionReview, refused: &Refused) -> Value {
-    let cause = |reason: &str| json!({ "reason": reason, "message": refused.message });
-    let mut causes = vec![cause(refused.reason.as_str())];
-    // The API server would refuse it for the same budget, and is not asked any more: who goes by its cause, as drain-keeper
-    // does before it overrides a budget, is to find it here.
-    if is_refused_by_the_budget(refused.reason) {
-        causes.push(cause(DISRUPTION_BUDGET));
-    }
     json!({
         "status": "Failure",
         "message": refused.message,
@@ -193,21 +182,14 @@ fn status(review: &EvictionReview, refused: &Refused) -> Value {
         "details": {
             "name": review.pod.name,
             "kind": "pods",
-            "causes": causes,
+            "causes": [{ "reason": refused.reason.as_str(), "message": refused.message }],
         },
     })
 }
 
-/// Whether the budget itself has no disruption for the pod, and not another drain or its owner.
-const fn is_refused_by_the_budget(reason: LockReason) -> bool {
-    matches!(
-        reason,
-        LockReason::BudgetUnhealthy | LockReason::BudgetNeverAllows | LockReason::NeedExceedsBudget
-    )
-}
-
 #[cfg(test)]
 mod tests {
+    use nodeward_api::reason::LockReason;
     use proptest::prelude::*;
     use rstest::rstest;
 
@@ -439,26 +421,6 @@ mod tests {
                 },
             })
         );
-    }
-
-    #[rstest]
-    #[case::drain_without_plan(LockReason::NotPlanned, false)]
-    #[case::turn_in_a_node_group(LockReason::WaitsForNodeGroup, false)]
-    #[case::pods_of_the_budget_are_down(LockReason::BudgetUnhealthy, true)]
-    #[case::budget_of_nothing(LockReason::BudgetNeverAllows, true)]
-    #[case::disruptions_of_another_drain(LockReason::WaitsForDisruptions, false)]
-    #[case::hold_of_the_owner(LockReason::OwnerHold, false)]
-    fn refusal_for_a_budget_has_the_apis_cause(#[case] reason: LockReason, #[case] expected: bool) {
-        let refused = Refused {
-            kind: RefusalKind::Wait,
-            reason,
-            message: "waits".to_owned(),
-        };
-        let answer = answer(&parse(&sent()).unwrap(), &Decision::Refuse(refused), None);
-        let causes = answer["response"]["status"]["details"]["causes"].as_array().unwrap();
-        let is_budgets = |cause: &Value| cause["reason"] == "DisruptionBudget";
-        assert_eq!(causes.iter().any(is_budgets), expected);
-        assert_eq!(causes[0]["reason"], reason.as_str());
     }
 
     #[test]

@@ -33,7 +33,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 const COMPONENT: &str = "drain-lock";
 
 /// The chart's release.
-const RELEASE: &str = "nodeward";
+pub const RELEASE: &str = "nodeward";
 
 /// Its ServiceAccount for drain-lock.
 pub const ACCOUNT: &str = "nodeward-drain-lock";

@@ -22,7 +22,7 @@ fn holds(env: &Environment) -> Api<DisruptionHold> {
     Api::namespaced(env.client.clone(), APPS)
 }
 
-async fn hold(env: &Environment, name: &str, budget: &str, expires_at: Option<Timestamp>) -> Result<()> {
+pub async fn hold(env: &Environment, name: &str, budget: &str, expires_at: Option<Timestamp>) -> Result<()> {
     let spec = DisruptionHoldSpec {
         pdb_ref: budget.to_owned(),
         disruptions: None,
@@ -35,7 +35,7 @@ async fn hold(env: &Environment, name: &str, budget: &str, expires_at: Option<Ti
     Ok(())
 }
 
-async fn phase_of(env: &Environment, name: &str, phase: HoldPhase) -> Result<()> {
+pub async fn phase_of(env: &Environment, name: &str, phase: HoldPhase) -> Result<()> {
     wait::until(format!("hold {name} to be {phase:?}"), secs(60), || async {
         let status = holds(env).get(name).await?.status.context("no status")?;
         ensure!(status.phase == Some(phase), "{status:?}");

@@ -13,6 +13,7 @@ mod certificate;
 mod circles;
 mod cluster_changes;
 mod deadlines;
+mod drain_keeper;
 mod drainers;
 mod drains;
 mod dry_run;

@@ -1,0 +1,172 @@
+//! Beside drain-keeper: it overrides budgets that drain-lock's webhook refuses for, and forces nothing before its turn.
+
+use anyhow::{Context, Result, ensure};
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::Pod;
+use nodeward_api::disruption_hold::HoldPhase;
+use nodeward_api::node_drain::Phase;
+use nodeward_api::reason::LockReason;
+use nodeward_testkit::helm::Release;
+use nodeward_testkit::kubectl::Kubectl;
+use nodeward_testkit::operator::{Operator, OperatorSpec};
+use nodeward_testkit::wait::{self, secs};
+use nodeward_testkit::workload::{self, Budget, PodTemplate};
+use nodeward_testkit::{bulk, fleet, reboot};
+use serde_json::{Value, json};
+
+use crate::environment::{APPS, Environment, RELEASE, SYSTEM, pinned};
+use crate::holds;
+use crate::reviewed::Reviewed;
+
+const NODES: [&str; 3] = ["n1", "n2", "n3"];
+
+/// drain-keeper of the same release of the chart, for which everything on cordoned nodes is due at once; `changes` come on top.
+async fn start_keeper(env: &Environment, changes: Value) -> Result<Operator> {
+    let keeper = json!({ "drainKeeper": { "enabled": true, "deployment": { "enabled": false } } });
+    Release::new(RELEASE, SYSTEM)
+        .values(keeper)
+        .install_more(&env.plane)
+        .await?;
+    let mut config = json!({
+        "nodeDrain": { "timeOut": "2s", "expectedNodeDrainTime": "1s" },
+        "pdbForceDrainTimeout": "1s",
+        "forceAfter": "2s",
+        "upgradeSignal": "always",
+        "countsAsDrain": "all",
+    });
+    for (field, value) in changes.as_object().into_iter().flatten() {
+        config[field] = value.clone();
+    }
+    let keeper = OperatorSpec::new("drain-keeper", SYSTEM, "nodeward-drain-keeper")
+        .config(&serde_yaml::to_string(&config)?)
+        .start(&env.plane)
+        .await?;
+    keeper.ready(secs(60)).await?;
+    Ok(keeper)
+}
+
+async fn cordon(env: &Environment, node: &str) -> Result<()> {
+    let an_hour_ago = Timestamp::now() - SignedDuration::from_hours(1);
+    fleet::cordon_since(&env.client, node, an_hour_ago).await
+}
+
+/// The only Ready pod of an application, and its node.
+async fn only_pod(env: &Environment, app: &str) -> Result<(Pod, String)> {
+    let pod = workload::ready_pods(&env.client, APPS, app, 1, secs(60))
+        .await?
+        .remove(0);
+    let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone());
+    Ok((pod, node.context("no node")?))
+}
+
+/// Waits until drain-keeper counts so much.
+async fn counts(keeper: &Operator, metric: &str, labels: &[(&str, &str)], count: f64) -> Result<()> {
+    wait::until(format!("{metric}{labels:?} to be {count}"), secs(60), || async {
+        let counted = keeper.metrics().await?.sum(metric, labels);
+        ensure!((counted - count).abs() < 0.5, "{counted}");
+        Ok(())
+    })
+    .await
+}
+
+const OVERRIDES: &str = "nodeward_drain_keeper_budget_overrides_total";
+
+/// drain-lock did not let the pod go.
+async fn has_overridden(keeper: &Operator) -> Result<()> {
+    wait::until("an override", secs(60), || async {
+        let overrides = keeper.metrics().await?.sum(OVERRIDES, &[]);
+        ensure!(overrides > 0.5, "there is none");
+        Ok(())
+    })
+    .await
+}
+
+/// Its budget has room all the while: only drain-lock refuses.
+#[tokio::test(flavor = "multi_thread")]
+async fn keeper_overrides_hold_that_it_does_not_honour() -> Result<()> {
+    let (reviewed, lock) = Reviewed::with(&NODES, json!({})).await?;
+    let env = &reviewed.env;
+    bulk::create(&env.client, [PodTemplate::new().deployment(APPS, "a", 2)?]).await?;
+    bulk::create(&env.client, [Budget::max_unavailable(APPS, "a", 1).of("a").build()?]).await?;
+    let pods = workload::ready_pods(&env.client, APPS, "a", 2, secs(60)).await?;
+    env.counts_healthy("a", 2).await?;
+    holds::hold(env, "mine", "a", None).await?;
+    holds::phase_of(env, "mine", HoldPhase::Capped).await?;
+    let without_holds = json!({ "optOuts": { "honour": ["nodeward", "clusterApi", "karpenter"] } });
+    let keeper = start_keeper(env, without_holds).await?;
+    let node = pods[0].spec.as_ref().and_then(|spec| spec.node_name.as_deref());
+    cordon(env, node.context("no node")?).await?;
+    workload::gone(&env.client, &pods[0], secs(120)).await?;
+    has_overridden(&keeper).await?;
+    keeper.stop(secs(30)).await?;
+    reviewed.end([lock]).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn keeper_overrides_disruptions_of_drain_beyond_its_deadline() -> Result<()> {
+    let (reviewed, lock) = Reviewed::with(&NODES, json!({})).await?;
+    let env = &reviewed.env;
+    // Two applications under one budget: the one goes down with its node, the other finds room elsewhere.
+    let stays = PodTemplate::new().node_selector("kubernetes.io/hostname", "n2");
+    let stays = stays.label("budget", "shared").deployment(APPS, "stays", 1)?;
+    let moves = pinned("moves", &["n1", "n3"]).label("budget", "shared");
+    bulk::create(&env.client, [stays, moves.deployment(APPS, "moves", 1)?]).await?;
+    let shared = json!({ "matchLabels": { "budget": "shared" } });
+    let budget = Budget::max_unavailable(APPS, "shared", 1).selector(shared);
+    bulk::create(&env.client, [budget.build()?]).await?;
+    let (moving, node) = only_pod(env, "moves").await?;
+    env.counts_healthy("shared", 2).await?;
+    let keeper = start_keeper(env, json!({})).await?;
+    env.drain("n2", json!({ "deadlines": { "drain": "20s", "recover": "30s" } }))
+        .await?;
+    let drained = env.phase("n2", Phase::Drained, secs(60)).await?;
+    let deadline = drained.deadline.context("no deadline")?;
+
+    cordon(env, &node).await?;
+    let blockers = "nodeward_drain_keeper_blockers";
+    counts(&keeper, blockers, &[("reason", "BudgetHeld")], 1.0).await?;
+    workload::gone(&env.client, &moving, secs(150)).await?;
+    ensure!(deadline <= Timestamp::now(), "it was forced before {deadline}");
+    has_overridden(&keeper).await?;
+    keeper.stop(secs(30)).await?;
+    reviewed.end([lock]).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn keeper_forces_nothing_before_its_turn() -> Result<()> {
+    let (reviewed, lock) = Reviewed::with(&NODES, json!({})).await?;
+    let env = &reviewed.env;
+    env.add_pinned("a", &NODES).await?;
+    let keeper = start_keeper(env, json!({})).await?;
+    env.drain("n2", json!({})).await?;
+    env.phase("n2", Phase::Drained, secs(60)).await?;
+    let waiting = env.pods_on("n1").await?.remove(0);
+
+    let kubectl = Kubectl::of(&env.plane)?;
+    let said = kubectl.start(["drain", "n1", "--ignore-daemonsets"])?;
+    env.status_that("n1", "to wait for the other node", secs(60), |status| {
+        let mut reasons = status.blocked_by.iter().map(|blocked| blocked.reason);
+        reasons.any(|reason| reason == LockReason::WaitsForDisruptions)
+    })
+    .await?;
+    counts(&keeper, "nodeward_drain_keeper_nodes", &[("gate", "WaitsForTurn")], 1.0).await?;
+    wait::throughout("its pod stays", secs(8), || async {
+        let pod = env.pods_on("n1").await?.into_iter().next().context("it is gone")?;
+        let has_ended = said.ended().is_some();
+        ensure!(
+            pod.metadata.deletion_timestamp.is_none() && !has_ended,
+            "{}",
+            said.text()
+        );
+        Ok(())
+    })
+    .await?;
+    reboot::reboot(&env.client, "n2", secs(1)).await?;
+    env.delete_drain("n2").await?;
+    env.released("n2", secs(90)).await?;
+    workload::gone(&env.client, &waiting, secs(120)).await?;
+    let overrides = keeper.metrics().await?.sum(OVERRIDES, &[]);
+    ensure!(overrides < 0.5, "it was forced");
+    keeper.stop(secs(30)).await?;
+    reviewed.end([lock]).await
+}
