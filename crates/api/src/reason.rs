@@ -34,6 +34,15 @@ macro_rules! reasons {
     };
 }
 
+/// The type of an Event: whether somebody should look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Severity {
+    /// As it should be.
+    Normal,
+    /// Somebody should look.
+    Warning,
+}
+
 reasons! {
     /// Why a pod still keeps its node's drain from ending.
     BlockerReason {
@@ -154,6 +163,16 @@ reasons! {
         FinalizersRemoved => "had its finalizers removed",
         /// It was deleted without grace.
         DeletedWithoutGrace => "was deleted without grace",
+    }
+}
+
+impl ActReason {
+    /// The type of its Event.
+    pub const fn severity(self) -> Severity {
+        match self {
+            Self::Evicted => Severity::Normal,
+            Self::BudgetOverridden | Self::FinalizersRemoved | Self::DeletedWithoutGrace => Severity::Warning,
+        }
     }
 }
 
@@ -319,6 +338,21 @@ reasons! {
 }
 
 impl LockReason {
+    /// The type of its Event, where it gets one: a drain on its way is no reason to look.
+    pub const fn severity(self) -> Severity {
+        match self {
+            Self::Granted
+            | Self::ConsentGiven
+            | Self::Uncordoned
+            | Self::Released
+            | Self::Cancelled
+            | Self::Abandoned
+            | Self::NodeGone
+            | Self::PodEvicted => Severity::Normal,
+            _ => Severity::Warning,
+        }
+    }
+
     /// Whether it gets an Event once while it lasts: a person has to see to it, or to what follows from it.
     pub const fn is_announced_while_it_lasts(self) -> bool {
         matches!(
@@ -424,6 +458,26 @@ reasons! {
         StormRecoveryCooldownStarted => "waits for its cooldown, for enough nodes are healthy again",
         /// The cooldown is over.
         StormRecoveryEnded => "starts remediations again",
+    }
+}
+
+impl HealthEvent {
+    /// The type of the Event.
+    pub const fn severity(self) -> Severity {
+        match self {
+            Self::DetectedUnhealthy
+            | Self::RemediationCreated
+            | Self::RemediationRemoved
+            | Self::Enabled
+            | Self::StormRecoveryCooldownStarted
+            | Self::StormRecoveryEnded => Severity::Normal,
+            Self::RemediationSkipped
+            | Self::Disabled
+            | Self::FieldsDropped
+            | Self::NoTemplateLeft
+            | Self::InvalidNodeLabel
+            | Self::StormRecoveryStarted => Severity::Warning,
+        }
     }
 }
 
@@ -584,6 +638,14 @@ reasons! {
 }
 
 impl CephReason {
+    /// The type of its Event: budgets close and open as nodes come and go.
+    pub const fn severity(self) -> Severity {
+        match self {
+            Self::SecondDomainDown => Severity::Warning,
+            _ => Severity::Normal,
+        }
+    }
+
     /// What ends closed budgets that have this reason: completes "ends when …".
     pub const fn ends_when(self) -> &'static str {
         match self {

@@ -39,7 +39,7 @@ use nodeward_core::ledger::{Facts, Ledger};
 use nodeward_runtime::events::node_reference;
 use nodeward_runtime::serve::{BindError, HttpServer, Limits};
 use nodeward_runtime::tls::TlsDirectory;
-use nodeward_runtime::{ApiError, EventSink, EventSpec, OperatorContext, Pause, PauseState, Severity};
+use nodeward_runtime::{ApiError, EventSink, EventSpec, OperatorContext, Pause, PauseState};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use serde::Deserialize;
@@ -296,7 +296,7 @@ impl FleetLock {
             self.events.emit(EventSpec {
                 regarding: node_reference(node.name.as_str(), node.uid.as_str()),
                 related: None,
-                severity: Severity::Normal,
+                severity: reason.severity(),
                 reason: reason.as_str(),
                 action: "Drain",
                 note: format!("The node {}: {what} (fleetLock.{field}: Evict).", reason.explanation()),

@@ -28,9 +28,7 @@ use jiff::Timestamp;
 use nodeward_api::reason::LockReason;
 use nodeward_core::drain_request::JoinOutcome;
 use nodeward_runtime::events::{node_reference, pod_reference};
-use nodeward_runtime::{
-    ConfigHandle, EventSink, EventSpec, Leadership, OperatorContext, Pause, ReconcileTrigger, Severity,
-};
+use nodeward_runtime::{ConfigHandle, EventSink, EventSpec, Leadership, OperatorContext, Pause, ReconcileTrigger};
 use parking_lot::Mutex;
 
 use crate::observe::ClusterCache;
@@ -288,7 +286,7 @@ impl Webhook {
             self.events.emit(EventSpec {
                 regarding: pod_reference(&review.pod.namespace, &review.pod.name, Some(context.uid.as_str())),
                 related: Some(node_reference(node.name.as_str(), node.uid.as_str())),
-                severity: Severity::Warning,
+                severity: LockReason::OptOutIgnored.severity(),
                 reason: LockReason::OptOutIgnored.as_str(),
                 action: "Evict",
                 note: format!(

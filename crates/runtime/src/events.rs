@@ -6,6 +6,7 @@ mod queue;
 
 use k8s_openapi::api::core::v1::ObjectReference;
 
+pub use nodeward_api::reason::Severity;
 pub use queue::{EventQueue, EventSink};
 
 /// One Event. `reason`, `action` and the objects tell one kind of event from another: the same with the same note is a
@@ -24,15 +25,6 @@ pub struct EventSpec {
     pub action: &'static str,
     /// For people. Cut at 1,024 bytes, the most that the server takes.
     pub note: String,
-}
-
-/// Whether somebody should look.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Severity {
-    /// As it should be.
-    Normal,
-    /// Somebody should look.
-    Warning,
 }
 
 pub fn node_reference(name: &str, uid: &str) -> ObjectReference {

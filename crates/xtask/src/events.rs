@@ -8,6 +8,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use nodeward_api::condition;
+use nodeward_api::reason::Severity::{self, Warning};
 use nodeward_api::reason::{
     ActReason, BlockerReason, CephCondition, CephReason, DrainReason, GateReason, HealthEvent, LockReason,
 };
@@ -41,14 +42,6 @@ fn path(in_repository: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(in_repository)
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Severity {
-    Normal,
-    Warning,
-}
-
-use Severity::{Normal, Warning};
-
 /// An Event: its reason, its type, the objects that it is on, and what it says of them.
 struct Event(&'static str, Severity, &'static str, &'static str);
 
@@ -66,7 +59,7 @@ fn page() -> Result<String> {
         )?;
         for Event(reason, severity, on, text) in events {
             let severity = match severity {
-                Normal => "Normal",
+                Severity::Normal => "Normal",
                 Warning => "**Warning**",
             };
             let link = format!("{component}/reasons.md#{}", reason.to_lowercase());
@@ -101,13 +94,13 @@ const OF_EACH: &str = "
 
 fn of_drain_keeper() -> Vec<Event> {
     let acts = ActReason::ALL.iter().map(|act| {
-        let (severity, on) = match act {
-            ActReason::Evicted => (Normal, "Pod"),
+        let on = match act {
+            ActReason::Evicted => "Pod",
             ActReason::BudgetOverridden | ActReason::FinalizersRemoved | ActReason::DeletedWithoutGrace => {
-                (Warning, "Pod, its PodDisruptionBudgets, Node")
+                "Pod, its PodDisruptionBudgets, Node"
             }
         };
-        Event(act.as_str(), severity, on, act.explanation())
+        Event(act.as_str(), act.severity(), on, act.explanation())
     });
     let drains = DrainReason::ALL.iter().map(|reason| {
         let on = match reason {
@@ -125,16 +118,16 @@ fn of_drain_keeper() -> Vec<Event> {
 
 fn of_drain_lock() -> Vec<Event> {
     let emitted = LockReason::ALL.iter().filter_map(|reason| {
-        let (severity, on) = emitted_by_drain_lock(*reason)?;
-        Some(Event(reason.as_str(), severity, on, reason.explanation()))
+        let on = emitted_by_drain_lock(*reason)?;
+        Some(Event(reason.as_str(), reason.severity(), on, reason.explanation()))
     });
     emitted.collect()
 }
 
-/// The Event of a reason; most are told by the NodeDrain's status alone.
-const fn emitted_by_drain_lock(reason: LockReason) -> Option<(Severity, &'static str)> {
+/// What the Event of a reason is on; most are told by the NodeDrain's status alone.
+const fn emitted_by_drain_lock(reason: LockReason) -> Option<&'static str> {
     if reason.is_announced_while_it_lasts() {
-        return Some((Warning, "Node, while it lasts"));
+        return Some("Node, while it lasts");
     }
     match reason {
         LockReason::Granted
@@ -143,43 +136,42 @@ const fn emitted_by_drain_lock(reason: LockReason) -> Option<(Severity, &'static
         | LockReason::Uncordoned
         | LockReason::Abandoned
         | LockReason::Released
-        | LockReason::ConsentGiven => Some((Normal, "Node")),
-        LockReason::GrantLost
+        | LockReason::ConsentGiven
+        | LockReason::GrantLost
         | LockReason::Requeued
         | LockReason::Fallback
         | LockReason::Suspect
         | LockReason::AdminRelease
         | LockReason::QuorumLost
-        | LockReason::CordonTaken => Some((Warning, "Node")),
+        | LockReason::CordonTaken => Some("Node"),
         LockReason::UnderRemediation | LockReason::LeaseHeldByOther | LockReason::ControlPlaneBusy => {
-            Some((Warning, "Node, where its drain gives a grant back"))
+            Some("Node, where its drain gives a grant back")
         }
-        LockReason::HoldOverridden => Some((Warning, "DisruptionHold")),
-        LockReason::HoldExpired => Some((Warning, "PodDisruptionBudget")),
-        LockReason::BudgetBypassed => Some((Warning, "PodDisruptionBudget, Node")),
-        LockReason::PodEvicted => Some((Normal, "Pod")),
-        LockReason::PodDeleted | LockReason::OptOutIgnored => Some((Warning, "Pod")),
+        LockReason::HoldOverridden => Some("DisruptionHold"),
+        LockReason::HoldExpired => Some("PodDisruptionBudget"),
+        LockReason::BudgetBypassed => Some("PodDisruptionBudget, Node"),
+        LockReason::PodEvicted | LockReason::PodDeleted | LockReason::OptOutIgnored => Some("Pod"),
         _ => None,
     }
 }
 
 fn of_health_check() -> Vec<Event> {
     let all = HealthEvent::ALL.iter().map(|event| {
-        let (severity, on) = match event {
-            HealthEvent::DetectedUnhealthy | HealthEvent::RemediationCreated | HealthEvent::RemediationRemoved => {
-                (Normal, "NodeHealthCheck, Node")
-            }
-            HealthEvent::Enabled | HealthEvent::StormRecoveryCooldownStarted | HealthEvent::StormRecoveryEnded => {
-                (Normal, "NodeHealthCheck")
-            }
-            HealthEvent::RemediationSkipped | HealthEvent::NoTemplateLeft | HealthEvent::InvalidNodeLabel => {
-                (Warning, "NodeHealthCheck, Node")
-            }
-            HealthEvent::FieldsDropped | HealthEvent::Disabled | HealthEvent::StormRecoveryStarted => {
-                (Warning, "NodeHealthCheck")
-            }
+        let on = match event {
+            HealthEvent::DetectedUnhealthy
+            | HealthEvent::RemediationCreated
+            | HealthEvent::RemediationRemoved
+            | HealthEvent::RemediationSkipped
+            | HealthEvent::NoTemplateLeft
+            | HealthEvent::InvalidNodeLabel => "NodeHealthCheck, Node",
+            HealthEvent::Enabled
+            | HealthEvent::Disabled
+            | HealthEvent::FieldsDropped
+            | HealthEvent::StormRecoveryStarted
+            | HealthEvent::StormRecoveryCooldownStarted
+            | HealthEvent::StormRecoveryEnded => "NodeHealthCheck",
         };
-        Event(event.as_str(), severity, on, event.explanation())
+        Event(event.as_str(), event.severity(), on, event.explanation())
     });
     all.collect()
 }
@@ -187,12 +179,8 @@ fn of_health_check() -> Vec<Event> {
 fn of_ceph_pdb() -> Vec<Event> {
     let reasons = CephReason::ALL.iter().filter(|reason| **reason != CephReason::Other);
     let reasons = reasons.map(|reason| {
-        let severity = if *reason == CephReason::SecondDomainDown {
-            Warning
-        } else {
-            Normal
-        };
-        Event(reason.as_str(), severity, "CephCluster", reason.explanation())
+        let (severity, text) = (reason.severity(), reason.explanation());
+        Event(reason.as_str(), severity, "CephCluster", text)
     });
     let conditions = CephCondition::ALL
         .iter()

@@ -7,7 +7,6 @@ use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use drain_lock::plan::verdict::Announcement;
 use nodeward_api::reason::{
     ActReason, BlockerReason, CephCondition, CephReason, DisabledReason, DrainReason, GateReason, HealthEvent,
     HealthReason, LockReason,
@@ -451,32 +450,6 @@ fn tests_on_the_page_of_ceph_exist() {
             assert!(sources.contains(&format!("fn {}(", &found[1])), "{}", &found[1]);
         }
     }
-}
-
-/// The page is generated, and the types of its Events stand in the generator.
-#[test]
-fn announcements_of_drain_lock_have_their_type() {
-    let page = read(&root().join("docs/events.md"));
-    let (_, section) = page.split_once("### drain-lock\n").unwrap();
-    let (section, _) = section.split_once("\n### ").unwrap();
-    let row = Regex::new(r"(?m)^\| \[`(\w+)`\]\(\S+\) \| \**(Normal|Warning)\** \| Node[ ,]").unwrap();
-    let mut compared = 0;
-    for found in row.captures_iter(section) {
-        let reason = LockReason::parse(&found[1]);
-        // FleetLock tells of it by itself.
-        if reason == LockReason::ConsentGiven {
-            continue;
-        }
-        let announcement = Announcement {
-            node: "n".into(),
-            node_uid: "u".into(),
-            reason,
-            note: String::new(),
-        };
-        assert_eq!(&found[2] == "Warning", announcement.is_warning(), "{reason}");
-        compared += 1;
-    }
-    assert!(compared > 20, "{compared}");
 }
 
 #[test]

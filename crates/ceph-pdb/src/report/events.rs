@@ -68,12 +68,13 @@ impl Told {
         let told = Some((state.disruptions, state.exempt_domain.clone(), reason));
         if self.state != told {
             self.state = told;
-            let severity = if state.reason == CephReason::SecondDomainDown {
-                Severity::Warning
-            } else {
-                Severity::Normal
-            };
-            events.push(event(&verdict.owner, severity, state.reason.as_str(), explain(verdict)));
+            let reason = state.reason;
+            events.push(event(
+                &verdict.owner,
+                reason.severity(),
+                reason.as_str(),
+                explain(verdict),
+            ));
         }
         let conditions = state.conditions.iter();
         let conditions: BTreeSet<_> = conditions.map(|found| (found.kind, found.message.clone())).collect();

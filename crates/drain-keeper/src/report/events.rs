@@ -96,15 +96,10 @@ impl Announcer {
             ),
         };
         let note = format!("{strategy}: {what} (node {node})");
-        let severity = if *forced == Forced::Evicted {
-            Severity::Normal
-        } else {
-            Severity::Warning
-        };
         self.sink.emit(EventSpec {
             regarding: events::pod_reference(&pod.namespace, &pod.name, Some(action.pod.uid.as_str())),
             related: Some(events::node_reference(action.node.as_str(), action.node_uid.as_str())),
-            severity,
+            severity: reason.severity(),
             reason: reason.as_str(),
             action: ACTION,
             note,
@@ -212,7 +207,7 @@ fn audit_events(action: &PodAction, forced: &Forced, reason: ActReason) -> Vec<E
                 &pod.name,
                 Some(action.pod.uid.as_str()),
             )),
-            severity: Severity::Warning,
+            severity: reason.severity(),
             reason: reason.as_str(),
             action: ACTION,
             note: format!("{strategy}: pod {pod} {} (node {node})", reason.explanation()),

@@ -102,21 +102,6 @@ pub struct Announcement {
     pub note: String,
 }
 
-impl Announcement {
-    /// Whether it is more than a drain on its way.
-    pub fn is_warning(&self) -> bool {
-        !matches!(
-            self.reason,
-            LockReason::Granted
-                | LockReason::Cancelled
-                | LockReason::NodeGone
-                | LockReason::Uncordoned
-                | LockReason::Abandoned
-                | LockReason::Released
-        )
-    }
-}
-
 /// An obstacle, as the status shows it.
 pub fn blocked_by(obstacle: &Obstacle, snapshot: &Snapshot) -> BlockedBy {
     let is_unhealthy = obstacle.reason == LockReason::BudgetUnhealthy;

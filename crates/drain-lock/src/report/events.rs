@@ -9,7 +9,7 @@ use nodeward_api::node_drain::BlockedBy;
 use nodeward_api::reason::LockReason;
 use nodeward_api::{DisruptionHold, annotation};
 use nodeward_core::id::{BudgetKey, NodeName, PodUid};
-use nodeward_runtime::{EventSink, EventSpec, Severity, events};
+use nodeward_runtime::{EventSink, EventSpec, events};
 
 use nodeward_runtime::ActionResult;
 
@@ -59,19 +59,18 @@ impl Announcer {
 
     /// What has happened to a drain.
     pub fn announce(&self, announcement: &Announcement) {
-        let (node, reason, note) = (&announcement.node, announcement.reason.as_str(), &announcement.note);
-        let severity = if announcement.is_warning() {
-            Severity::Warning
-        } else {
-            Severity::Normal
-        };
+        let node = events::node_reference(announcement.node.as_str(), announcement.node_uid.as_str());
+        self.emit(node, announcement.reason, announcement.note.clone());
+    }
+
+    fn emit(&self, regarding: ObjectReference, reason: LockReason, note: String) {
         self.sink.emit(EventSpec {
-            regarding: events::node_reference(node.as_str(), announcement.node_uid.as_str()),
+            regarding,
             related: None,
-            severity,
-            reason,
+            severity: reason.severity(),
+            reason: reason.as_str(),
             action: ACTION,
-            note: note.clone(),
+            note,
         });
     }
 
@@ -112,26 +111,17 @@ impl Announcer {
         for (_, verdict) in news {
             told += 1;
             let (hold, reason) = (&verdict.hold, LockReason::HoldOverridden);
-            self.sink.emit(EventSpec {
-                regarding: ObjectReference {
-                    api_version: Some(DisruptionHold::api_version(&()).into_owned()),
-                    kind: Some(DisruptionHold::kind(&()).into_owned()),
-                    namespace: Some(hold.key.namespace.to_string()),
-                    name: Some(hold.key.name.to_string()),
-                    uid: Some(hold.uid.to_string()),
-                    ..ObjectReference::default()
-                },
-                related: None,
-                severity: Severity::Warning,
-                reason: reason.as_str(),
-                action: ACTION,
-                note: format!(
-                    "hold of budget {} {}: {}",
-                    hold.budget,
-                    reason.explanation(),
-                    verdict.message
-                ),
-            });
+            let regarding = ObjectReference {
+                api_version: Some(DisruptionHold::api_version(&()).into_owned()),
+                kind: Some(DisruptionHold::kind(&()).into_owned()),
+                namespace: Some(hold.key.namespace.to_string()),
+                name: Some(hold.key.name.to_string()),
+                uid: Some(hold.uid.to_string()),
+                ..ObjectReference::default()
+            };
+            let (budget, what) = (&hold.budget, reason.explanation());
+            let note = format!("hold of budget {budget} {what}: {}", verdict.message);
+            self.emit(regarding, reason, note);
         }
         told
     }
@@ -152,14 +142,7 @@ impl Announcer {
             );
             let on_budget = events::budget_reference(&budget.key.namespace, &budget.key.name, Some(&budget.uid));
             for regarding in [on_budget, events::node_reference(node.as_str(), one.node_uid.as_str())] {
-                self.sink.emit(EventSpec {
-                    regarding,
-                    related: None,
-                    severity: Severity::Warning,
-                    reason: reason.as_str(),
-                    action: ACTION,
-                    note: note.clone(),
-                });
+                self.emit(regarding, reason, note.clone());
             }
         }
         news.len()
@@ -180,18 +163,9 @@ impl Announcer {
         for verdict in expired {
             told += 1;
             let (budget, reason) = (&verdict.budget, LockReason::HoldExpired);
-            self.sink.emit(EventSpec {
-                regarding: events::budget_reference(&budget.namespace, &budget.name, Some(&verdict.uid)),
-                related: None,
-                severity: Severity::Warning,
-                reason: reason.as_str(),
-                action: ACTION,
-                note: format!(
-                    "the hold by its annotation {} {}",
-                    annotation::HOLD,
-                    reason.explanation()
-                ),
-            });
+            let regarding = events::budget_reference(&budget.namespace, &budget.name, Some(&verdict.uid));
+            let (by, what) = (annotation::HOLD, reason.explanation());
+            self.emit(regarding, reason, format!("the hold by its annotation {by} {what}"));
         }
         told
     }
@@ -199,21 +173,15 @@ impl Announcer {
     /// What was done to a pod.
     pub fn evicted(&self, eviction: &Eviction) {
         let (pod, node) = (&eviction.pod.key, &eviction.node);
-        let (reason, severity) = match (&eviction.done, eviction.deleted) {
-            (ActionResult::Acted(()), true) => (LockReason::PodDeleted, Severity::Warning),
-            (ActionResult::Acted(()), false) => (LockReason::PodEvicted, Severity::Normal),
+        let reason = match (&eviction.done, eviction.deleted) {
+            (ActionResult::Acted(()), true) => LockReason::PodDeleted,
+            (ActionResult::Acted(()), false) => LockReason::PodEvicted,
             (other, _) => {
                 tracing::info!(%pod, %node, outcome = result_label(other), detail = ?other, "not evicted");
                 return;
             }
         };
-        self.sink.emit(EventSpec {
-            regarding: events::pod_reference(&pod.namespace, &pod.name, Some(eviction.pod.uid.as_str())),
-            related: None,
-            severity,
-            reason: reason.as_str(),
-            action: ACTION,
-            note: format!("{} (node {node})", reason.explanation()),
-        });
+        let regarding = events::pod_reference(&pod.namespace, &pod.name, Some(eviction.pod.uid.as_str()));
+        self.emit(regarding, reason, format!("{} (node {node})", reason.explanation()));
     }
 }

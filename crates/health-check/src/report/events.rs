@@ -10,7 +10,7 @@ use kube::Resource;
 use nodeward_api::NodeHealthCheck;
 use nodeward_api::reason::{HealthEvent, HealthReason};
 use nodeward_core::id::{NodeName, NodeUid};
-use nodeward_runtime::{EventSink, EventSpec, Severity, events};
+use nodeward_runtime::{EventSink, EventSpec, events};
 
 use crate::definition::Fields;
 use crate::plan::{CheckRef, NodeEvidence, RemediationRef, RestsOn, StartRemediation, StatusWrite, Verdicts};
@@ -184,7 +184,7 @@ fn specs(
     let about = |regarding: ObjectReference, related: Option<ObjectReference>| EventSpec {
         regarding,
         related,
-        severity: severity(event),
+        severity: event.severity(),
         reason: event.as_str(),
         action,
         note: note.to_owned(),
@@ -253,23 +253,6 @@ fn check_reference(check: &CheckRef) -> ObjectReference {
         name: Some(check.name.to_string()),
         uid: Some(check.uid.to_string()),
         ..ObjectReference::default()
-    }
-}
-
-fn severity(event: HealthEvent) -> Severity {
-    match event {
-        HealthEvent::DetectedUnhealthy
-        | HealthEvent::RemediationCreated
-        | HealthEvent::RemediationRemoved
-        | HealthEvent::Enabled
-        | HealthEvent::StormRecoveryCooldownStarted
-        | HealthEvent::StormRecoveryEnded => Severity::Normal,
-        HealthEvent::RemediationSkipped
-        | HealthEvent::FieldsDropped
-        | HealthEvent::Disabled
-        | HealthEvent::NoTemplateLeft
-        | HealthEvent::InvalidNodeLabel
-        | HealthEvent::StormRecoveryStarted => Severity::Warning,
     }
 }
 
