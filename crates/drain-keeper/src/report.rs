@@ -9,8 +9,8 @@ mod undecided;
 use jiff::Timestamp;
 use nodeward_api::condition::DRAIN_BLOCKED;
 use nodeward_core::id::NodeUid;
-use nodeward_runtime::OperatorContext;
 use nodeward_runtime::control::Report;
+use nodeward_runtime::{OperatorContext, Pause};
 
 use crate::execute::PodResult;
 use crate::execute::write_condition::ConditionWrite;
@@ -31,6 +31,7 @@ pub struct Reporter {
     conditions: Conditions,
     undecided: Undecided,
     announcer: Announcer,
+    pause: Pause,
 }
 
 impl Reporter {
@@ -42,6 +43,7 @@ impl Reporter {
             conditions: Conditions::default(),
             undecided: Undecided::default(),
             announcer: Announcer::new(context.events.clone(), context.args.identity.as_str()),
+            pause: context.pause.clone(),
         }
     }
 
@@ -65,7 +67,7 @@ impl Reporter {
         });
         let actions = writes.collect();
         self.announcer.warnings(&plan.warnings);
-        let (overdue, next_overdue) = self.undecided.overdue(snapshot, plan, now);
+        let (overdue, next_overdue) = self.undecided.overdue(snapshot, plan, !self.pause.is_running(), now);
         for (uid, verdict) in overdue {
             self.announcer.undecided(&uid, verdict);
         }

@@ -22,14 +22,17 @@ pub struct Undecided {
 }
 
 impl Undecided {
-    /// Nodes that have been at such gates for long by now, each once, and when the next will be.
+    /// Nodes that have been at such gates for long by now, each once, and when the next will be. None while drain-keeper is
+    /// paused: it writes no clock then, and forces nothing whatever it knows.
     pub fn overdue<'a>(
         &mut self,
         snapshot: &Snapshot,
         plan: &'a Plan,
+        is_paused: bool,
         now: Timestamp,
     ) -> (Vec<(NodeUid, &'a NodeVerdict)>, Option<Timestamp>) {
-        let undecided = plan.verdicts.iter().filter(|verdict| verdict.gate.is_undecided());
+        let undecided = plan.verdicts.iter();
+        let undecided = undecided.filter(|verdict| verdict.gate.is_undecided() && !is_paused);
         let by_name: BTreeMap<&NodeName, &NodeVerdict> = undecided.map(|verdict| (&verdict.node, verdict)).collect();
         let nodes = snapshot.nodes.iter();
         let verdicts: BTreeMap<&NodeUid, &NodeVerdict> = nodes
@@ -61,8 +64,17 @@ mod tests {
     use crate::plan::tests::world::{World, minute, pod};
 
     fn told(undecided: &mut Undecided, world: &World, minutes: i64) -> (Vec<GateReason>, Option<Timestamp>) {
+        told_or_paused(undecided, world, false, minutes)
+    }
+
+    fn told_or_paused(
+        undecided: &mut Undecided,
+        world: &World,
+        is_paused: bool,
+        minutes: i64,
+    ) -> (Vec<GateReason>, Option<Timestamp>) {
         let plan = world.at(minutes);
-        let (overdue, again) = undecided.overdue(&world.snapshot(), &plan, minute(minutes));
+        let (overdue, again) = undecided.overdue(&world.snapshot(), &plan, is_paused, minute(minutes));
         let gates = overdue.into_iter().map(|(uid, verdict)| {
             assert_eq!(uid.as_str(), verdict.node.as_str(), "the test names them alike");
             verdict.gate
@@ -90,6 +102,22 @@ mod tests {
         assert_eq!(told(&mut undecided, &unlisted, 32), (Vec::new(), Some(minute(42))));
         assert_eq!(
             told(&mut undecided, &unlisted, 42),
+            (vec![GateReason::PodsSyncing], None)
+        );
+    }
+
+    #[test]
+    fn undecided_node_is_not_told_while_paused() {
+        let unlisted = World::openshift().pod(pod("p")).syncing("n1");
+        let mut undecided = Undecided::default();
+        assert_eq!(told(&mut undecided, &unlisted, 1), (Vec::new(), Some(minute(11))));
+        for minutes in [2, 11, 60] {
+            let told = told_or_paused(&mut undecided, &unlisted, true, minutes);
+            assert_eq!(told, (Vec::new(), None), "{minutes}");
+        }
+        assert_eq!(told(&mut undecided, &unlisted, 61), (Vec::new(), Some(minute(71))));
+        assert_eq!(
+            told(&mut undecided, &unlisted, 71),
             (vec![GateReason::PodsSyncing], None)
         );
     }

@@ -143,6 +143,40 @@ fn ceph_alerts_name_the_namespace_of_the_cluster(#[case] labels: &str) {
     test_rules(groups, &[test]).unwrap();
 }
 
+/// A paused drain-keeper writes no clock, and a node whose drain begins stays at `ClockStarting` until it goes on.
+#[test]
+fn paused_keeper_is_not_said_to_be_undecided() {
+    let objects = rendered(&json!({
+        "drainKeeper": { "enabled": true },
+        "monitoring": { "serviceMonitor": { "enabled": true }, "prometheusRule": { "enabled": true } },
+    }));
+    let found = objects.iter().find(|object| object["kind"] == "PrometheusRule");
+    let groups = &found.unwrap()["spec"]["groups"];
+    let alert = "NodewardDrainKeeperCannotDecide";
+    let rules = groups[0]["rules"].as_array().unwrap();
+    let mut rule = rules.iter().find(|rule| rule["alert"] == alert).unwrap().clone();
+    rule["labels"]["gate"] = json!("ClockStarting");
+    let summary = rule["annotations"]["summary"].as_str().unwrap();
+    rule["annotations"]["summary"] = json!(summary.replace("{{ $labels.gate }}", "ClockStarting"));
+    let firing = json!([{ "exp_labels": rule["labels"], "exp_annotations": rule["annotations"] }]);
+    let series = |name: &str, labels: &str, values: &str| {
+        let labels = format!("job=\"nodeward-drain-keeper\",pod=\"a\"{labels}");
+        json!({ "series": format!("nodeward_drain_keeper_{name}{{{labels}}}"), "values": values })
+    };
+    let test = json!({
+        "interval": "1m",
+        "input_series": [
+            series("nodes", ",gate=\"ClockStarting\"", "1x120"),
+            series("paused", "", "1x60 0x60"),
+        ],
+        "alert_rule_test": [
+            { "alertname": alert, "eval_time": "59m", "exp_alerts": [] },
+            { "alertname": alert, "eval_time": "80m", "exp_alerts": firing },
+        ],
+    });
+    test_rules(groups, &[test]).unwrap();
+}
+
 /// A gate that is renamed would never fire again, and one that is new might be forgotten.
 #[test]
 fn gates_that_cannot_be_told_raise_an_alert() {
