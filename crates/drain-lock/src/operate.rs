@@ -117,6 +117,7 @@ impl Operator for DrainLock {
     fn observe(&mut self, policy: &Policy, now: Timestamp) -> Observed<Snapshot> {
         let audits = self.dry_run || policy.audits;
         self.cache.keep_audit(audits);
+        self.reporter.keep_audit(audits);
         if let Some(until) = self.cache.waits_until() {
             return Observed::Wait {
                 why: "remediations are still being listed".to_owned(),

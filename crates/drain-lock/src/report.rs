@@ -23,6 +23,8 @@ use self::status_pace::StatusPace;
 pub struct Reporter {
     metrics: LockMetrics,
     announcer: Announcer,
+    events: EventSink,
+    audits: bool,
     pace: StatusPace,
 }
 
@@ -31,8 +33,23 @@ impl Reporter {
     pub fn new(metrics: &Metrics, events: EventSink) -> Self {
         Self {
             metrics: LockMetrics::register(metrics),
-            announcer: Announcer::new(events),
+            announcer: Announcer::new(events.clone()),
+            events,
+            audits: false,
             pace: StatusPace::default(),
+        }
+    }
+
+    /// An audit sends no Events, it only logs what they would say; they are told once it is over.
+    pub fn keep_audit(&mut self, audits: bool) {
+        if self.audits != audits {
+            self.audits = audits;
+            let sink = if audits {
+                self.events.silenced()
+            } else {
+                self.events.clone()
+            };
+            self.announcer = Announcer::new(sink);
         }
     }
 

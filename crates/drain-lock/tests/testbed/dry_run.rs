@@ -3,14 +3,17 @@
 use anyhow::{Result, ensure};
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::events::v1::Event;
 use kube::Api;
 use kube::api::ListParams;
 use nodeward_api::reason::LockReason;
 use nodeward_testkit::kubectl::Kubectl;
 use nodeward_testkit::wait::{self, secs};
+use nodeward_testkit::workload::{self, Budget, PodTemplate};
+use nodeward_testkit::{bulk, fleet};
 use serde_json::json;
 
-use crate::environment::{ACCOUNT, Environment, SYSTEM, spec};
+use crate::environment::{ACCOUNT, APPS, Environment, SYSTEM, spec};
 use crate::reviewed::{Eviction, NAME, Reviewed};
 
 const NODES: [&str; 3] = ["n1", "n2", "n3"];
@@ -167,6 +170,32 @@ async fn audit_mode_admits_until_it_ends() -> Result<()> {
     })
     .await?;
     ensure!(env.claim("n1").await?.is_none(), "it has a claim");
+    // What a person has to see to is logged, and no Event before the audit is over.
+    let here = PodTemplate::new().node_selector("kubernetes.io/hostname", "n2");
+    bulk::create(&env.client, [here.stateful_set(APPS, "never", 1)?]).await?;
+    bulk::create(
+        &env.client,
+        [Budget::max_unavailable(APPS, "never", 0).of("never").build()?],
+    )
+    .await?;
+    workload::ready_pods(&env.client, APPS, "never", 1, secs(60)).await?;
+    fleet::cordon(&env.client, "n2").await?;
+    let reason = LockReason::BudgetNeverAllows;
+    let logged = format!("reason=\"{reason}\" object=\"Node n2\"");
+    wait::until("it to log what is wrong", secs(60), || async {
+        let evicted = reviewed.evict("never-0").await?;
+        ensure!(lock.log().contains(&logged), "{evicted:?}");
+        Ok(())
+    })
+    .await?;
+    let events: Api<Event> = Api::all(env.client.clone());
+    let of_reason = ListParams::default().fields(&format!("reason={reason}"));
+    wait::throughout("no Event", secs(3), || async {
+        let sent = events.list(&of_reason).await?.items;
+        ensure!(sent.is_empty(), "{sent:?}");
+        Ok(())
+    })
+    .await?;
     lock.write_config(&serde_yaml::to_string(
         &json!({ "medik8sLease": { "enabled": false } }),
     )?)?;
@@ -178,5 +207,7 @@ async fn audit_mode_admits_until_it_ends() -> Result<()> {
     .await?;
     env.phase("n1", nodeward_api::node_drain::Phase::Drained, secs(60))
         .await?;
+    reviewed.evict("never-0").await?;
+    env.event("n2", reason, secs(60)).await?;
     reviewed.end([lock]).await
 }

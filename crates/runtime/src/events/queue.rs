@@ -78,6 +78,15 @@ impl EventSink {
         }
     }
 
+    /// The same, but it only logs, as an audit does.
+    #[must_use]
+    pub fn silenced(&self) -> Self {
+        Self {
+            queue: None,
+            counters: self.counters.clone(),
+        }
+    }
+
     /// Tells, and logs: who emits an Event logs nothing of it. Never blocks and never fails: an Event that finds the queue full
     /// is dropped and counted.
     pub fn emit(&self, event: EventSpec) {
