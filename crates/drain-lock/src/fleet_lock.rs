@@ -308,7 +308,27 @@ impl FleetLock {
     fn as_watched(&self, node: &NodeFacts) -> Result<(), Problem> {
         let ledger = LedgerFacts::content(self.cache.ledger().as_deref());
         let facts = self.cache.facts_of_claims(&ledger, Timestamp::now());
-        gate(node, &ledger, &facts).may_reboot()
+        let waits = gate(node, &ledger, &facts).may_reboot();
+        waits.map_err(|waits| self.naming_kept_pod(node, waits))
+    }
+
+    /// The same, but where pods are kept until somebody consents to their eviction one is named: no turn ends that. It changes
+    /// the words alone, so the NodeDrain's status is good enough.
+    fn naming_kept_pod(&self, node: &NodeFacts, waits: Problem) -> Problem {
+        let drain = self.cache.drain(node.name.as_str());
+        let blocked = drain.iter().filter_map(|drain| drain.status.as_ref());
+        let mut blocked = blocked.flat_map(|status| &status.blocked_by);
+        match blocked.find(|blocked| blocked.reason.lacks_consent()) {
+            Some(kept) if waits.kind == Kind::Queued => {
+                let (node, remedy) = (&node.name, kept.reason.remedy());
+                let text = format!(
+                    "the drain of node {node} waits for a person: {}; {remedy}",
+                    kept.message
+                );
+                Problem::new(Kind::Queued, text)
+            }
+            _ => waits,
+        }
     }
 
     /// Whether the machine may reboot, by quorum reads of the ledger, the node, its pods, and the budgets of those that stay.

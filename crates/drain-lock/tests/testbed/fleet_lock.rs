@@ -505,6 +505,32 @@ async fn requests_need_certificate_token_and_valid_form() -> Result<()> {
     env.end([lock]).await
 }
 
+/// No turn comes for it: what it is told says so.
+#[tokio::test(flavor = "multi_thread")]
+async fn machine_is_told_that_a_person_is_waited_for() -> Result<()> {
+    let env = Environment::new(&["n1"]).await?;
+    bulk::create(&env.client, [PodTemplate::new().on("n1").pod(APPS, "alone")?]).await?;
+    let dir = tempfile::tempdir()?;
+    let (lock, caller) = answers(&env, dir.path()).await?;
+    let machine = Machine {
+        caller: &caller,
+        group: "default",
+        id: "n1",
+    };
+    wait::until("the pod to be named", secs(60), || async {
+        let answer = machine.ask("/v1/pre-reboot").await?;
+        ensure!(problem(&answer, 423)? == "queued", "{answer:?}");
+        let told = format!("{answer:?}");
+        let is_named = told.contains("waits for a person") && told.contains("apps/alone");
+        ensure!(is_named, "{told}");
+        Ok(())
+    })
+    .await?;
+    env.pods().delete("alone", &DeleteParams::default()).await?;
+    machine.may_reboot().await?;
+    env.end([lock]).await
+}
+
 /// emptyDir data is on most nodes, and machines cannot be asked.
 #[tokio::test(flavor = "multi_thread")]
 async fn machine_reboots_over_empty_dir_data_announced() -> Result<()> {
