@@ -408,7 +408,8 @@ subjects:
     namespace: {{ .root.Release.Namespace }}
 {{- end -}}
 
-{{/* The webhook's certificate, which its replicas share; .writes: they make it. `create` cannot be limited to a name. */}}
+{{/* The webhook's certificate, which its replicas share; .writes: they make it. `create` cannot be limited to a name. That of a
+dry run belongs to its registration, which takes the right to delete it where OwnerReferencesPermissionEnforcement is on. */}}
 {{- define "nodeward.component.webhookCertificateRole" -}}
 {{- $role := printf "%s-webhook" (include "nodeward.component.fullname" .) -}}
 apiVersion: rbac.authorization.k8s.io/v1
@@ -421,7 +422,7 @@ rules:
   - apiGroups: [""]
     resources: [secrets]
     resourceNames: [{{ .component }}-webhook-cert{{ if .values.dryRun }}-dry-run{{ end }}]
-    verbs: [get, list, watch{{ if .writes }}, update{{ end }}]
+    verbs: [get, list, watch{{ if .writes }}, update{{ if .values.dryRun }}, delete{{ end }}{{ end }}]
   {{- if .writes }}
   - apiGroups: [""]
     resources: [secrets]

@@ -7,13 +7,14 @@ use k8s_openapi::api::events::v1::Event;
 use kube::Api;
 use kube::api::ListParams;
 use nodeward_api::reason::LockReason;
+use nodeward_testkit::helm::Release;
 use nodeward_testkit::kubectl::Kubectl;
 use nodeward_testkit::wait::{self, secs};
 use nodeward_testkit::workload::{self, Budget, PodTemplate};
 use nodeward_testkit::{bulk, fleet};
 use serde_json::json;
 
-use crate::environment::{ACCOUNT, APPS, Environment, SYSTEM, spec};
+use crate::environment::{ACCOUNT, APPS, Environment, RELEASE, SYSTEM, spec};
 use crate::reviewed::{Eviction, NAME, Reviewed};
 
 const NODES: [&str; 3] = ["n1", "n2", "n3"];
@@ -139,6 +140,13 @@ async fn dry_run_admits_waiting_drains_with_a_warning() -> Result<()> {
     let hooks: Api<ValidatingWebhookConfiguration> = Api::all(env.client.clone());
     hooks.get(&format!("{NAME}-dry-run")).await?;
     ensure!(hooks.get_opt(NAME).await?.is_none(), "the real one's");
+    Release::new(RELEASE, SYSTEM).uninstall(&env.plane).await?;
+    wait::until("the Secret to go with the registration", secs(60), || async {
+        let left = secrets.get_opt("drain-lock-webhook-cert-dry-run").await?;
+        ensure!(left.is_none(), "it is left");
+        Ok(())
+    })
+    .await?;
     reviewed.end([]).await
 }
 

@@ -160,7 +160,11 @@ impl OwnCertificate {
             // What cannot be published keeps nothing else from being renewed.
             Step::WaitUntil(until) => published.map(|_| Looked::WaitUntil(until)),
             Step::Write { contents, why } => {
-                match self.shared.write(&contents, &stored).await {
+                // Nobody needs that of a dry run once its registration is gone.
+                let owner = registered
+                    .filter(|_| self.dry_run)
+                    .and_then(|registered| registered.owner);
+                match self.shared.write(&contents, &stored, owner).await {
                     Ok(()) => tracing::info!("webhook certificate: a new one was made: {why}"),
                     Err(error) if has_code(&error, 409) => {
                         tracing::debug!("webhook certificate: another replica was first");

@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use k8s_openapi::api::admissionregistration::v1::{ValidatingWebhookConfiguration, WebhookClientConfig};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::Resource;
 use kube::api::{Api, Patch, PatchParams};
 use serde_json::json;
 
@@ -17,6 +19,8 @@ pub(super) struct Registration {
 pub(super) struct Registered {
     resource_version: Option<String>,
     bundles: Vec<Option<Vec<u8>>>,
+    /// By which an object belongs to it, and is removed with it.
+    pub(super) owner: Option<OwnerReference>,
     /// The names and addresses by which the API server calls.
     pub(super) hosts: BTreeSet<String>,
 }
@@ -46,8 +50,10 @@ impl Registration {
 
 impl Registered {
     fn of(configuration: ValidatingWebhookConfiguration) -> Self {
+        let owner = configuration.owner_ref(&());
         let webhooks = configuration.webhooks.unwrap_or_default();
         Self {
+            owner,
             resource_version: configuration.metadata.resource_version,
             hosts: webhooks
                 .iter()

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{Api, ObjectMeta, PostParams};
 
 use super::authority::{Authority, Leaf};
@@ -61,8 +62,13 @@ impl Shared {
     }
 
     /// Creates it, or replaces just the one that was read: of several replicas that write at once one succeeds, and the
-    /// others are told 409.
-    pub(super) async fn write(&self, contents: &Contents, over: &Stored) -> Result<(), kube::Error> {
+    /// others are told 409. It is removed with its `owner`.
+    pub(super) async fn write(
+        &self,
+        contents: &Contents,
+        over: &Stored,
+        owner: Option<OwnerReference>,
+    ) -> Result<(), kube::Error> {
         let name = self.name.clone();
         let resource_version = over.resource_version.clone();
         let secret = Secret {
@@ -73,6 +79,7 @@ impl Shared {
                     ("app.kubernetes.io/part-of".to_owned(), "nodeward".to_owned()),
                 ])),
                 resource_version: resource_version.clone(),
+                owner_references: owner.map(|owner| vec![owner]),
                 ..ObjectMeta::default()
             },
             data: Some(encode(contents)),

@@ -147,6 +147,8 @@ async fn drain_lock_has_the_rights_it_needs_alone() -> Result<()> {
         watch   secrets                                                       {own}/drain-lock-webhook-cert  yes  no
         update  secrets                                                       {own}/drain-lock-webhook-cert  yes  no
         update  secrets                                                       {own}/{of_dry_run}             no   yes
+        delete  secrets                                                       {own}/{of_dry_run}             no   yes
+        delete  secrets                                                       {own}/drain-lock-webhook-cert  no   no
         create  secrets                                                       {own}                          yes  yes
         get     secrets                                                       {own}/another                  no   no
         list    secrets                                                       {own}                          no   no
