@@ -155,6 +155,8 @@ async fn watch<K: Watchable>(
     let mut events = pin!(opened.map_err(Ending::Failed)?);
     let deadline = Instant::now() + Duration::from_secs(u64::from(WATCH_SECONDS) + 5);
     let mut bookmarks_seen = false;
+    let mut has_told = false;
+    let mut is_garbled = false;
     let mut is_served = listing;
     handler.polled(false);
     loop {
@@ -174,9 +176,12 @@ async fn watch<K: Watchable>(
                 continue;
             }
             Err(_) if listing => return Err(Ending::NoStreaming),
+            // It may have said that the version is too old.
+            Ok(None) if is_garbled && !has_told => return Err(Ending::Expired),
             Ok(None) | Err(_) => return Err(Ending::Closed),
         };
         is_served = true;
+        has_told |= event.is_ok();
         match event {
             Ok(WatchEvent::Added(object) | WatchEvent::Modified(object)) => {
                 handler.on_response();
@@ -202,6 +207,15 @@ async fn watch<K: Watchable>(
                 if !listing {
                     *position = Position::At(bookmark.metadata.resource_version);
                 }
+            }
+            // Lines that are no events are a refusal: in plain text, or, where metadata alone is asked for, a Status in many lines.
+            // kube reads a refused list as a whole, and so learns what it says.
+            Err(kube::Error::SerdeError(_)) if listing && !has_told => {
+                return list(api, selection, position, handler).await;
+            }
+            Err(error @ kube::Error::SerdeError(_)) => {
+                is_garbled = true;
+                handler.failed(&error);
             }
             Ok(WatchEvent::Error(status)) => return Err(ending_of(kube::Error::Api(status), listing)),
             // One object that cannot be read must not hide the others; it keeps its last known value.

@@ -26,6 +26,8 @@ enum Answer {
     Page(Value),
     /// A failure.
     Refused(u16),
+    /// A failure in many lines, as Kubernetes answers who asks for metadata alone.
+    RefusedInLines(u16),
 }
 
 /// Answers in turn, and remembers what it was asked; further requests hang.
@@ -62,14 +64,8 @@ impl Server {
             Answer::Open(events) => (200, streamed(events, true)),
             Answer::Closed(events) => (200, streamed(events, false)),
             Answer::Page(page) => (200, Body::from(page.to_string().into_bytes())),
-            Answer::Refused(code) => (
-                code,
-                Body::from(
-                    json!({"kind": "Status", "code": code, "message": "no"})
-                        .to_string()
-                        .into_bytes(),
-                ),
-            ),
+            Answer::Refused(code) => (code, Body::from(refusal(code).to_string().into_bytes())),
+            Answer::RefusedInLines(code) => (code, Body::from(format!("{:#}", refusal(code)).into_bytes())),
         };
         Response::builder().status(status).body(body).unwrap()
     }
@@ -100,6 +96,10 @@ impl Server {
         let api: Api<ConfigMap> = Api::namespaced(self.client(), "ns");
         Watches::detached().cache("things", api, selection, |object| object.data?.remove("value"))
     }
+}
+
+fn refusal(code: u16) -> Value {
+    json!({"kind": "Status", "code": code, "message": "no"})
 }
 
 fn streamed(events: Vec<Value>, stays_open: bool) -> Body {
@@ -280,6 +280,20 @@ fn visible(cache: &Cache<String>) -> String {
     "a=2",
     &["stream", "watch from 10", "watch from 10"]
 )]
+#[case::too_old_in_many_lines(
+    vec![
+        Answer::Closed(vec![added("a", "1"), added("b", "1"), end_of_list()]),
+        Answer::RefusedInLines(410),
+        Answer::Open(vec![added("b", "2"), end_of_list()]),
+    ],
+    "b=2",
+    &["stream", "watch from 10", "stream"]
+)]
+#[case::no_streaming_in_many_lines(
+    vec![Answer::RefusedInLines(422), page(&[object("a", "1", "8")], ""), Answer::Open(vec![modified("a", "2", "11")])],
+    "a=2",
+    &["stream", "page", "watch from 10"]
+)]
 #[case::unreadable_object_hides_no_other(
     vec![Answer::Open(vec![json!({"type": "ADDED", "object": {"metadata": "nonsense"}}), added("a", "1"), end_of_list()])],
     "a=1",
@@ -323,9 +337,13 @@ async fn old_content_stays_until_relist_completes() {
     assert_eq!(cache.get(&NamespacedName::new("ns", "b")), None);
 }
 
+#[rstest]
+#[case::in_one_line(vec![Answer::Refused(403)])]
+#[case::in_many_lines(vec![Answer::RefusedInLines(403), Answer::Refused(403)])]
 #[tokio::test(start_paused = true)]
-async fn granted_right_ends_forbidden_state() {
-    let server = Server::new([Answer::Refused(403), Answer::Open(vec![added("a", "1"), end_of_list()])]);
+async fn granted_right_ends_forbidden_state(#[case] mut script: Vec<Answer>) {
+    script.push(Answer::Open(vec![added("a", "1"), end_of_list()]));
+    let server = Server::new(script);
     let cache = server.cache();
     until(&cache, |cache| matches!(cache.state(), KindState::Forbidden(_))).await;
     assert!(!cache.is_synced());
