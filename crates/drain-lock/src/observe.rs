@@ -212,10 +212,13 @@ impl ClusterCache {
         self.read().holds.values().cloned().collect()
     }
 
-    /// Budgets that are held by an annotation, and those that still say until when they were.
+    /// Budgets that are held by an annotation, and those that still say until when they were, or whose drains hold them.
     pub fn annotated_budgets(&self) -> Vec<BudgetKey> {
         let index = self.read();
-        let is_annotated = |budget: &&Arc<BudgetEntry>| budget.view.hold.is_some() || budget.view.hold_until.is_some();
+        let is_annotated = |budget: &&Arc<BudgetEntry>| {
+            let view = &budget.view;
+            view.hold.is_some() || view.hold_until.is_some() || budget.locked_by.is_some()
+        };
         let budgets = index.budgets.values().filter(is_annotated);
         budgets.map(|budget| budget.view.key.clone()).collect()
     }

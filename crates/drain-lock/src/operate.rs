@@ -112,8 +112,8 @@ impl Operator for DrainLock {
         policy.audits
     }
 
-    /// What the plan needs to see besides the nodes of drains and claims: the budgets that owners hold, in either form, and
-    /// those in whose statuses pods are reserved.
+    /// What the plan needs to see besides the nodes of drains and claims: the budgets that owners hold, in either form, those that
+    /// have annotations of ours, and those in whose statuses pods are reserved.
     fn observe(&mut self, policy: &Policy, now: Timestamp) -> Observed<Snapshot> {
         let audits = self.dry_run || policy.audits;
         self.cache.keep_audit(audits);

@@ -248,6 +248,18 @@ fn no_object_makes_the_world_panic(#[case] object: Value) {
     }
 }
 
+/// What is no longer so has to be taken back, also when no drain needs the budget any more.
+#[rstest]
+#[case::held(json!({ "nodeward.dev/hold": "true" }), true)]
+#[case::no_longer_held(json!({ "nodeward.dev/hold-until": "2026-01-01T00:00:00Z" }), true)]
+#[case::locked(json!({ "nodeward.dev/locked-by": "n1" }), true)]
+#[case::of_others(json!({ "example.com/locked-by": "n1" }), false)]
+fn annotated_budgets_are_those_with_annotations_of_ours(#[case] annotations: Value, #[case] expected: bool) {
+    let web = budget("web", json!({ "metadata": { "annotations": annotations } }));
+    let annotated = Cluster::new([], []).budgets([web]).cache().annotated_budgets();
+    assert_eq!(!annotated.is_empty(), expected);
+}
+
 #[test]
 fn a_node_is_projected_to_what_decisions_read() {
     let patch = json!({
