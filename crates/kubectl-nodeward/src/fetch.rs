@@ -251,8 +251,8 @@ impl<'a> Reader<'a> {
         }
         let api = self.api(self.cluster.namespace.as_deref());
         let params = ListParams::default().fields(&format!("metadata.name={}", ceph_state::CONFIG_MAP));
-        self.list("Ceph clusters", api, params, |map: ConfigMap| CephCluster::of(&map))
-            .await
+        let clusters = self.list("Ceph clusters", api, params, |map: ConfigMap| CephCluster::of(&map));
+        Ok(clusters.await?.map(|clusters| clusters.into_iter().flatten().collect()))
     }
 
     /// A lease by which those who take a node down keep out of each other's way.

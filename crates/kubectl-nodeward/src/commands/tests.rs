@@ -350,7 +350,7 @@ fn ceph_clusters() -> Vec<CephCluster> {
     let cluster = |namespace: &str, state: &str| {
         let metadata = json!({ "namespace": namespace, "name": "nodeward-ceph-pdb" });
         let map = json!({ "metadata": metadata, "data": { "state": state } });
-        CephCluster::of(&serde_json::from_value(map).unwrap())
+        CephCluster::of(&serde_json::from_value(map).unwrap()).unwrap()
     };
     let drained = json!({
         "cluster": "rook", "disruptions": "Closed", "exemptDomain": "b", "since": "2026-01-01T10:20:00Z", "reason": "DomainDown",

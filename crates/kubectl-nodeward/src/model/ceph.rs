@@ -5,8 +5,11 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::ResourceExt;
 use nodeward_api::CephClusterState;
-use nodeward_api::ceph_state::PublishedDisruptions;
+use nodeward_api::ceph_state::{PublishedDisruptions, STATE_KEY};
 use serde::Serialize;
+
+/// Where the chart writes a component's configuration.
+const CONFIGURATION_KEY: &str = "config.yaml";
 
 /// A CephCluster, or what is left of its record.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -55,14 +58,19 @@ pub enum OsdEvictions {
 }
 
 impl CephCluster {
-    pub fn of(map: &ConfigMap) -> Self {
-        Self {
+    /// `None` for ceph-pdb's own configuration: the chart's ConfigMap for it may have the same name.
+    pub fn of(map: &ConfigMap) -> Option<Self> {
+        let has = |key: &str| map.data.as_ref().is_some_and(|data| data.contains_key(key));
+        if has(CONFIGURATION_KEY) && !has(STATE_KEY) {
+            return None;
+        }
+        Some(Self {
             namespace: map.namespace().unwrap_or_default(),
             published: match CephClusterState::read(map) {
                 Ok(state) => Published::State(Box::new(state)),
                 Err(problem) => Published::Unreadable(problem),
             },
-        }
+        })
     }
 
     pub fn state(&self) -> Option<&CephClusterState> {
@@ -147,12 +155,17 @@ mod tests {
             "cluster": "rook", "disruptions": disruptions, "exemptDomain": exempt, "since": "2026-01-01T00:00:00Z",
             "reason": "AllClean", "nodes": { "one": ["a"], "two": ["a", "b"], "none": [] },
         });
-        CephCluster::of(&map(&json!({ "state": state.to_string() })))
+        CephCluster::of(&map(&json!({ "state": state.to_string() }))).unwrap()
     }
 
     fn pod(namespace: &str, labels: &Value) -> Pod {
         let metadata = json!({ "namespace": namespace, "name": "p", "labels": labels });
         serde_json::from_value(json!({ "metadata": metadata })).unwrap()
+    }
+
+    #[test]
+    fn configuration_of_ceph_pdb_is_no_cluster() {
+        assert_eq!(CephCluster::of(&map(&json!({ "config.yaml": "{}" }))), None);
     }
 
     #[rstest]
@@ -161,7 +174,7 @@ mod tests {
     #[case::no_json(json!({ "state": "{" }), "key state of ConfigMap nodeward-ceph-pdb cannot be read: ")]
     #[case::field_missing(json!({ "state": "{}" }), "key state of ConfigMap nodeward-ceph-pdb cannot be read: missing field")]
     fn unreadable_state_says_why(#[case] data: Value, #[case] told: &str) {
-        let found = CephCluster::of(&map(&data));
+        let found = CephCluster::of(&map(&data)).unwrap();
         let Published::Unreadable(problem) = &found.published else {
             panic!("{found:?}");
         };

@@ -138,7 +138,7 @@ impl FleetWatches {
             let selection = Selection::all().fields(format!("metadata.name={}", ceph_state::CONFIG_MAP));
             self.ceph = Some(
                 watches.cache("Ceph clusters", cluster.scoped(), selection, |map: ConfigMap| {
-                    Some(CephCluster::of(&map))
+                    CephCluster::of(&map)
                 }),
             );
         }

@@ -271,7 +271,7 @@ fn ceph_is_shown_by_its_domains() {
     let broken = json!({ "metadata": { "namespace": "other", "name": "nodeward-ceph-pdb" } });
     let inputs = Inputs {
         ceph: [map, broken]
-            .map(|map| CephCluster::of(&serde_json::from_value(map).unwrap()))
+            .map(|map| CephCluster::of(&serde_json::from_value(map).unwrap()).unwrap())
             .to_vec(),
         ..Inputs::default()
     };
