@@ -17,6 +17,7 @@ pub struct Kubectl {
     kubeconfig: PathBuf,
     dir: PathBuf,
     path: OsString,
+    columns: Option<usize>,
 }
 
 impl Kubectl {
@@ -33,6 +34,7 @@ impl Kubectl {
             kubeconfig: cluster.kubeconfig().to_owned(),
             dir,
             path: std::env::var_os("PATH").unwrap_or_default(),
+            columns: None,
         })
     }
 
@@ -53,6 +55,13 @@ impl Kubectl {
         self
     }
 
+    /// Plugins break their lines at this width.
+    #[must_use]
+    pub const fn columns(mut self, columns: usize) -> Self {
+        self.columns = Some(columns);
+        self
+    }
+
     /// Starts a command.
     ///
     /// # Errors
@@ -66,6 +75,10 @@ impl Kubectl {
             .env("KUBECONFIG", &self.kubeconfig)
             .env("HOME", &self.dir)
             .env("PATH", &self.path);
+        let process = match self.columns {
+            Some(columns) => process.env("COLUMNS", columns.to_string()),
+            None => process,
+        };
         process.start()?;
         Ok(Said { process, told: 0 })
     }

@@ -11,6 +11,9 @@ use nodeward_testkit::progress::Progress;
 use nodeward_testkit::{Cluster, ports};
 use serde_json::{Value, json};
 
+/// How long an operator may take to be ready.
+const READY_WITHIN: Duration = Duration::from_mins(1);
+
 /// How long an operator may take to stop.
 const STOPS_WITHIN: Duration = Duration::from_mins(1);
 
@@ -38,7 +41,7 @@ impl Installation {
         let operator = self.prepare(cluster).await?;
         progress.step("starting");
         operator.process().start()?;
-        operator.ready(Duration::from_mins(1)).await?;
+        operator.ready(READY_WITHIN).await?;
         progress.done("installed by helm, runs under its own ServiceAccount");
         Ok(operator)
     }
@@ -50,6 +53,13 @@ impl Installation {
 
     /// Installs the chart for one replica, which the API server calls if anyone; gives that, to be started.
     pub async fn install_for(&self, cluster: &Cluster) -> Result<OperatorSpec> {
+        let (spec, values) = self.replica()?;
+        self.release.clone().values(values).install_more(cluster).await?;
+        Ok(spec)
+    }
+
+    /// A replica, which the API server calls if anyone, and the values of the chart for it.
+    fn replica(&self) -> Result<(OperatorSpec, Value)> {
         let name = self.service_account();
         let mut spec = self.spec();
         let mut own = json!({});
@@ -60,8 +70,7 @@ impl Installation {
                 .arg(&format!("--webhook-bind={bind}"))
                 .arg(&format!("--webhook-configuration={name}"));
         }
-        self.install_with(cluster, own).await?;
-        Ok(spec)
+        Ok((spec, self.values(own)))
     }
 
     /// A further replica, to be started: the API server calls the other one.
@@ -73,8 +82,8 @@ impl Installation {
         spec
     }
 
-    /// Installs the chart. The operator's block has these values, too. What an earlier act has enabled stays.
-    async fn install_with(&self, cluster: &Cluster, mut own: Value) -> Result<()> {
+    /// Values of the chart: the operator's block has these, too.
+    fn values(&self, mut own: Value) -> Value {
         own["enabled"] = json!(true);
         let mut config = self.config.clone();
         // The chart grants what these take, and writes them into the configuration itself.
@@ -89,11 +98,7 @@ impl Installation {
             "ceph-pdb" => "cephPdb",
             _ => "drainKeeper",
         };
-        self.release
-            .clone()
-            .values(json!({ block: own }))
-            .install_more(cluster)
-            .await
+        json!({ block: own })
     }
 
     /// The operator, to be started.
@@ -111,6 +116,30 @@ impl Installation {
         spec.arg("--webhook-bind=127.0.0.1:0")
             .arg(&format!("--webhook-configuration={name}"))
     }
+}
+
+/// Installs the chart once for all of these, which are of one release, and starts them; waits until they are ready.
+pub async fn start_all(all: &[Installation], cluster: &Cluster) -> Result<Vec<Operator>> {
+    let first = all.first().context("no operator to install")?;
+    let progress = Progress::begin("the chart");
+    progress.step("helm install");
+    let (mut specs, mut values) = (Vec::new(), serde_json::Map::new());
+    for installation in all {
+        let (spec, of_operator) = installation.replica()?;
+        specs.push(spec);
+        values.extend(of_operator.as_object().cloned().unwrap_or_default());
+    }
+    first.release.clone().values(values.into()).install(cluster).await?;
+    let mut operators = Vec::new();
+    for (installation, spec) in all.iter().zip(specs) {
+        progress.step(installation.operator);
+        let operator = spec.start(cluster).await?;
+        operator.ready(READY_WITHIN).await?;
+        operators.push(operator);
+    }
+    let names: Vec<&str> = all.iter().map(|installation| installation.operator).collect();
+    progress.done(&format!("installed by helm, {} run", names.join(", ")));
+    Ok(operators)
 }
 
 /// Stops it; an error unless it ends well.

@@ -2,7 +2,7 @@
 //! meanwhile.
 
 mod cluster;
-mod drains;
+pub mod drains;
 mod event;
 mod invariants;
 mod replicas;

@@ -46,8 +46,27 @@ fn fits_a_terminal(output: Output) {
 }
 
 #[tokio::test]
-async fn demo_upgrades_every_node_without_violation() {
+async fn all_operators_upgrade_one_fleet() {
     let output = ended(demo(&[])).await;
+    let text = said(&output);
+    assert!(output.status.success(), "{text}");
+    let has_ceph = !text.contains("All that is about Ceph is left out");
+    let nodes = if has_ceph { "9 of 9" } else { "6 of 6" };
+    assert_eq!(row(&text, "kubectl drain: nodes upgraded"), nodes);
+    assert_eq!(row(&text, "health-check: nodes remediated"), "1");
+    assert_eq!(row(&text, "of any other node"), "0");
+    assert_eq!(row(&text, "budget violations"), "0");
+    assert_eq!(row(&text, "left behind"), "0");
+    if has_ceph {
+        assert_eq!(row(&text, "while another host's was away"), "0");
+        assert_eq!(row(&text, "objects lost"), "0");
+    }
+    fits_a_terminal(output);
+}
+
+#[tokio::test]
+async fn demo_upgrades_every_node_without_violation() {
+    let output = ended(demo(&["--act=upgrade", "--act=parallel-drains"])).await;
     let text = said(&output);
     assert!(output.status.success(), "{text}");
     assert_eq!(row(&text, "nodes upgraded"), "12 of 12");

@@ -1,8 +1,8 @@
 //! An act: the hosts of a real Ceph are drained one after the other by plain `kubectl drain`, while clients write and somebody
 //! tries to evict the OSDs of the other hosts all the while.
 
-mod follow;
-mod load;
+pub mod follow;
+pub mod load;
 mod outcome;
 
 use std::path::PathBuf;
@@ -85,12 +85,13 @@ pub async fn play(env: &Environment, binary: Option<PathBuf>) -> Result<Played> 
     settle(&rook, &narrator, drains.is_guarded).await?;
     drains.answers = evictor.answers();
     (drains.written, drains.failed_writes) = writer.written();
-    drains.lost = load::lost(rook.ceph(), drains.written).await;
+    drains.lost = load::lost(rook.ceph(), drains.written).await?;
     drains.noout_left = rook.ceph().buckets_with_noout().await?;
     narrator.finish();
     Ok(Played {
         outcome: drains.outcome(),
-        operator,
+        operators: operator.into_iter().collect(),
+        _storage: None,
     })
 }
 

@@ -182,6 +182,24 @@ impl Narrator {
         self.print(&block);
     }
 
+    /// What a command has printed.
+    pub fn shell(&self, command: &str, output: &str) {
+        let mut block = format!("\n{}\n", style(format!("$ {command}")).bold());
+        for line in output.trim_end().lines() {
+            let _ = writeln!(block, "{}", self.short(line));
+        }
+        self.print(&format!("{block}\n"));
+    }
+
+    /// What has come of a part of an act.
+    pub fn result(&self, text: &str) {
+        let mut block = String::from("\n");
+        for line in page::wrap(&format!("=> {text}"), page::width(), 3) {
+            let _ = writeln!(block, "{}", style(line).green().bold());
+        }
+        self.print(&block);
+    }
+
     /// How far the upgrade is.
     pub fn progress(&self, done: usize, all: usize, text: &str) {
         if let Some(bar) = &self.bar {

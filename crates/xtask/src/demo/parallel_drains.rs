@@ -1,10 +1,10 @@
 //! An act: three nodes are drained at once by plain `kubectl drain`, which wedges; then by the very same commands with
 //! drain-lock running, which ends.
 
-mod follow;
+pub mod follow;
 mod outcome;
 mod round;
-mod scenario;
+pub mod scenario;
 mod waits;
 
 use std::path::PathBuf;
@@ -73,7 +73,8 @@ pub async fn play(env: &Environment, binary: Option<PathBuf>) -> Result<Played> 
     };
     Ok(Played {
         outcome: rounds.outcome(),
-        operator,
+        operators: operator.into_iter().collect(),
+        _storage: None,
     })
 }
 

@@ -1,8 +1,8 @@
 //! An act: a fleet is upgraded on a real cluster, node by node, and drain-keeper unblocks it.
 
-mod failures;
-mod follow;
-mod outcome;
+pub mod failures;
+pub mod follow;
+pub mod outcome;
 mod owners;
 mod protected;
 mod scenario;
@@ -109,7 +109,8 @@ pub async fn play(env: &Environment, binary: Option<PathBuf>, health: Option<Pat
     };
     Ok(Played {
         outcome: upgraded.outcome(),
-        operator: keeper,
+        operators: keeper.into_iter().collect(),
+        _storage: None,
     })
 }
 

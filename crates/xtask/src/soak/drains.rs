@@ -3,9 +3,9 @@
 
 mod applications;
 mod event;
-mod judge;
+pub mod judge;
 mod maintenance;
-mod storage;
+pub mod storage;
 
 use std::time::Duration;
 

@@ -43,9 +43,12 @@ impl<'a> Follower<'a> {
         loop {
             pace.tick().await;
             self.watch.look(self.rook.ceph()).await?;
-            let states = self.watch.states().iter();
-            let states: Vec<String> = states.map(|(state, count)| format!("{count} {state}")).collect();
-            let groups = format!("placement groups: {}", states.join(", "));
+            let states = self.watch.states();
+            let complete = states.get("active+clean").copied().unwrap_or_default();
+            let groups = format!(
+                "placement groups with all copies of their data: {complete} of {}",
+                states.values().sum::<usize>()
+            );
             if self.groups != groups {
                 self.narrator.tell(Voice::Ceph, "", [Line::plain(groups.as_str())]);
                 self.groups = groups;
@@ -70,7 +73,10 @@ impl<'a> Follower<'a> {
             (_, Some(domain)) => format!("closed, but for {domain}"),
             (_, None) => "closed for all".to_owned(),
         };
-        Ok(Some(format!("budgets are {budgets}: {:?}", state.reason)))
+        Ok(Some(format!(
+            "budgets are {budgets}: Ceph {}",
+            state.reason.explanation()
+        )))
     }
 
     /// Placement groups that were ever without service.

@@ -8,13 +8,16 @@ use std::time::Duration;
 
 use anyhow::Result;
 use nodeward_testkit::ceph::Ceph;
-use nodeward_testkit::lock;
 use nodeward_testkit::rook::Rook;
+use nodeward_testkit::{bulk, lock};
 
 use super::POOL;
 use crate::demo::narrator::{Narrator, Voice};
 
-/// Between two writes, and between two evictions.
+/// Between two writes: all that is written is read in the end.
+const WRITES_EVERY: Duration = Duration::from_millis(250);
+
+/// Between two evictions.
 const PACE: Duration = Duration::from_millis(100);
 
 fn object(number: usize) -> (String, String) {
@@ -30,7 +33,7 @@ pub struct Writer {
 
 impl Writer {
     pub async fn run(&self, ceph: &Ceph) -> Infallible {
-        let mut pace = tokio::time::interval(PACE);
+        let mut pace = tokio::time::interval(WRITES_EVERY);
         loop {
             pace.tick().await;
             let number = self.written.load(Ordering::Relaxed);
@@ -49,17 +52,16 @@ impl Writer {
 }
 
 /// Of the objects that Ceph has taken, those that are not there as they were written.
-pub async fn lost(ceph: &Ceph, written: usize) -> Vec<String> {
-    let mut lost = Vec::new();
-    for number in 0..written {
+pub async fn lost(ceph: &Ceph, written: usize) -> Result<Vec<String>> {
+    let all = bulk::each(0..written, |number| async move {
         let (name, content) = object(number);
-        match ceph.get(POOL, &name).await {
-            Ok(found) if found == content.as_bytes() => {}
-            Ok(found) => lost.push(format!("{name} has {} other bytes", found.len())),
-            Err(error) => lost.push(format!("{error:#}")),
-        }
-    }
-    lost
+        Ok(match ceph.get(POOL, &name).await {
+            Ok(found) if found == content.as_bytes() => None,
+            Ok(found) => Some(format!("{name} has {} other bytes", found.len())),
+            Err(error) => Some(format!("{error:#}")),
+        })
+    });
+    Ok(all.await?.into_iter().flatten().collect())
 }
 
 /// Evicts OSDs of all hosts but the one that is drained.

@@ -10,7 +10,8 @@ use futures::StreamExt;
 use kube::ResourceExt;
 use kube::api::Api;
 use kube::runtime::{WatchStreamExt, watcher};
-use nodeward_api::node_drain::{NodeDrain, NodeDrainStatus, Phase};
+use nodeward_api::node_drain::{BlockedBy, NodeDrain, NodeDrainStatus, Phase};
+use nodeward_api::reason::LockReason;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
@@ -79,8 +80,7 @@ impl Told {
                 for blocked in &status.blocked_by {
                     match (&blocked.pdb, &blocked.node) {
                         (Some(pdb), Some(node)) => disruptions.entry(node.clone()).or_default().push(of_budget(pdb)),
-                        _ if blocked.message.is_empty() => other.push(blocked.reason.to_string()),
-                        _ => other.push(blocked.message.clone()),
+                        _ => other.push(told(blocked)),
                     }
                 }
                 let lists = disruptions.values_mut().chain([&mut other]);
@@ -149,6 +149,16 @@ impl Told {
                 Line::plain(phase.to_string().to_lowercase()).look(look)
             }
         }
+    }
+}
+
+/// What it waits for; the longest of the messages are cut down to what matters here.
+fn told(blocked: &BlockedBy) -> String {
+    match (blocked.reason, &blocked.pdb) {
+        (LockReason::CephClosed, _) => "waits for Ceph's data to be complete again".to_owned(),
+        (LockReason::BudgetUnhealthy, Some(pdb)) => format!("waits for all pods of {} to be back", of_budget(pdb)),
+        _ if blocked.message.is_empty() => blocked.reason.to_string(),
+        _ => blocked.message.clone(),
     }
 }
 

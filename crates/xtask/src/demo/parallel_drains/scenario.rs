@@ -75,7 +75,8 @@ pub async fn create(env: &Environment) -> Result<()> {
     all_ready(env).await.map(drop)
 }
 
-fn tolerations(env: &Environment) -> Value {
+/// Of the nodes of all acts.
+pub fn tolerations(env: &Environment) -> Value {
     json!([
         { "key": RUN, "value": &env.run, "effect": "NoSchedule" },
         { "key": ACT, "operator": "Exists", "effect": "NoSchedule" },

@@ -222,7 +222,8 @@ impl Failures {
     }
 }
 
-async fn until_ready_is(nodes: &Api<Node>, name: &str, status: &str) -> Result<()> {
+/// Waits until the node's Ready has this status.
+pub async fn until_ready_is(nodes: &Api<Node>, name: &str, status: &str) -> Result<()> {
     wait::until(format!("Ready of {name} to be {status}"), BACK_WITHIN, || async {
         let node = nodes.get(name).await?;
         let ready = fleet::ready_status(&node).context("no Ready condition")?;
@@ -232,8 +233,8 @@ async fn until_ready_is(nodes: &Api<Node>, name: &str, status: &str) -> Result<(
     .await
 }
 
-/// Tells health-check's Events on nodes.
-fn tell_events(env: &Environment, narrator: &Arc<Narrator>) -> JoinSet<()> {
+/// Tells health-check's Events on nodes, until dropped.
+pub fn tell_events(env: &Environment, narrator: &Arc<Narrator>) -> JoinSet<()> {
     let narrator = Arc::clone(narrator);
     let events: Api<Event> = Api::all(env.client());
     let mut told = BTreeSet::new();

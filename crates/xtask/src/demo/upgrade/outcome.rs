@@ -170,21 +170,23 @@ impl Upgraded {
 
 /// What drain-keeper should have cleaned up and has not: conditions go at once, drain clocks when no flap can follow.
 async fn leftovers(env: &Environment) -> Result<Vec<String>> {
+    left_after("nodes without leftovers", CLEAN_WITHIN, || left_on_nodes(env)).await
+}
+
+/// What drain-keeper has on the demo's nodes now.
+pub async fn left_on_nodes(env: &Environment) -> Result<Vec<String>> {
     let nodes: Api<Node> = Api::all(env.client());
     let ours = ListParams::default().labels(&env.ours());
-    left_after("nodes without leftovers", CLEAN_WITHIN, || async {
-        let mut left = Vec::new();
-        for node in nodes.list(&ours).await? {
-            if fleet::condition(&node, DRAIN_BLOCKED).is_some() {
-                left.push(format!("{}: condition {DRAIN_BLOCKED}", node.name_any()));
-            }
-            if node.annotations().contains_key(DRAIN_CLOCK) {
-                left.push(format!("{}: annotation {DRAIN_CLOCK}", node.name_any()));
-            }
+    let mut left = Vec::new();
+    for node in nodes.list(&ours).await? {
+        if fleet::condition(&node, DRAIN_BLOCKED).is_some() {
+            left.push(format!("{}: condition {DRAIN_BLOCKED}", node.name_any()));
         }
-        Ok(left)
-    })
-    .await
+        if node.annotations().contains_key(DRAIN_CLOCK) {
+            left.push(format!("{}: annotation {DRAIN_CLOCK}", node.name_any()));
+        }
+    }
+    Ok(left)
 }
 
 #[cfg(test)]

@@ -62,6 +62,10 @@ impl Storage {
         })
     }
 
+    pub const fn rook(&self) -> &Rook {
+        &self.rook
+    }
+
     pub fn hosts(&self) -> usize {
         self.rook.ceph().options().hosts
     }
@@ -92,14 +96,19 @@ impl Storage {
 
     /// Everything held so far.
     pub fn hold(&self) -> Result<()> {
-        let broken = lock(&self.broken).clone();
-        let of_pods = self.pods.read().broken.clone();
-        ensure!(
-            broken.is_empty() && of_pods.is_empty(),
-            "{}",
-            [broken, of_pods].concat().join("\n")
-        );
+        let broken = self.broken();
+        ensure!(broken.is_empty(), "{}", broken.join("\n"));
         Ok(())
+    }
+
+    /// What did not hold.
+    pub fn broken(&self) -> Vec<String> {
+        [lock(&self.broken).clone(), self.pods.read().broken.clone()].concat()
+    }
+
+    /// How many OSDs were evicted, by whomever.
+    pub fn evicted(&self) -> usize {
+        self.pods.read().evicted
     }
 
     /// Waits until the budget lets one OSD go, whichever it is.
@@ -128,7 +137,7 @@ impl Storage {
 
     pub fn text(&self) -> String {
         let answers = lock(&self.answers).clone();
-        let evicted = self.pods.read().evicted;
+        let evicted = self.evicted();
         format!("{evicted} OSDs evicted, answers to those who only tried {answers:?}")
     }
 }

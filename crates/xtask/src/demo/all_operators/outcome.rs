@@ -1,0 +1,282 @@
+//! What came of the act: who did how much, and whether it is what was promised.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use kube::api::{Api, DynamicObject};
+use kube::runtime::watcher;
+use kube::{Client, ResourceExt};
+use nodeward_api::ceph_state::{CONFIG_MAP, PublishedDisruptions};
+use nodeward_api::node_drain::Phase;
+use nodeward_api::{CephClusterState, NodeDrain, NodeHealthCheck};
+use nodeward_testkit::operator::Operator;
+use nodeward_testkit::remediator::node_of;
+
+use super::scenario::{DIES, MAX_UNHEALTHY_PERCENT, REMEDIATOR, REMEDIATORS};
+use crate::demo::outcome::Outcome;
+use crate::soak::drains::judge::is_evicted;
+use crate::watch::Watched;
+
+/// What the watches have told.
+#[derive(Clone, Debug, Default)]
+pub struct Seen {
+    /// UIDs of pods that were evicted, by whomever.
+    pub evicted: BTreeSet<String>,
+    /// Nodes whose drains have waited in drain-lock's queue for another.
+    pub queued: BTreeSet<String>,
+    /// Nodes that were remediated.
+    pub remediations: BTreeSet<String>,
+    /// Most nodes that the NodeHealthCheck found unhealthy at a time, of so many.
+    pub most_unhealthy: i32,
+    pub observed: i32,
+    /// How often ceph-pdb has closed the budgets.
+    pub closed: usize,
+    is_closed: bool,
+}
+
+impl Seen {
+    /// How many nodes may be unhealthy: rounded up, as the NodeHealthCheck does.
+    fn may_be_unhealthy(&self) -> i32 {
+        (self.observed * MAX_UNHEALTHY_PERCENT + 99) / 100
+    }
+
+    fn take_published(&mut self, map: &ConfigMap) {
+        let Ok(state) = CephClusterState::read(map) else { return };
+        let is_closed = state.disruptions == PublishedDisruptions::Closed;
+        self.closed += usize::from(is_closed && !self.is_closed);
+        self.is_closed = is_closed;
+    }
+}
+
+/// What became of Ceph's data.
+#[derive(Clone, Debug, Default)]
+pub struct Data {
+    pub evicted: usize,
+    pub unsafe_evictions: Vec<String>,
+    pub without_service: Vec<String>,
+    pub written: usize,
+    pub failed_writes: Vec<String>,
+    pub lost: Vec<String>,
+}
+
+/// What came of the act.
+#[derive(Clone, Debug, Default)]
+pub struct Outcomes {
+    pub upgraded: usize,
+    pub of: usize,
+    pub took: Duration,
+    /// Evictions that `kubectl drain` was refused.
+    pub refused: usize,
+    /// What drain-keeper did by force.
+    pub overridden: f64,
+    pub removed: f64,
+    pub seen: Seen,
+    /// `None` where there was no Ceph.
+    pub data: Option<Data>,
+    /// Budgets that fell short.
+    pub violations: Vec<String>,
+    pub left: Vec<String>,
+    /// A drain that failed, in its own words.
+    pub failed: Option<String>,
+}
+
+/// Looks at the cluster from now on.
+pub fn watch(client: &Client) -> Watched<Seen> {
+    let config = watcher::Config::default;
+    let published = config().fields(&format!("metadata.name={CONFIG_MAP}"));
+    let remediations = REMEDIATOR.remediation().api(client, Some(REMEDIATORS));
+    Watched::new(Seen::default())
+        .follow(Api::all(client.clone()), config(), |seen, pod: Pod| {
+            if is_evicted(&pod) {
+                seen.evicted.extend(pod.uid());
+            }
+        })
+        .follow(Api::all(client.clone()), config(), |seen, drain: NodeDrain| {
+            let status = drain.status.as_ref();
+            if status.is_some_and(|status| status.phase == Some(Phase::Queued) && !status.blocked_by.is_empty()) {
+                seen.queued.insert(drain.name_any());
+            }
+        })
+        .follow(remediations, config(), |seen, one: DynamicObject| {
+            seen.remediations.insert(node_of(&one));
+        })
+        .follow(Api::all(client.clone()), config(), |seen, check: NodeHealthCheck| {
+            let status = check.status.unwrap_or_default();
+            if let (Some(observed), Some(healthy)) = (status.observed_nodes, status.healthy_nodes) {
+                seen.most_unhealthy = seen.most_unhealthy.max(observed - healthy);
+                seen.observed = observed;
+            }
+        })
+        .follow(Api::all(client.clone()), published, |seen, map: ConfigMap| {
+            seen.take_published(&map);
+        })
+}
+
+/// How many budgets drain-keeper overrode, and from how many pods it removed finalizers, by its own metrics.
+pub async fn forced(operators: &[Operator]) -> Result<(f64, f64)> {
+    let keeper = operators
+        .iter()
+        .find(|operator| operator.process().name().starts_with("drain-keeper"));
+    let metrics = keeper.context("no drain-keeper")?.metrics().await?;
+    let count = |outcome| {
+        let sum = metrics.sum("nodeward_drain_keeper_actions_total", &[("outcome", outcome)]);
+        // The sum of nothing is -0.
+        sum.abs()
+    };
+    Ok((count("budget-overridden"), count("finalizers-removed")))
+}
+
+impl Outcomes {
+    pub fn outcome(&self) -> Outcome {
+        let mut outcome = Outcome::new(
+            "Every node is upgraded, every budget held but the one that was overridden by policy, the dead node was remediated and \
+             no other, and nothing is left behind.",
+        );
+        let Seen {
+            evicted,
+            queued,
+            remediations,
+            most_unhealthy,
+            observed,
+            closed,
+            ..
+        } = &self.seen;
+        let upgraded = format!("{} of {}", self.upgraded, self.of);
+        outcome.row("kubectl drain: nodes upgraded", &upgraded);
+        outcome.row("  duration", format!("{:.0} s", self.took.as_secs_f32()));
+        outcome.row("  pods evicted", evicted.len());
+        outcome.row("  evictions refused, and tried again", self.refused);
+        outcome.row("drain-lock: drains that waited their turn", queued.len());
+        outcome.row("drain-keeper: budgets overridden by policy", self.overridden);
+        outcome.row("  pods whose finalizers were removed", self.removed);
+        outcome.row("health-check: nodes remediated", remediations.len());
+        let others: Vec<&String> = remediations.iter().filter(|node| *node != DIES).collect();
+        outcome.must_be_none("  of any other node", "remediated", &others);
+        let may_be = self.seen.may_be_unhealthy();
+        outcome.row(
+            &format!("  unhealthy at once ({may_be} may be)"),
+            format!("{most_unhealthy} of {observed}"),
+        );
+        match &self.data {
+            Some(data) => data.rows(*closed, &mut outcome),
+            None => outcome.row("ceph-pdb", "left out"),
+        }
+        outcome.must_be_none("budget violations", "budget violated", &self.violations);
+        outcome.must_be_none("left behind", "left behind", &self.left);
+        if let Some(failure) = &self.failed {
+            outcome.broken(format!("a drain failed: {failure}"));
+        } else if self.upgraded < self.of {
+            outcome.broken(format!("{upgraded} nodes were upgraded"));
+        }
+        if queued.is_empty() {
+            outcome.broken("no drain had to wait");
+        }
+        if self.overridden == 0.0 {
+            outcome.broken("no budget was overridden");
+        }
+        if self.removed == 0.0 {
+            outcome.broken("no finalizer was removed");
+        }
+        if *most_unhealthy > may_be {
+            outcome.broken(format!("{most_unhealthy} nodes were unhealthy at once"));
+        }
+        if !remediations.contains(DIES) {
+            outcome.broken(format!("{DIES} was not remediated"));
+        }
+        outcome
+    }
+}
+
+impl Data {
+    fn rows(&self, closed: usize, outcome: &mut Outcome) {
+        outcome.row("ceph-pdb: budgets closed, and opened again", closed);
+        outcome.row("  OSDs evicted", self.evicted);
+        outcome.must_be_none(
+            "  while another host's was away",
+            "unsafe eviction",
+            &self.unsafe_evictions,
+        );
+        outcome.must_be_none(
+            "  placement groups without service",
+            "without service",
+            &self.without_service,
+        );
+        outcome.row("  objects written", self.written);
+        outcome.must_be_none("  writes that failed", "write failed", &self.failed_writes);
+        outcome.must_be_none("  objects lost", "object lost", &self.lost);
+        if closed == 0 {
+            outcome.broken("ceph-pdb has closed no budget");
+        }
+        if self.written == 0 {
+            outcome.broken("no client has written anything");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn promised() -> Outcomes {
+        Outcomes {
+            upgraded: 9,
+            of: 9,
+            overridden: 1.0,
+            removed: 1.0,
+            seen: Seen {
+                queued: ["db-2".to_owned()].into(),
+                remediations: [DIES.to_owned()].into(),
+                most_unhealthy: 1,
+                observed: 10,
+                closed: 3,
+                ..Seen::default()
+            },
+            data: Some(Data {
+                evicted: 3,
+                written: 100,
+                ..Data::default()
+            }),
+            ..Outcomes::default()
+        }
+    }
+
+    fn data(outcomes: &mut Outcomes) -> &mut Data {
+        outcomes.data.as_mut().unwrap()
+    }
+
+    #[test]
+    fn expected_figures_keep_the_promise() {
+        assert!(promised().outcome().is_promised());
+        let without_ceph = Outcomes {
+            data: None,
+            ..promised()
+        };
+        assert!(without_ceph.outcome().is_promised());
+    }
+
+    #[rstest::rstest]
+    #[case::unfinished(|o: &mut Outcomes| o.upgraded = 8, "8 of 9 nodes")]
+    #[case::failed(|o: &mut Outcomes| o.failed = Some("no".to_owned()), "a drain failed: no")]
+    #[case::violation(|o: &mut Outcomes| o.violations.push("shop/web".to_owned()), "budget violated: shop/web")]
+    #[case::left(|o: &mut Outcomes| o.left.push("a claim of db-1".to_owned()), "left behind: a claim of db-1")]
+    #[case::no_queue(|o: &mut Outcomes| o.seen.queued.clear(), "no drain had to wait")]
+    #[case::no_override(|o: &mut Outcomes| o.overridden = 0.0, "no budget was overridden")]
+    #[case::no_finalizer(|o: &mut Outcomes| o.removed = 0.0, "no finalizer")]
+    #[case::not_remediated(|o: &mut Outcomes| o.seen.remediations.clear(), "app-3 was not remediated")]
+    #[case::other_remediated(|o: &mut Outcomes| o.seen.remediations.extend(["app-2".to_owned()]), "remediated: app-2")]
+    #[case::too_many_unhealthy(|o: &mut Outcomes| o.seen.most_unhealthy = 5, "5 nodes were unhealthy")]
+    #[case::never_closed(|o: &mut Outcomes| o.seen.closed = 0, "closed no budget")]
+    #[case::unsafe_eviction(|o: &mut Outcomes| data(o).unsafe_evictions.push("OSD 1".to_owned()), "unsafe eviction: OSD 1")]
+    #[case::without_service(|o: &mut Outcomes| data(o).without_service.push("1.0".to_owned()), "without service: 1.0")]
+    #[case::failed_write(|o: &mut Outcomes| data(o).failed_writes.push("late".to_owned()), "write failed: late")]
+    #[case::lost(|o: &mut Outcomes| data(o).lost.push("object-7".to_owned()), "object lost: object-7")]
+    #[case::no_writes(|o: &mut Outcomes| data(o).written = 0, "no client has written")]
+    fn unexpected_figures_break_the_promise(#[case] spoil: fn(&mut Outcomes), #[case] says: &str) {
+        let mut outcomes = promised();
+        spoil(&mut outcomes);
+        let outcome = outcomes.outcome();
+        assert!(outcome.is_broken_because(says), "{}", outcome.verdict());
+    }
+}
