@@ -299,10 +299,10 @@ impl Ledger {
                 let of_budget = claim.holds.iter().filter(|u| disruptions::is_of(&u.pdb, &budget.key));
                 of_budget.flat_map(|u| &u.pods).next().is_some()
             });
-        let reason = if holder.is_some() {
-            LockReason::WaitsForDisruptions
-        } else {
-            LockReason::BudgetUnhealthy
+        let reason = match (&holder, budget.unusable) {
+            (Some(_), _) => LockReason::WaitsForDisruptions,
+            (None, Some(unusable)) => unusable.reason(),
+            (None, None) => LockReason::BudgetUnhealthy,
         };
         Err(Obstacle {
             holder: holder.map(|claim| claim.node.as_str().into()),

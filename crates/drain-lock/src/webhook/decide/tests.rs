@@ -1,7 +1,7 @@
 use jiff::Timestamp;
 use nodeward_api::BudgetRef;
 use nodeward_core::id::BudgetKey;
-use nodeward_core::ledger::{BudgetPods, Disruptions, HeldPod, Need, OwnerDisruptions, Reservations};
+use nodeward_core::ledger::{BudgetPods, Disruptions, HeldPod, Need, OwnerDisruptions, Reservations, Unusable};
 use rstest::rstest;
 
 use super::*;
@@ -80,6 +80,13 @@ fn exhausted() -> BudgetFacts {
     BudgetFacts {
         disruptions_allowed: 0,
         ..budget()
+    }
+}
+
+fn impossible() -> BudgetFacts {
+    BudgetFacts {
+        unusable: Some(Unusable::ZeroUnavailable),
+        ..exhausted()
     }
 }
 
@@ -395,6 +402,7 @@ fn new_node_of_same_name_has_no_claim() {
 #[rstest]
 #[case::a_disruption_is_free(budget(), vec![], Ok(Admission::FreeDisruption))]
 #[case::none_is_allowed(exhausted(), vec![], Err(LockReason::BudgetUnhealthy))]
+#[case::none_ever_is(impossible(), vec![], Err(LockReason::BudgetNeverAllows))]
 #[case::it_is_granted(budget(), vec![claim(2, "n2", ClaimState::Confirmed, &[], &["web-1"])], Err(LockReason::WaitsForDisruptions))]
 #[case::it_is_granted_and_unconfirmed(budget(), vec![claim(2, "n2", ClaimState::Granted, &["web-1"], &["web-1"])], Err(LockReason::WaitsForDisruptions))]
 // Reservations do not stand against a draining node: the older claim may be waiting for that very drain.
