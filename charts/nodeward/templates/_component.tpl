@@ -63,7 +63,7 @@ rules:
       - {{ .component }}
       {{- end }}
       - {{ .component }}-dry-run
-    verbs: [get, update, patch]
+    verbs: [get, patch]
   - apiGroups: [""]
     resources: [configmaps]
     resourceNames: [nodeward-pause]

@@ -56,6 +56,7 @@ async fn drain_keeper_has_the_rights_it_needs_alone() -> Result<()> {
         get               secrets                                               {own}                                                no   no
         get               leases.coordination.k8s.io                            {own}/drain-keeper                                   yes  no
         patch             leases.coordination.k8s.io                            {own}/drain-keeper                                   yes  no
+        update            leases.coordination.k8s.io                            {own}/drain-keeper                                   no   no
         patch             leases.coordination.k8s.io                            {own}/drain-keeper-dry-run                           yes  yes
         patch             leases.coordination.k8s.io                            {own}/another                                        no   no
         create            leases.coordination.k8s.io                            {own}                                                yes  yes
@@ -306,6 +307,8 @@ async fn health_check_has_the_rights_it_needs_alone() -> Result<()> {
         list    poddisruptionbudgets.policy                                   default                                    no   no
         watch   nodehealthchecks.remediation.medik8s.io                       -                                          yes  yes
         patch   nodehealthchecks.remediation.medik8s.io                       -                                          yes  no
+        patch   nodehealthchecks.remediation.medik8s.io/status                -                                          no   no
+        update  nodehealthchecks.remediation.medik8s.io                       -                                          no   no
         update  nodehealthchecks.remediation.medik8s.io/status                -                                          yes  no
         create  nodehealthchecks.remediation.medik8s.io                       -                                          yes  no
         delete  nodehealthchecks.remediation.medik8s.io                       -                                          no   no
