@@ -16,7 +16,7 @@ use nodeward_api::annotation;
 use nodeward_api::last_override::LastOverride;
 use nodeward_core::budget::BudgetView;
 use nodeward_core::deadline::to_the_second;
-use nodeward_core::id::BudgetKey;
+use nodeward_core::id::{BudgetKey, PodUid};
 use nodeward_core::pod::{Owner, PodView};
 use nodeward_core::strategy::{Remedy, removable_finalizers};
 use nodeward_runtime::control::Permit;
@@ -125,7 +125,8 @@ impl Forcing<'_> {
             return Err(ActionResult::Failed(refusal));
         }
         for budget in &budgets {
-            let evidence = OverrideEvidence::of(budget, &context.snapshot);
+            let mut evidence = OverrideEvidence::of(budget, &context.snapshot);
+            evidence.alive.extend(self.last_overridden(budget).await?);
             if let Err(wait) = may_override(budget, &action.pod, &evidence, context.policy.override_spacing, now) {
                 tracing::info!(pod = %action.pod.key, until = ?wait.until, "not overridden: {}", wait.detail);
                 return Err(ActionResult::Failed(refusal));
@@ -145,6 +146,17 @@ impl Forcing<'_> {
             marked => marked?,
         };
         self.delete(None, version, Forced::BudgetOverridden(overridden)).await
+    }
+
+    /// The pod that the budget was overridden for last, if it still exists: its node may have been uncordoned before it was
+    /// gone, and is then in nobody's view.
+    async fn last_overridden(&self, budget: &BudgetView) -> Result<Option<PodUid>, PodResult> {
+        let Some(last) = &budget.last_override else {
+            return Ok(None);
+        };
+        let named = self.pods().get_metadata_opt(&last.pod).await?;
+        let uid = named.and_then(|named| named.metadata.uid);
+        Ok(uid.filter(|uid| *uid == last.uid).map(PodUid::from))
     }
 
     /// Tells a pod's Job that a disruption ends the pod, and no failure of its own: a delete that is no eviction leaves the

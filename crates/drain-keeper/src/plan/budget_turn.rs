@@ -122,7 +122,8 @@ pub struct NotYet {
 pub struct OverrideEvidence {
     /// When deletes of the budget's pods that still terminate were asked for; the latest of them.
     pub last_termination: Option<Timestamp>,
-    /// Pods of draining nodes that are alive, by UID.
+    /// Pods that are still there, by UID: those of draining nodes that do not terminate, and just before an override the pod
+    /// of the one before.
     pub alive: Vec<PodUid>,
     /// What this process overrode last.
     pub overridden: Option<Overridden>,

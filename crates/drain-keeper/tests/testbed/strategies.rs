@@ -13,13 +13,14 @@ use kube::api::{Api, ListParams, Patch, PatchParams, WatchEvent, WatchParams};
 use nodeward_api::annotation::LAST_OVERRIDE;
 use nodeward_api::last_override::LastOverride;
 use nodeward_testkit::audit::AuditedRequest;
+use nodeward_testkit::fleet;
 use nodeward_testkit::proxy::{Fault, Proxy, Rule};
 use nodeward_testkit::wait::{self, secs};
 use nodeward_testkit::workload::{self, Budget, End, PodTemplate};
 use nodeward_testkit::{bulk, names};
 use serde_json::json;
 
-use crate::environment::{Environment, Keeper, is_untouched, managed};
+use crate::environment::{Environment, Keeper, an_hour_ago, is_untouched, managed};
 
 /// A finalizer that nobody removes.
 const STUCK: &str = "example.com/stuck";
@@ -333,7 +334,7 @@ async fn job_does_not_fail_by_an_override() -> Result<()> {
     env.add_budget(Budget::min_available(&env.name, "backup", 1).of("backup"), 1)
         .await?;
     let keeper = env.start(json!({ "pdbForceDrainTimeout": "1s" })).await?;
-    nodeward_testkit::fleet::cordon_since(&env.client, &node, crate::environment::an_hour_ago()).await?;
+    fleet::cordon_since(&env.client, &node, an_hour_ago()).await?;
     let marked = wait::until("the pod to be on its way out", secs(60), || async {
         let now = env.pods().get(&pod.name_any()).await?;
         ensure!(now.metadata.deletion_timestamp.is_some());
@@ -385,7 +386,7 @@ async fn overridden_budget_waits_for_the_replacement() -> Result<()> {
     // Where the replacements go.
     env.add_node("b").await?;
     let keeper = env.start(json!({ "pdbForceDrainTimeout": "1s" })).await?;
-    nodeward_testkit::fleet::cordon_since(&env.client, &node, crate::environment::an_hour_ago()).await?;
+    fleet::cordon_since(&env.client, &node, an_hour_ago()).await?;
     let budgets: Api<PodDisruptionBudget> = Api::namespaced(env.client.clone(), &env.name);
     let drained = async {
         for pod in &pods {
@@ -403,6 +404,56 @@ async fn overridden_budget_waits_for_the_replacement() -> Result<()> {
         broken = never_two_short => broken?,
     }
     workload::ready_pods(&env.client, &env.name, "web", 3, secs(60)).await?;
+    env.end([keeper]).await
+}
+
+/// Its node may be uncordoned before it has gone: it stays out of view then, and its budget can have recovered without it.
+#[tokio::test(flavor = "multi_thread")]
+async fn overridden_pod_is_waited_for_on_an_uncordoned_node() -> Result<()> {
+    let env = Environment::new().await?;
+    let (first, second, third) = (
+        env.add_node("a").await?,
+        env.add_node("b").await?,
+        env.add_node("c").await?,
+    );
+    let app = |node: &str| managed(node).label("app", "db");
+    let [slow, next] = env
+        .add_pods([("db-0", app(&first).finalizer(STUCK)), ("db-1", app(&second))])
+        .await?;
+    env.add_budget(env.tight("db", 2), 2).await?;
+    env.counts_healthy("db", 2).await?;
+    let keeper = env.start(json!({ "pdbForceDrainTimeout": "1s" })).await?;
+    fleet::cordon_since(&env.client, &first, an_hour_ago()).await?;
+    wait::until("the first pod to terminate", secs(60), || async {
+        let pod = env.pods().get(&slow.name_any()).await?;
+        ensure!(pod.metadata.deletion_timestamp.is_some(), "not asked to go");
+        Ok(())
+    })
+    .await?;
+    fleet::uncordon(&env.client, &first).await?;
+    env.add_pods([("db-2", app(&third))]).await?;
+    let budgets: Api<PodDisruptionBudget> = Api::namespaced(env.client.clone(), &env.name);
+    wait::until("the budget to recover", secs(60), || async {
+        let status = budgets.get("db").await?.status.context("no status")?;
+        let counted = status.current_healthy == 2 && status.disrupted_pods.unwrap_or_default().is_empty();
+        ensure!(counted, "the budget has not recovered");
+        Ok(())
+    })
+    .await?;
+
+    fleet::cordon_since(&env.client, &second, an_hour_ago()).await?;
+    // Whoever overrides does so right after the first refusal.
+    wait::until("two refusals of the second pod", secs(60), || async {
+        let refusals = env.requests()?.only(|request| {
+            request.resource == "pods/eviction" && request.name == next.name_any() && request.code == 429
+        });
+        ensure!(refusals.count() >= 2, "{}", refusals.count());
+        Ok(())
+    })
+    .await?;
+    is_untouched(&env.pods(), &next).await?;
+    workload::patch_metadata(&env.client, &env.name, &slow.name_any(), json!({ "finalizers": null })).await?;
+    workload::gone(&env.client, &next, secs(60)).await?;
     env.end([keeper]).await
 }
 
