@@ -1,6 +1,7 @@
 //! What every operator's `main` calls: everything around the operator's own loop.
 
 use std::future::Future;
+use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -96,9 +97,16 @@ struct Cli<A: clap::Args> {
 enum Command {
     /// Prints the CustomResourceDefinitions that this component serves, as YAML.
     Crds,
+    /// Checks a configuration file, without a cluster: exits with 2, and names line and field, if it is invalid.
+    Check {
+        /// Configuration file (YAML).
+        #[arg(long, env = "NODEWARD_CONFIG", value_name = "FILE")]
+        config: PathBuf,
+    },
 }
 
-/// The `main` of an operator: runs it until it is told to stop, or prints its CustomResourceDefinitions.
+/// The `main` of an operator: runs it until it is told to stop, prints its CustomResourceDefinitions, or checks a
+/// configuration.
 ///
 /// Exit codes: 0 when stopped by a signal and everything was finished, 2 for bad arguments or a bad configuration,
 /// 1 otherwise.
@@ -110,6 +118,7 @@ pub fn main<O: Operator>() -> ExitCode {
     let cli = Cli::<O::Args>::from_arg_matches(&command.get_matches()).unwrap_or_else(|error| error.exit());
     match cli.command {
         Some(Command::Crds) => print_crds(O::COMPONENT, &O::crds()),
+        Some(Command::Check { config }) => check::<O>(&config),
         None => run::<O>(cli.operator, cli.own),
     }
 }
@@ -125,13 +134,25 @@ fn print_crds(component: Component, definitions: &[CustomResourceDefinition]) ->
     }
 }
 
+#[allow(clippy::print_stdout, reason = "what was asked for is the output")]
+fn check<O: Operator>(path: &Path) -> ExitCode {
+    let metrics = Metrics::new(O::COMPONENT);
+    match first_config(Some(path), O::parse, ReconcileTrigger::new(), &metrics) {
+        Ok(_) => {
+            println!("{}: valid", path.display());
+            ExitCode::SUCCESS
+        }
+        Err(error) => bad_input(O::COMPONENT, &error),
+    }
+}
+
 fn run<O: Operator>(args: OperatorArgs, own: O::Args) -> ExitCode {
     let component = O::COMPONENT;
     if let Err(error) = telemetry::install(args.log_format, &args.log_level) {
         return bad_input(component, &error);
     }
     let (trigger, metrics) = (ReconcileTrigger::new(), Metrics::new(component));
-    let config = match first_config(&args, O::parse, trigger.clone(), &metrics) {
+    let config = match first_config(args.config.as_deref(), O::parse, trigger.clone(), &metrics) {
         Ok(config) => config,
         Err(error) => return bad_input(component, &error),
     };
@@ -171,12 +192,12 @@ fn bad_input(component: Component, error: &dyn std::fmt::Display) -> ExitCode {
 }
 
 fn first_config<T>(
-    args: &OperatorArgs,
+    path: Option<&Path>,
     parse: Parse<T>,
     trigger: ReconcileTrigger,
     metrics: &Metrics,
 ) -> Result<ConfigHandle<T>, ConfigError> {
-    let (text, origin) = match &args.config {
+    let (text, origin) = match path {
         Some(path) => (config::read(path)?, path.display().to_string()),
         None => (String::new(), "config".to_owned()),
     };

@@ -91,13 +91,34 @@ fn bad_config_exits_2_with_position(#[case] text: &str, #[case] fault: &str) {
     let directory = TempDir::new().unwrap();
     let path = directory.path().join("config.yaml");
     std::fs::write(&path, text).unwrap();
-    let output = without_cluster(&["--config", path.to_str().unwrap()]);
+    let flag = ["--config", path.to_str().unwrap()];
+    for args in [&flag[..], &[&["check"], &flag[..]].concat()] {
+        let output = without_cluster(args);
+        assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+        assert!(
+            stderr(&output).contains(&format!("{}{fault}", path.display())),
+            "{}",
+            stderr(&output)
+        );
+    }
+}
+
+#[test]
+fn valid_config_is_checked_without_cluster() {
+    let directory = TempDir::new().unwrap();
+    let path = directory.path().join("config.yaml");
+    std::fs::write(&path, "greeting: hi\n").unwrap();
+    let output = without_cluster(&["check", "--config", path.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(said, format!("{}: valid\n", path.display()));
+}
+
+#[test]
+fn check_without_file_exits_2() {
+    let output = without_cluster(&["check"]);
     assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
-    assert!(
-        stderr(&output).contains(&format!("{}{fault}", path.display())),
-        "{}",
-        stderr(&output)
-    );
+    assert!(stderr(&output).contains("--config"), "{}", stderr(&output));
 }
 
 #[test]
