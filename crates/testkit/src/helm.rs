@@ -103,6 +103,16 @@ impl Release {
         Ok(objects.into_iter().filter(|object| !object.is_null()).collect())
     }
 
+    /// What helm would say after the installation.
+    ///
+    /// # Errors
+    /// With helm's own words.
+    pub async fn notes(&self, on: impl Into<Cluster>) -> Result<String> {
+        let said = self.run(on, &["install", "--dry-run=client"]).await?;
+        let (_, notes) = said.split_once("\nNOTES:\n").context("the chart says nothing")?;
+        Ok(notes.to_owned())
+    }
+
     /// A command of helm's on the chart, with the release's values.
     async fn run(&self, on: impl Into<Cluster>, args: &[&str]) -> Result<String> {
         let values = tempfile::Builder::new().prefix("values-").suffix(".yaml").tempfile()?;

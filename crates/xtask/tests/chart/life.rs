@@ -15,6 +15,32 @@ use crate::shared;
 
 const COMPONENTS: [&str; 4] = ["drain-keeper", "drain-lock", "health-check", "ceph-pdb"];
 
+/// Whoever follows them in a dry run must not be left without the budgets that Rook writes, nor wait for a drain.
+#[tokio::test]
+async fn notes_after_install_fit_a_dry_run() -> Result<()> {
+    let (plane, namespace) = shared("notes").await?;
+    let notes = async |dry_run: bool| {
+        let values = json!({
+            "drainKeeper": { "enabled": true, "dryRun": dry_run },
+            "drainLock": { "enabled": true, "dryRun": dry_run },
+            "healthCheck": { "enabled": true, "dryRun": dry_run, "leases": { "create": "never" } },
+            "cephPdb": { "enabled": true, "dryRun": dry_run },
+        });
+        Release::new("nodeward", &namespace).values(values).notes(plane).await
+    };
+    let steps = ["\"managePodBudgets\":false", "kubectl nodeward drain NODE"];
+    let (real, dry) = (notes(false).await?, notes(true).await?);
+    for step in steps {
+        ensure!(real.contains(step), "{step}: {real}");
+        ensure!(!dry.contains(step), "{step}: {dry}");
+    }
+    for needed in ["CephClient", "kubectl nodeward pause"] {
+        ensure!(real.contains(needed) && dry.contains(needed), "{needed}: {real}{dry}");
+    }
+    ensure!(dry.matches("dry run").count() >= COMPONENTS.len(), "{dry}");
+    Ok(())
+}
+
 /// The images' registry cannot be reached by a test, and kwok does not need it: the objects are real, the pods' containers
 /// are played. The namespace enforces the restricted Pod Security Standard.
 #[tokio::test]
