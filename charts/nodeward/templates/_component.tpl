@@ -113,13 +113,13 @@ spec:
   template:
     metadata:
       labels:
-        {{- $podLabels := mergeOverwrite (dict) .root.Values.commonLabels .root.Values.podLabels .values.podLabels }}
+        {{- $podLabels := mergeOverwrite (dict) (.root.Values.commonLabels | default dict) (.root.Values.podLabels | default dict) (.values.podLabels | default dict) }}
         {{- $own := include "nodeward.component.selectorLabels" . | fromYaml }}
         {{- mergeOverwrite $podLabels (dict "app.kubernetes.io/part-of" "nodeward") $own | toYaml | nindent 8 }}
       annotations:
         {{- $checksum := include "nodeward.component.config" . | sha256sum }}
         {{- $own := dict "kubectl.kubernetes.io/default-container" .component "nodeward.dev/config-checksum" $checksum }}
-        {{- mergeOverwrite (dict) .root.Values.commonAnnotations .values.podAnnotations $own | toYaml | nindent 8 }}
+        {{- mergeOverwrite (dict) (.root.Values.commonAnnotations | default dict) (.values.podAnnotations | default dict) $own | toYaml | nindent 8 }}
     spec:
       serviceAccountName: {{ include "nodeward.component.serviceAccountName" . }}
       automountServiceAccountToken: true

@@ -33,14 +33,14 @@ app.kubernetes.io/component: {{ .component }}
 {{- $_ := set $chart "app.kubernetes.io/version" .root.Chart.AppVersion -}}
 {{- $_ := set $chart "app.kubernetes.io/managed-by" .root.Release.Service -}}
 {{- $own := include "nodeward.component.selectorLabels" . | fromYaml -}}
-{{- mergeOverwrite (dict) .root.Values.commonLabels (.labels | default dict) $chart $own | toYaml -}}
+{{- mergeOverwrite (dict) (.root.Values.commonLabels | default dict) (.labels | default dict) $chart $own | toYaml -}}
 {{- end -}}
 
 {{/* Labels and annotations of an object. .labels and .annotations are those of the kind of object. */}}
 {{- define "nodeward.component.metadata" -}}
 labels:
   {{- include "nodeward.component.labels" . | nindent 2 }}
-{{- with mergeOverwrite (dict) .root.Values.commonAnnotations (.annotations | default dict) }}
+{{- with mergeOverwrite (dict) (.root.Values.commonAnnotations | default dict) (.annotations | default dict) }}
 annotations:
   {{- toYaml . | nindent 2 }}
 {{- end }}
@@ -73,7 +73,7 @@ annotations:
 {{/* The pull secrets of the chart and of the charts that it is part of, each once. */}}
 {{- define "nodeward.imagePullSecrets" -}}
 {{- $secrets := list -}}
-{{- range concat ((.Values.global | default dict).imagePullSecrets | default list) .Values.imagePullSecrets -}}
+{{- range concat ((.Values.global | default dict).imagePullSecrets | default list) (.Values.imagePullSecrets | default list) -}}
 {{- $secrets = append $secrets (kindIs "string" . | ternary (dict "name" .) .) -}}
 {{- end -}}
 {{- with uniq $secrets }}{{ toYaml . }}{{ end -}}

@@ -156,6 +156,11 @@ pub fn everything() -> Value {
 #[case::credentials_said_twice(with_ceph(json!({ "config": { "credentials": {} } })), "cephPdb.credentials")]
 #[case::its_own_config_map_in_the_way(with_ceph(json!({ "namespaces": ["ns"] })), "nodeward-ceph-pdb")]
 #[case::no_configuration(checked(json!({ "config": null })), "config")]
+#[case::no_port_at_all(locked(json!({ "adminPort": null })), "adminPort")]
+#[case::no_address(json!({ "bindAddress": null, "drainLock": { "enabled": true } }), "bindAddress")]
+#[case::no_list_of_namespaces(with_ceph(json!({ "namespaces": null })), "namespaces")]
+#[case::no_block_of_ceph(checked(json!({ "ceph": null })), "ceph")]
+#[case::no_name_of_an_object(json!({ "nameOverride": "Foo_Bar", "drainLock": { "enabled": true } }), "nameOverride")]
 #[case::no_block_to_look_into(locked(json!({ "service": null })), "service")]
 #[case::an_account_of_no_name(
     with_ceph(json!({ "serviceAccount": { "create": false } })),
@@ -189,6 +194,23 @@ fn invalid_values_are_rejected_by_name(#[case] values: Value, #[case] named: &st
         refusal.replace('.', "/").contains(&named.replace('.', "/")),
         "{refusal}"
     );
+}
+
+/// A key without a value, as `podLabels:` in a file, takes the chart's own out.
+#[test]
+fn keys_without_values_are_taken_for_empty() {
+    let values = json!({
+        "commonLabels": null, "commonAnnotations": null, "podLabels": null, "imagePullSecrets": null, "global": null,
+        "drainLock": {
+            "enabled": true,
+            "podLabels": null, "podAnnotations": null, "nodeSelector": null, "tolerations": null, "affinity": null,
+            "topologySpreadConstraints": null, "extraArgs": null, "extraEnv": null, "extraVolumes": null,
+            "extraVolumeMounts": null, "resources": null, "extraScaleRules": null,
+        },
+    });
+    let objects = rendered(&values);
+    let deployment = objects.iter().find(|object| object["kind"] == "Deployment").unwrap();
+    assert_eq!(deployment["spec"]["template"]["spec"]["tolerations"], Value::Null);
 }
 
 /// Values with a drain-lock of these.
