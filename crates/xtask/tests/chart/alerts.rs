@@ -100,6 +100,317 @@ fn absent_series_are_not_taken_for_lost_leadership(#[case] block: &str, #[case] 
     test_rules(&rule["spec"]["groups"], &tests).unwrap();
 }
 
+/// An alert that fires: JOB stands for the matcher of the component's job.
+struct Firing {
+    alert: &'static str,
+    /// Each with its values, one a minute.
+    series: &'static [(&'static str, &'static str)],
+    /// The labels that it has beside its severity.
+    labels: &'static [(&'static str, &'static str)],
+    /// When it does not fire yet, in minutes, and when it does.
+    minutes: (u32, u32),
+}
+
+const fn firing(
+    alert: &'static str,
+    series: &'static [(&'static str, &'static str)],
+    labels: &'static [(&'static str, &'static str)],
+    minutes: (u32, u32),
+) -> Firing {
+    Firing {
+        alert,
+        series,
+        labels,
+        minutes,
+    }
+}
+
+/// All is well for nine minutes, and nothing afterwards.
+const FROM_MINUTE_10: &str = "0x9 1x200";
+
+const DRAIN_KEEPER: [Firing; 3] = [
+    firing(
+        "NodewardDrainStuck",
+        &[(
+            "upgradeoperator_node_drain_timeout{JOB,node_name=\"a\"}",
+            FROM_MINUTE_10,
+        )],
+        &[("node_name", "a")],
+        (14, 20),
+    ),
+    firing(
+        "NodewardDrainKeeperConfigRejected",
+        &[("nodeward_drain_keeper_config_rejected{JOB}", FROM_MINUTE_10)],
+        &[],
+        (14, 20),
+    ),
+    firing(
+        "NodewardDrainKeeperPaused",
+        &[("nodeward_drain_keeper_paused{JOB}", FROM_MINUTE_10)],
+        &[],
+        (69, 75),
+    ),
+];
+
+const DRAIN_LOCK: [Firing; 9] = [
+    firing(
+        "NodewardDrainOverdue",
+        &[("nodeward_drain_lock_overdue_drains{JOB,node=\"a\"}", FROM_MINUTE_10)],
+        &[("node", "a")],
+        (14, 20),
+    ),
+    firing(
+        "NodewardDrainBlockedByBudget",
+        &[(
+            "nodeward_drain_lock_blocked_drains{JOB,reason=\"BudgetNeverAllows\"}",
+            FROM_MINUTE_10,
+        )],
+        &[("reason", "BudgetNeverAllows")],
+        (24, 30),
+    ),
+    firing(
+        "NodewardDrainSuspect",
+        &[("nodeward_drain_lock_drains{JOB,phase=\"Failed\"}", FROM_MINUTE_10)],
+        &[],
+        (14, 20),
+    ),
+    firing(
+        "NodewardDrainLockWebhookFailing",
+        &[(
+            "apiserver_admission_webhook_fail_open_count{name=\"evictions.drain-lock.nodeward.dev\"}",
+            "0x9 1+1x200",
+        )],
+        &[],
+        (19, 30),
+    ),
+    firing(
+        "NodewardDrainLockWebhookFailing",
+        &[("nodeward_drain_lock_reviews_failed_open_total{JOB}", "0x9 1+1x200")],
+        &[],
+        (19, 30),
+    ),
+    firing(
+        "NodewardDrainLockCertificateExpiring",
+        &[(
+            "nodeward_drain_lock_webhook_certificate_expiry_timestamp_seconds{JOB}",
+            "8640000x9 3600x200",
+        )],
+        &[],
+        (69, 75),
+    ),
+    firing(
+        "NodewardDrainLockCertificateExpiring",
+        &[(
+            "nodeward_drain_lock_fleetlock_certificate_expiry_timestamp_seconds{JOB}",
+            "8640000x9 3600x200",
+        )],
+        &[],
+        (69, 75),
+    ),
+    firing(
+        "NodewardDrainLockConfigRejected",
+        &[("nodeward_drain_lock_config_rejected{JOB}", FROM_MINUTE_10)],
+        &[],
+        (14, 20),
+    ),
+    firing(
+        "NodewardDrainLockPaused",
+        &[("nodeward_drain_lock_paused{JOB}", FROM_MINUTE_10)],
+        &[],
+        (69, 75),
+    ),
+];
+
+const HEALTH_CHECK: [Firing; 10] = [
+    firing(
+        "NodewardRemediationOld",
+        &[("nodeward_health_check_old_remediations{JOB,name=\"a\"}", FROM_MINUTE_10)],
+        &[("name", "a")],
+        (14, 20),
+    ),
+    firing(
+        "NodewardTooFewNodesHealthy",
+        &[(
+            "nodeward_health_check_nodes{JOB,reason=\"TooFewHealthy\"}",
+            FROM_MINUTE_10,
+        )],
+        &[],
+        (14, 20),
+    ),
+    firing(
+        "NodewardRemediationStorm",
+        &[(
+            "nodeward_health_check_nodes{JOB,reason=\"StormCooldown\"}",
+            FROM_MINUTE_10,
+        )],
+        &[],
+        (24, 30),
+    ),
+    firing(
+        "NodewardNodeHealthCheckDisabled",
+        &[("nodeward_health_check_checks{JOB,phase=\"Disabled\"}", FROM_MINUTE_10)],
+        &[],
+        (14, 20),
+    ),
+    firing(
+        "NodewardNodeHealthCheckFieldsDropped",
+        &[(
+            "nodeward_health_check_dropped_fields{JOB,field=\"spec.dryRun\"}",
+            FROM_MINUTE_10,
+        )],
+        &[("field", "spec.dryRun")],
+        (14, 20),
+    ),
+    firing(
+        "NodewardNoTemplateLeft",
+        &[(
+            "nodeward_health_check_nodes{JOB,reason=\"ChainExhausted\"}",
+            FROM_MINUTE_10,
+        )],
+        &[],
+        (14, 20),
+    ),
+    firing(
+        "NodewardRemediationForbidden",
+        &[(
+            "nodeward_health_check_nodes{JOB,reason=\"PermissionMissing\"}",
+            FROM_MINUTE_10,
+        )],
+        &[],
+        (14, 20),
+    ),
+    firing(
+        "NodewardHealthCheckCertificateExpiring",
+        &[(
+            "nodeward_health_check_webhook_certificate_expiry_timestamp_seconds{JOB}",
+            "8640000x9 3600x200",
+        )],
+        &[],
+        (69, 75),
+    ),
+    firing(
+        "NodewardHealthCheckConfigRejected",
+        &[("nodeward_health_check_config_rejected{JOB}", FROM_MINUTE_10)],
+        &[],
+        (14, 20),
+    ),
+    firing(
+        "NodewardHealthCheckPaused",
+        &[("nodeward_health_check_paused{JOB}", FROM_MINUTE_10)],
+        &[],
+        (69, 75),
+    ),
+];
+
+/// The namespace is that of the CephCluster, which a monitor renames.
+const CEPH_PDB: [Firing; 6] = [
+    firing(
+        "NodewardCephUnavailable",
+        &[(
+            "nodeward_ceph_pdb_conditions{JOB,reason=\"CephUnavailable\",exported_namespace=\"rook-ceph\"}",
+            FROM_MINUTE_10,
+        )],
+        &[("exported_namespace", "rook-ceph")],
+        (14, 20),
+    ),
+    firing(
+        "NodewardCephBudgetsClosed",
+        &[(
+            "nodeward_ceph_pdb_closed_since_timestamp_seconds{JOB,exported_namespace=\"rook-ceph\"}",
+            "600x200",
+        )],
+        &[("exported_namespace", "rook-ceph")],
+        (129, 135),
+    ),
+    firing(
+        "NodewardCephNooutLeftOn",
+        &[(
+            "nodeward_ceph_pdb_noout_since_timestamp_seconds{JOB,exported_namespace=\"rook-ceph\",bucket=\"host-2\"}",
+            "600x200",
+        )],
+        &[("exported_namespace", "rook-ceph"), ("bucket", "host-2")],
+        (129, 135),
+    ),
+    firing(
+        "NodewardCephForeignBudget",
+        &[(
+            "nodeward_ceph_pdb_conditions{JOB,reason=\"ForeignBudget\",exported_namespace=\"rook-ceph\"}",
+            FROM_MINUTE_10,
+        )],
+        &[("exported_namespace", "rook-ceph")],
+        (14, 20),
+    ),
+    firing(
+        "NodewardCephPdbConfigRejected",
+        &[("nodeward_ceph_pdb_config_rejected{JOB}", FROM_MINUTE_10)],
+        &[],
+        (14, 20),
+    ),
+    firing(
+        "NodewardCephPdbPaused",
+        &[("nodeward_ceph_pdb_paused{JOB}", FROM_MINUTE_10)],
+        &[],
+        (69, 75),
+    ),
+];
+
+/// Each of the chart's alerts, but for those that have tests of their own above and below.
+#[rstest]
+#[case::drain_keeper("drainKeeper", "drain-keeper", &DRAIN_KEEPER, &["NodewardDrainKeeperCannotDecide"])]
+#[case::drain_lock("drainLock", "drain-lock", &DRAIN_LOCK, &[])]
+#[case::health_check("healthCheck", "health-check", &HEALTH_CHECK, &[])]
+#[case::ceph_pdb("cephPdb", "ceph-pdb", &CEPH_PDB, &[])]
+fn every_alert_fires_after_its_time(
+    #[case] block: &str,
+    #[case] component: &str,
+    #[case] firings: &[Firing],
+    #[case] elsewhere: &[&str],
+) {
+    let objects = rendered(&json!({
+        block: { "enabled": true },
+        "monitoring": { "serviceMonitor": { "enabled": true }, "prometheusRule": { "enabled": true } },
+    }));
+    let found = objects.iter().find(|object| object["kind"] == "PrometheusRule");
+    let groups = &found.unwrap()["spec"]["groups"];
+    let rules = groups[0]["rules"].as_array().unwrap();
+    for rule in rules {
+        let alert = rule["alert"].as_str().unwrap();
+        let is_tested = firings.iter().any(|firing| firing.alert == alert)
+            || elsewhere.contains(&alert)
+            || ["NotLeading", "MetricsMissing"].iter().any(|end| alert.ends_with(end));
+        assert!(is_tested, "no test has {alert} fire");
+    }
+    let tests: Vec<Value> = firings
+        .iter()
+        .map(|firing| {
+            let mut rule = rules.iter().find(|rule| rule["alert"] == firing.alert).unwrap().clone();
+            let mut summary = rule["annotations"]["summary"].as_str().unwrap().to_owned();
+            for (label, value) in firing.labels {
+                rule["labels"][label] = json!(value);
+                for shown in [
+                    format!("{{{{ $labels.{label} }}}}"),
+                    format!("{{{{ or $labels.{label} $labels.namespace }}}}"),
+                ] {
+                    summary = summary.replace(&shown, value);
+                }
+            }
+            rule["annotations"]["summary"] = json!(summary);
+            let job = format!("job=\"nodeward-{component}\"");
+            let series = firing.series.iter();
+            let series = series.map(|(name, values)| json!({ "series": name.replace("JOB", &job), "values": values }));
+            let fires = json!([{ "exp_labels": rule["labels"], "exp_annotations": rule["annotations"] }]);
+            let at = |minute: u32, alerts: &Value| {
+                json!({ "alertname": firing.alert, "eval_time": format!("{minute}m"), "exp_alerts": alerts })
+            };
+            json!({
+                "name": firing.alert, "interval": "1m", "input_series": series.collect::<Vec<_>>(),
+                "alert_rule_test": [at(firing.minutes.0, &json!([])), at(firing.minutes.1, &fires)],
+            })
+        })
+        .collect();
+    test_rules(groups, &tests).unwrap();
+}
+
 /// A monitor gives series the namespace of the scraped pod, and Prometheus renames their own label. Without one it stands.
 #[rstest]
 #[case::by_a_monitor("namespace=\"nodeward-system\",exported_namespace=\"rook-ceph\"")]
