@@ -400,12 +400,13 @@ async fn contradicts_called_off(
     Ok((!is_same).then(|| format!("node {node} has booted anew, or is another one")))
 }
 
-/// That this pod is there after all, and not on its way out.
+/// That this pod is there after all, and neither on its way out nor ended: one that has ended starts no more, and may stay for
+/// good where its controller makes another beside it.
 async fn contradicts_gone(context: &ExecutorContext, gone: &GonePod) -> Result<Option<String>, kube::Error> {
     let pods: Api<Pod> = context.api_in(&gone.key.namespace);
-    let pod = pods.get_metadata_opt(&gone.key.name).await?;
-    let is_there =
-        pod.is_some_and(|pod| pod.metadata.uid.as_deref() == Some(gone.uid.as_str()) && goes_on(&pod.metadata));
+    let pod = pods.get_opt(&gone.key.name).await?;
+    let pod = pod.as_ref().and_then(PodFacts::project);
+    let is_there = pod.is_some_and(|pod| pod.uid.as_str() == gone.uid && pod.deletion.is_none() && !pod.is_finished());
     Ok(is_there.then(|| format!("pod {} was taken for gone and is there", gone.key)))
 }
 

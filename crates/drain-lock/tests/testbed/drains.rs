@@ -10,6 +10,7 @@ use nodeward_api::reason::LockReason;
 use nodeward_testkit::wait::{self, secs};
 use nodeward_testkit::workload::{self, PodTemplate, Start};
 use nodeward_testkit::{bulk, fleet, reboot};
+use rstest::rstest;
 use serde_json::json;
 
 use crate::environment::{APPS, Environment, pinned};
@@ -34,11 +35,13 @@ async fn drain_runs_from_grant_to_release() -> Result<()> {
 const NODES: [&str; 3] = ["n1", "n2", "n3"];
 
 /// An application whose pods stay on their nodes through reboots.
+fn stays() -> PodTemplate {
+    let stays = pinned("stays", &NODES);
+    stays.label("nodeward.dev/drain", "skip").tolerates_all()
+}
+
 async fn add_stays(env: &Environment) -> Result<()> {
-    let stays = pinned("stays", &NODES)
-        .label("nodeward.dev/drain", "skip")
-        .tolerates_all();
-    env.add_app("stays", &NODES, stays).await
+    env.add_app("stays", &NODES, stays()).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -186,11 +189,19 @@ async fn unnoticed_reboot_returns_disruption_with_new_containers() -> Result<()>
     env.end([lock]).await
 }
 
-/// A graceful shutdown of the node leaves the pod behind as Failed, and its controller makes another.
+/// A graceful shutdown of the node leaves the pod behind as Failed. A StatefulSet deletes it and makes it anew; a ReplicaSet
+/// makes another beside it.
+#[rstest]
+#[case::stateful_set(true)]
+#[case::deployment(false)]
 #[tokio::test(flavor = "multi_thread")]
-async fn pod_failed_by_shutdown_counts_as_evicted() -> Result<()> {
+async fn pod_failed_by_shutdown_counts_as_evicted(#[case] keeps_names: bool) -> Result<()> {
     let env = Environment::new(&NODES).await?;
-    add_stays(&env).await?;
+    if keeps_names {
+        env.add_app("stays", &NODES, stays()).await?;
+    } else {
+        env.add_deployment("stays", &NODES, stays()).await?;
+    }
     let lock = env.start(json!({})).await?;
     env.drain("n1", json!({})).await?;
     env.phase("n1", Phase::Drained, secs(60)).await?;

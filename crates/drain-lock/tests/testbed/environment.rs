@@ -133,8 +133,13 @@ impl Environment {
     /// It is a Deployment: where a pod of a StatefulSet is back before the disruption controller has seen it go, that
     /// counts it as on its way out for two minutes, by its name. On a busy machine that comes to pass.
     pub async fn add_pinned(&self, app: &str, nodes: &[&str]) -> Result<()> {
+        self.add_deployment(app, nodes, pinned(app, nodes)).await
+    }
+
+    /// A Deployment with this template, as many pods as nodes, and a budget of one.
+    pub async fn add_deployment(&self, app: &str, nodes: &[&str], template: PodTemplate) -> Result<()> {
         let replicas = u32::try_from(nodes.len())?;
-        bulk::create(&self.client, [pinned(app, nodes).deployment(APPS, app, replicas)?]).await?;
+        bulk::create(&self.client, [template.deployment(APPS, app, replicas)?]).await?;
         self.cover(app, nodes.len()).await
     }
 

@@ -199,10 +199,16 @@ async fn failed_read_stops_its_own_claim_alone() {
     assert_eq!(outcome.done, ActionResult::Acted(()));
 }
 
+/// A pod that has ended, as after a graceful shutdown of its node, may stay there for good: of a ReplicaSet nobody deletes it.
+#[rstest]
+#[case::it_runs("Running", json!(["0/a-0/uid-a-0"]), 1)]
+#[case::it_has_failed("Failed", json!(null), 0)]
+#[case::it_has_succeeded("Succeeded", json!(null), 0)]
 #[tokio::test]
-async fn pod_that_is_there_returns_no_disruption() {
+async fn pod_that_is_there_returns_no_disruption(#[case] phase: &str, #[case] held: Value, #[case] doubted: usize) {
     let cluster = cluster("Confirmed");
-    let server = ApiServer::new().answering("/api/v1/namespaces/shop-a/pods/a-0", 200, pods_of("a").remove(0));
+    let present = merged(pods_of("a").remove(0), json!({ "status": { "phase": phase } }));
+    let server = ApiServer::new().answering("/api/v1/namespaces/shop-a/pods/a-0", 200, present);
     let mut write = granting(&cluster, &["n2"]);
     assert_eq!(write.next.return_pods("uid-n1", &["uid-a-0"]), 1);
     write.gone.push(GonePod {
@@ -213,9 +219,9 @@ async fn pod_that_is_there_returns_no_disruption() {
     });
     let outcome = server.run(&cluster, write).await;
     let written = server.written.lock().clone().unwrap();
-    assert_eq!(written["spec"]["claims"][0]["holds"], json!(["0/a-0/uid-a-0"]));
+    assert_eq!(written["spec"]["claims"][0]["holds"], held);
     assert_eq!(written["spec"]["claims"][1]["state"], "Granted");
-    assert_eq!(outcome.doubted.len(), 1);
+    assert_eq!(outcome.doubted.len(), doubted);
 }
 
 /// The watches show a Ready pod in the place of the one that was evicted.
