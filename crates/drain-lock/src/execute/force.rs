@@ -1,5 +1,5 @@
-//! What a deletion around budgets rests on, read by quorum just before: the drain that asks for it, its node's cordon, the
-//! budgets that select the pod, and what their owners keep.
+//! What a deletion around budgets rests on, read by quorum just before: the drain that asks for it, its node's cordon, what the
+//! pod asks of drains, the budgets that select it, and what their owners keep.
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Pod};
@@ -78,6 +78,9 @@ fn judge(
     if is_ceph_daemon(pod) {
         return Some(LockReason::CephDaemon.explanation().to_owned());
     }
+    if pod.stays() {
+        return Some(LockReason::OptedOut.explanation().to_owned());
+    }
     let selects = |budget: &&BudgetEntry| budget.view.selector.matches(&pod.labels);
     let covering: Vec<&BudgetEntry> = budgets.iter().filter(selects).collect();
     if covering.len() < refusing {
@@ -146,14 +149,18 @@ mod tests {
         assert!(ended(&eviction, Some(&drain), None).is_some());
     }
 
-    #[test]
-    fn no_daemon_of_ceph_is_deleted() {
-        let osd = pod("a", json!({ "metadata": { "labels": { "app": "rook-ceph-osd" } } }));
-        let osd = PodFacts::project(&parse(osd)).unwrap();
-        assert_eq!(
-            judge(&osd, &[], &[], 0, now()).as_deref(),
-            Some("is a daemon of Ceph, which no fallback deletes")
-        );
+    #[rstest]
+    #[case::daemon_of_ceph("app", "rook-ceph-osd", Some("is a daemon of Ceph, which no fallback deletes"))]
+    #[case::asks_to_stay_by_now("nodeward.dev/drain", "skip", Some("asked to stay on the node through its reboot"))]
+    #[case::asks_to_finish("nodeward.dev/drain", "wait-completed", None)]
+    fn pod_that_no_fallback_touches_is_not_deleted(
+        #[case] label: &str,
+        #[case] value: &str,
+        #[case] expected: Option<&str>,
+    ) {
+        let present = pod("a", json!({ "metadata": { "labels": { label: value } } }));
+        let present = PodFacts::project(&parse(present)).unwrap();
+        assert_eq!(judge(&present, &[], &[], 0, now()).as_deref(), expected);
     }
 
     #[rstest]
