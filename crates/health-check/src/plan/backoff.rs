@@ -11,6 +11,9 @@ use super::case::{Case, Check};
 use crate::snapshot::NodeFacts;
 use nodeward_core::node_health_check::{Backoff, HealthyDelay};
 
+/// No clock is so far from another that is right.
+const CLOCKS_APART: SignedDuration = SignedDuration::from_hours(1);
+
 /// How often a node was remediated of late: the annotation `nodeward.dev/remediations`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -22,9 +25,11 @@ pub struct RemediationHistory {
 }
 
 impl RemediationHistory {
-    /// As the node tells; what cannot be read counts as none.
-    pub fn of(node: &NodeFacts) -> Option<Self> {
-        serde_json::from_str(node.view.annotations.get(annotation::REMEDIATIONS)?).ok()
+    /// As the node tells; what cannot be read counts as none. So does an end that is still to come, and was written by a clock
+    /// that is wrong: it would put off each remediation until then.
+    pub fn of(node: &NodeFacts, now: Timestamp) -> Option<Self> {
+        let history: Self = serde_json::from_str(node.view.annotations.get(annotation::REMEDIATIONS)?).ok()?;
+        (history.last_end <= saturating_add(now, CLOCKS_APART)).then_some(history)
     }
 
     /// Once another one has ended.
@@ -43,7 +48,7 @@ impl RemediationHistory {
 
 /// Until when the node waits for its next first step.
 pub fn waits_until(node: &NodeFacts, backoff: &Backoff, now: Timestamp) -> Option<Timestamp> {
-    let history = RemediationHistory::of(node).filter(|history| history.count > 0)?;
+    let history = RemediationHistory::of(node, now).filter(|history| history.count > 0)?;
     let until = saturating_add(history.last_end, backoff.delay(history.count));
     (now < until).then_some(until)
 }
@@ -58,7 +63,7 @@ impl Planner<'_> {
     ) -> Option<RemediationHistory> {
         let node = case.node?;
         let begun = case.chain.records.iter().map(|record| record.started).min()?;
-        let before = RemediationHistory::of(node);
+        let before = RemediationHistory::of(node, self.now);
         if let Some(counted) = before.filter(|before| begun <= before.last_end) {
             return Some(counted);
         }
@@ -84,7 +89,7 @@ impl Planner<'_> {
         if !node.view.annotations.contains_key(annotation::REMEDIATIONS) {
             return;
         }
-        let (Some(backoff), Some(history)) = (&check.spec.backoff, RemediationHistory::of(node)) else {
+        let (Some(backoff), Some(history)) = (&check.spec.backoff, RemediationHistory::of(node, self.now)) else {
             // Another NodeHealthCheck of the node may go by it.
             if self.snapshot.checks.values().all(|check| check.spec.backoff.is_none()) {
                 self.annotate_node(node, NodeChange::Remediations(None));

@@ -16,7 +16,7 @@ fn backing_off() -> World {
 }
 
 fn history(world: &World) -> Option<RemediationHistory> {
-    RemediationHistory::of(&world.snapshot.nodes["w1"])
+    RemediationHistory::of(&world.snapshot.nodes["w1"], at(100_000))
 }
 
 #[test]
@@ -160,6 +160,23 @@ fn history_that_cannot_be_read_counts_as_none() {
     world.annotate_node("w1", ANNOTATION, Some("often"));
     world.settle(300);
     assert_eq!(world.remediations(), ["Reboot of w1"]);
+}
+
+/// A replica whose clock was a year ahead has written it.
+#[test]
+fn history_from_the_future_neither_delays_nor_lasts() {
+    let mut world = backing_off();
+    let ahead = format!(r#"{{"count":1,"lastEnd":"{}"}}"#, at(31_536_000));
+    world.annotate_node("w1", ANNOTATION, Some(&ahead));
+    world.settle(300);
+    assert_eq!(world.remediations(), ["Reboot of w1"]);
+    world.heal("w1", 350);
+    world.settle(350);
+    let expected = RemediationHistory {
+        count: 1,
+        last_end: at(350),
+    };
+    assert_eq!(history(&world), Some(expected));
 }
 
 #[test]
