@@ -114,7 +114,8 @@ pub fn main<O: Operator>() -> ExitCode {
     let command = Cli::<O::Args>::command()
         .name(O::COMPONENT.name())
         .version(O::COMPONENT.version())
-        .about(O::ABOUT);
+        .about(O::ABOUT)
+        .args_override_self(true);
     let cli = Cli::<O::Args>::from_arg_matches(&command.get_matches()).unwrap_or_else(|error| error.exit());
     match cli.command {
         Some(Command::Crds) => print_crds(O::COMPONENT, &O::crds()),

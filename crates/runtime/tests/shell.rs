@@ -121,6 +121,14 @@ fn check_without_file_exits_2() {
     assert!(stderr(&output).contains("--config"), "{}", stderr(&output));
 }
 
+/// The chart gives its own flags first, and then those of its user.
+#[test]
+fn flag_given_twice_takes_the_last() {
+    let output = without_cluster(&["--config=/first", "--config=/last", "--dry-run", "--dry-run=false"]);
+    assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+    assert!(stderr(&output).contains("/last: cannot be read"), "{}", stderr(&output));
+}
+
 #[test]
 fn missing_cluster_exits_1_with_hint() {
     let output = without_cluster(&["--admin-bind", "127.0.0.1:0"]);

@@ -104,7 +104,7 @@ fn pods_follow_the_values_of_their_component() {
     let mut values = everything();
     values["healthCheck"]["image"] =
         json!({ "repository": "r.example.com:5000/checks", "tag": "2", "pullPolicy": "Always" });
-    values["drainLock"]["dnsPolicy"] = json!("None");
+    values["drainLock"]["dnsPolicy"] = json!("Default");
     let objects = rendered(&values);
     let pod = |component: &str| {
         let name = format!("nodeward-nw-{component}");
@@ -141,7 +141,7 @@ fn pods_follow_the_values_of_their_component() {
     let lock = pod("drain-lock");
     assert_eq!(
         (&lock["hostNetwork"], &lock["dnsPolicy"]),
-        (&Value::Null, &json!("None"))
+        (&Value::Null, &json!("Default"))
     );
     assert!(
         lock["containers"][0]["args"]

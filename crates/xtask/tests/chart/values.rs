@@ -156,6 +156,7 @@ pub fn everything() -> Value {
 #[case::credentials_said_twice(with_ceph(json!({ "config": { "credentials": {} } })), "cephPdb.credentials")]
 #[case::its_own_config_map_in_the_way(with_ceph(json!({ "namespaces": ["ns"] })), "nodeward-ceph-pdb")]
 #[case::no_configuration(checked(json!({ "config": null })), "config")]
+#[case::no_servers_of_dns(locked(json!({ "dnsPolicy": "None" })), "dnsPolicy")]
 #[case::no_port_at_all(locked(json!({ "adminPort": null })), "adminPort")]
 #[case::no_address(json!({ "bindAddress": null, "drainLock": { "enabled": true } }), "bindAddress")]
 #[case::no_list_of_namespaces(with_ceph(json!({ "namespaces": null })), "namespaces")]
