@@ -174,6 +174,26 @@ fn sidecar_finds_a_dashboard_of_each_component() {
     }
 }
 
+/// Grafana moves panels that overlap, and cuts off what is beyond its 24 columns.
+#[rstest]
+#[case::drain_keeper("drainKeeper", "drain-keeper")]
+#[case::drain_lock("drainLock", "drain-lock")]
+#[case::health_check("healthCheck", "health-check")]
+#[case::ceph_pdb("cephPdb", "ceph-pdb")]
+fn panels_have_places_of_their_own(#[case] block: &str, #[case] component: &str) {
+    let (_, dashboard) = dashboard(block, component);
+    let mut taken = BTreeSet::new();
+    for panel in dashboard["panels"].as_array().unwrap() {
+        let place = |side: &str| panel["gridPos"][side].as_u64().unwrap();
+        assert!(place("x") + place("w") <= 24, "{}", panel["title"]);
+        for x in place("x")..place("x") + place("w") {
+            for y in place("y")..place("y") + place("h") {
+                assert!(taken.insert((x, y)), "{} is on another panel", panel["title"]);
+            }
+        }
+    }
+}
+
 /// The page says which panels answer which question.
 #[rstest]
 fn panels_on_the_page_of_metrics_exist(
