@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use nodeward_testkit::binaries;
+use nodeward_testkit::{binaries, toolchain};
 use regex::Regex;
 use serde_json::Value;
 
@@ -139,6 +139,35 @@ fn documented_plugin_commands_parse() {
         }
     }
     assert!(tried.len() > 30, "{tried:?}");
+}
+
+/// The same for kubectl's own, but for what the demo prints and for other plugins.
+#[test]
+fn documented_kubectl_commands_parse() {
+    let kubectl = toolchain::of_environment().unwrap().kubectl;
+    let command = Regex::new(r"(?:^|[\s(|])kubectl ([a-z-][^`\n]*)").unwrap();
+    let end = Regex::new(r"  +#| # | && | \| | > |; |\)").unwrap();
+    let word = Regex::new(r#"(?:'[^']*'|"[^"]*"|[^\s'"])+"#).unwrap();
+    let mut tried = BTreeSet::new();
+    for (path, page) in pages() {
+        if path.ends_with("docs/demo.md") {
+            continue;
+        }
+        let page = page.replace("\\\n", " ");
+        for line in code(&page) {
+            let Some(found) = command.captures(line) else { continue };
+            let text = end.split(&found[1]).next().unwrap();
+            let words = word.find_iter(text).map(|word| word.as_str().replace(['\'', '"'], ""));
+            let words: Vec<String> = words.collect();
+            if ["nodeward", "krew"].contains(&words[0].as_str()) || !tried.insert(words.clone()) {
+                continue;
+            }
+            let help = Command::new(&kubectl).args(&words).arg("--help").output().unwrap();
+            let said = String::from_utf8_lossy(&help.stderr);
+            assert!(help.status.success(), "{}: {line}: {words:?}: {said}", path.display());
+        }
+    }
+    assert!(tried.len() > 80, "{tried:?}");
 }
 
 /// Lines of code blocks, and code in lines of text.
