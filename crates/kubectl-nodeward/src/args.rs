@@ -161,6 +161,9 @@ pub struct DrainArgs {
     /// Evict pods with emptyDir volumes, too, whose data goes with them
     #[arg(long)]
     pub delete_emptydir_data: bool,
+    /// Accepted for who comes from kubectl drain: the pods of DaemonSets always stay
+    #[arg(long)]
+    pub ignore_daemonsets: bool,
     /// What happens when a drain's deadline passes [default of a new drain: release-and-requeue]
     #[arg(long, value_enum, ignore_case = true, value_name = "WHAT")]
     pub fallback: Option<FallbackArg>,

@@ -27,6 +27,7 @@ fn command_line_definition_is_valid() {
 #[case("drain a b c --timeout 1h30m --fallback evict-anyway --purpose kernel")]
 #[case("drain a --fallback EvictAnyway")]
 #[case("drain a --force --delete-emptydir-data")]
+#[case::as_kubectl_drain("drain a --ignore-daemonsets --delete-emptydir-data --force --timeout=30m")]
 #[case("drain a --no-wait --deadline-queue 15m --deadline-drain 90s --deadline-recover 2h")]
 #[case("release a b hold/db -n shop")]
 #[case("release dh/db -n shop")]
