@@ -148,6 +148,7 @@ pub struct UiArgs {
 
 /// Options of `drain`.
 #[derive(Debug, Clone, Args)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 pub struct DrainArgs {
     /// The nodes
     #[arg(value_name = "NODE", required = true, value_parser = node)]
