@@ -196,6 +196,8 @@ reasons! {
         // Why a pod needs disruptions of its budgets.
         /// Its owner asked for it to stay on the node.
         OptedOut => "asked to stay on the node through its reboot",
+        /// It was put on the node in the drain, by its toleration of the cordon: evicted, its successor would be there again.
+        ToleratesCordon => "was created in the drain of the node, whose cordon it tolerates",
         /// It has a volume that no other node can give it.
         LocalVolume => "has a volume that exists on this node only",
         /// Its selectors, affinity or tolerations fit this node alone.
@@ -726,11 +728,12 @@ mod tests {
     }
 
     /// What several operators say, each of its own objects, and in how many lists of reasons it stands.
-    const SHARED: [(&str, usize); 10] = [
+    const SHARED: [(&str, usize); 11] = [
         ("CephDaemon", 2),
         ("SeveralPDBs", 2),
         ("WaitCompleted", 2),
         ("UnknownOptOut", 2),
+        ("ToleratesCordon", 2),
         ("UnderRemediation", 2),
         ("Unreadable", 2),
         ("OptOutIgnored", 2),
@@ -765,6 +768,7 @@ mod tests {
             R::LedgerUnreadable | R::ReadFailed | R::StaleTicket | R::ForgedTicket => false,
             // Its owner's wish, or what it is.
             R::OptedOut | R::WaitCompleted | R::UnknownOptOut | R::OptOutIgnored => false,
+            R::ToleratesCordon => false,
             R::LocalVolume | R::Pinned | R::NoRoom | R::Unschedulable | R::TolerationTooShort => false,
             R::UnmanagedPodKept | R::EmptyDirDataKept | R::CephDaemon => false,
             R::StuckTerminating | R::FinalizerStuck => false,

@@ -87,6 +87,7 @@ impl LockReason {
     pub const fn remedy(self) -> &'static str {
         match self {
             Self::OptedOut => "leave the pod where it is, or evict it if it must go",
+            Self::ToleratesCordon => "nothing, or remove the toleration from the pod's template",
             Self::LocalVolume | Self::Pinned => "nothing: the pod is down until its node is back",
             Self::NoRoom => "add nodes, or make room, if there should be room elsewhere",
             Self::Unschedulable => "see what the replacement lacks: kubectl describe pod",

@@ -180,7 +180,7 @@ fn explained_pod(classified: ClassifiedPod, snapshot: &Snapshot) -> ExplainedPod
         Class::WaitsCompleted => ("waitCompleted", Some(LockReason::WaitCompleted.as_str())),
         Class::Movable => ("movable", None),
         Class::Held(reason) => ("held", Some(reason.as_str())),
-        Class::Retained => ("retained", Some(LockReason::OptedOut.as_str())),
+        Class::Retained(reason) => ("retained", Some(reason.as_str())),
     };
     ExplainedPod {
         pod: pod.key.to_string(),

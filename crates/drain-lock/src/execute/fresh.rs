@@ -24,6 +24,7 @@ use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
 use crate::observe::{ClusterCache, Kept, budget_facts, owner_disruptions, project_budget, project_hold, project_node};
+use crate::plan::need::Class;
 use crate::plan::recovery::is_replaced;
 use crate::plan::residents::{Resident, in_the_way};
 use crate::plan::{CalledOff, DrainedAsk, GonePod, LedgerWrite};
@@ -311,10 +312,18 @@ pub(crate) async fn residents(
     let on_node = format!("spec.nodeName={node},status.phase!=Succeeded,status.phase!=Failed");
     let pods: Api<Pod> = Api::all(client.clone());
     let pods = list(&pods, ListParams::default().fields(&on_node), PodFacts::project).await?;
+    let (node, drain) = (cache.node(node.as_str()), cache.drain(node.as_str()));
     let residents = pods.into_iter().map(|pod| {
         let budgets = cache.budgets_of(&pod);
-        let budgets = budgets.iter().map(|budget| budget.reference()).collect();
-        Resident { pod, budgets }
+        let class = match &node {
+            Some(node) => Class::in_drain(&pod, node, drain.as_deref()),
+            None => Class::by_itself(&pod),
+        };
+        Resident {
+            class,
+            budgets: budgets.iter().map(|budget| budget.reference()).collect(),
+            pod,
+        }
     });
     Ok(residents.collect())
 }

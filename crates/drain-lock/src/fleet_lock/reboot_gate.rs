@@ -118,6 +118,7 @@ mod tests {
     use nodeward_core::ledger::Need;
 
     use super::*;
+    use crate::plan::need::Class;
     use crate::snapshot::PodFacts;
     use crate::tests::fixture::{NOW, merged, owner, parse, pod};
 
@@ -206,8 +207,10 @@ mod tests {
             uid: (*uid).to_owned(),
         };
         let base = json!({ "metadata": { "uid": "p0" } });
+        let pod = PodFacts::project(&parse(pod("web-0", merged(base, patch)))).unwrap();
         Resident {
-            pod: PodFacts::project(&parse(pod("web-0", merged(base, patch)))).unwrap(),
+            class: Class::by_itself(&pod),
+            pod,
             budgets: budgets.iter().map(budget).collect(),
         }
     }

@@ -18,7 +18,7 @@ use nodeward_core::consent::Consents;
 use nodeward_core::deadline::saturating_add;
 use nodeward_core::id::BudgetKey;
 use nodeward_core::ledger::{BudgetFacts, Disruptions, HeldPod, Unusable};
-use nodeward_core::node::Taint;
+use nodeward_core::node::{Taint, UNSCHEDULABLE_TAINT, UNSCHEDULABLE_TAINT_EFFECT};
 use nodeward_scheduling::{Placement, PlacementError};
 
 use crate::policy::Policy;
@@ -41,8 +41,8 @@ pub enum Class {
     Movable,
     /// It leaves under the claim, and stays down until the node is back; for this reason.
     Held(LockReason),
-    /// It stays on the node, and is down while that is.
-    Retained,
+    /// It stays on the node, and is down while that is; for this reason.
+    Retained(LockReason),
 }
 
 /// Why no drain concerns a pod.
@@ -71,12 +71,29 @@ impl Class {
             return Some(Self::Movable);
         }
         match pod.opt_out() {
-            Some((OptOut::Skip, _)) => Some(Self::Retained),
+            Some((OptOut::Skip, _)) => Some(Self::Retained(LockReason::OptedOut)),
             Some((OptOut::WaitCompleted | OptOut::Unknown, _)) => Some(Self::WaitsCompleted),
             // Nobody makes it again, here or elsewhere: waiting for it would have no end.
             None => pod.owner.is_none().then_some(Self::Movable),
         }
     }
+
+    /// The same on a node with this drain, which may have put it there.
+    pub fn in_drain(pod: &PodFacts, node: &NodeFacts, drain: Option<&NodeDrain>) -> Option<Self> {
+        let returned = || has_returned(pod, node, drain).then_some(Self::Retained(LockReason::ToleratesCordon));
+        Self::by_itself(pod).or_else(returned)
+    }
+}
+
+/// Whether it was made in the drain of its node, after the cordon, and put there by its toleration of that: so would be each
+/// that its controller makes in its place, and to evict them all would never end.
+fn has_returned(pod: &PodFacts, node: &NodeFacts, drain: Option<&NodeDrain>) -> bool {
+    let asked = drain.and_then(|drain| drain.metadata.creation_timestamp.as_ref());
+    let cordon = node.taint(UNSCHEDULABLE_TAINT, Some(UNSCHEDULABLE_TAINT_EFFECT));
+    cordon.zip(asked).is_some_and(|(cordon, asked)| {
+        let began = cordon.time_added.map_or(asked.0, |added| added.max(asked.0));
+        began < pod.created && cordon.tolerated_by(&pod.requirements.tolerations).is_some()
+    })
 }
 
 /// The pods of a node, and what their drain needs.
@@ -112,12 +129,13 @@ pub fn classify(
     policy: &Policy,
     now: Timestamp,
 ) -> NodeNeed {
+    let drain = snapshot.drains.get(&node.name).map(Arc::as_ref);
     let mut need = NodeNeed {
-        consents: consents(snapshot.drains.get(&node.name).map(Arc::as_ref), policy),
+        consents: consents(drain, policy),
         ..NodeNeed::default()
     };
     for pod in snapshot.pods_of(&node.name) {
-        let (class, why) = match Class::by_itself(pod) {
+        let (class, why) = match Class::in_drain(pod, node, drain) {
             Some(class) => {
                 // A StatefulSet makes the successor of a pod that leaves only when it has gone, and that will need room.
                 if class == Class::Movable && pod.owner.as_ref().is_some_and(|owner| &*owner.kind == "StatefulSet") {
@@ -197,7 +215,7 @@ fn disruptions(pods: &[ClassifiedPod], snapshot: &Snapshot) -> Vec<Disruptions> 
     for ClassifiedPod { pod, class, .. } in pods {
         let retained = match class {
             Class::Held(_) => false,
-            Class::Retained => true,
+            Class::Retained(_) => true,
             Class::Ignored(_) | Class::Finished | Class::WaitsCompleted | Class::Movable => continue,
         };
         for key in snapshot.budgets_of(pod) {
@@ -235,7 +253,7 @@ fn problems(need: &NodeNeed, snapshot: &Snapshot, policy: &Policy) -> Vec<Blocke
                 }
                 continue;
             }
-            Class::Retained => {
+            Class::Retained(_) => {
                 problems.extend(too_short_toleration(pod, policy.expected_outage));
                 false
             }
@@ -261,7 +279,7 @@ fn problems(need: &NodeNeed, snapshot: &Snapshot, policy: &Policy) -> Vec<Blocke
             );
             problems.push(about_pod(LockReason::SeveralPDBs, pod, text));
         }
-        if must_be_evicted || *class == Class::Retained {
+        if must_be_evicted || matches!(class, Class::Retained(_)) {
             let facts = budgets.iter().filter_map(|key| snapshot.facts.get_key_value(key));
             // A budget that was never counted has no status of its spec.
             let is_known = |facts: &BudgetFacts| facts.current || facts.unusable == Some(Unusable::SyncFailed);

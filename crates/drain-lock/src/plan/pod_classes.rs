@@ -104,8 +104,8 @@ impl PodClasses {
         let is_kept = kept(pod, self.consents).next().is_some();
         match class {
             Class::Ignored(_) | Class::Finished => self.ignored += 1,
-            Class::Retained if pod.deletion.is_none() => {
-                self.plan.retained.push(planned(LockReason::OptedOut));
+            Class::Retained(reason) if pod.deletion.is_none() => {
+                self.plan.retained.push(planned(reason));
                 self.retained.push(Arc::clone(pod));
             }
             Class::Movable if is_leaving => {
@@ -113,7 +113,7 @@ impl PodClasses {
                 self.departing.push(Arc::clone(pod));
             }
             _ if is_leaving => self.leaving += 1,
-            Class::Retained => {}
+            Class::Retained(_) => {}
             Class::WaitsCompleted => {
                 self.plan.waits_for.push(planned(LockReason::WaitCompleted));
                 self.completing.push(Arc::clone(pod));

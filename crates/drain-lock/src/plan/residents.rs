@@ -11,6 +11,8 @@ use super::need::Class;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Resident {
     pub pod: PodFacts,
+    /// What becomes of it in its node's drain; `None`: it leaves.
+    pub class: Option<Class>,
     pub budgets: Vec<BudgetRef>,
 }
 
@@ -36,10 +38,10 @@ pub fn in_the_way(claim: &Claim, residents: &[Resident]) -> Option<String> {
     let node = &claim.node;
     residents.iter().find_map(|resident| {
         let key = &resident.pod.key;
-        match Class::by_itself(&resident.pod) {
+        match resident.class {
             Some(Class::Ignored(_) | Class::Finished) => None,
-            Some(Class::Retained) if resident.stays_under(claim) => None,
-            Some(Class::Retained) => Some(format!(
+            Some(Class::Retained(_)) if resident.stays_under(claim) => None,
+            Some(Class::Retained(_)) => Some(format!(
                 "pod {key} stays on node {node}, and its drain does not hold all disruptions that this takes"
             )),
             _ => Some(format!("pod {key} has yet to leave node {node}")),

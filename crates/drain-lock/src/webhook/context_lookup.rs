@@ -206,16 +206,13 @@ impl ContextLookup {
 
     /// A pod that stays on the node through its drain, and that a budget guards.
     fn retained(&self, evicted: &PodFacts, node: &NodeFacts) -> Option<PodKey> {
-        let is_preview = || {
-            self.cache
-                .drain(node.name.as_str())
-                .is_some_and(|drain| drain.spec.dry_run)
-        };
-        if evicted.is_daemon() || is_preview() {
+        let drain = self.cache.drain(node.name.as_str());
+        if evicted.is_daemon() || drain.as_ref().is_some_and(|drain| drain.spec.dry_run) {
             return None;
         }
         let pods = self.cache.pods_on(node.name.as_str());
-        let mut retained = pods.iter().filter(|pod| Class::by_itself(pod) == Some(Class::Retained));
+        let class = |pod: &PodFacts| Class::in_drain(pod, node, drain.as_deref());
+        let mut retained = pods.iter().filter(|pod| matches!(class(pod), Some(Class::Retained(_))));
         let guarded = retained.find(|pod| !self.cache.budgets_of(pod).is_empty());
         guarded.map(|pod| pod.key.clone())
     }

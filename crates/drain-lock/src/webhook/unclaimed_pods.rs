@@ -107,7 +107,7 @@ fn unclaimed_pods(snapshot: &Snapshot, policy: &Policy, now: Timestamp) -> (BTre
         };
         let need = classify(node, snapshot, &mut placement, policy, now);
         let unclaimed = need.pods.iter().filter(|pod| match pod.class {
-            Class::Held(_) | Class::Retained => false,
+            Class::Held(_) | Class::Retained(_) => false,
             Class::Ignored(_) | Class::Finished | Class::WaitsCompleted | Class::Movable => true,
         });
         pods.extend(unclaimed.map(|classified| classified.pod.uid.clone()));

@@ -325,3 +325,29 @@ async fn drain_waits_until_its_requesters_have_consented() -> Result<()> {
     ensure!(env.pods_on("n1").await?.is_empty(), "pods are left");
     env.end([lock]).await
 }
+
+/// It tolerates the cordon, and no other node has a place for it: evicted, its successor is there again at once.
+#[tokio::test(flavor = "multi_thread")]
+async fn pod_that_comes_back_to_cordoned_node_is_evicted_once() -> Result<()> {
+    let env = Environment::new(&NODES).await?;
+    env.add_deployment("returns", &NODES, pinned("returns", &NODES).tolerates_all())
+        .await?;
+    let before = env.pods_on("n1").await?.pop().context("no pod")?;
+    let lock = env.start(json!({})).await?;
+    env.drain("n1", json!({})).await?;
+    env.phase("n1", Phase::Drained, secs(60)).await?;
+    let back = env.pods_on("n1").await?;
+    ensure!(back.len() == 1 && back[0].uid() != before.uid(), "{}", back.len());
+    wait::throughout("its successor stays", secs(6), || async {
+        let now = env.pods_on("n1").await?;
+        ensure!(now.iter().all(|pod| pod.uid() == back[0].uid()), "evicted again");
+        Ok(())
+    })
+    .await?;
+    let claim = env.claim("n1").await?.context("no claim")?;
+    ensure!(claim.has_disruption(&back[0].uid().unwrap_or_default()), "{claim:?}");
+    reboot::reboot(&env.client, "n1", secs(1)).await?;
+    env.delete_drain("n1").await?;
+    env.released("n1", secs(60)).await?;
+    env.end([lock]).await
+}

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::config::Config;
-use crate::tests::fixture::{Cluster, at, budget, cordoned, merged, node, now, owner, pod, volume, waiting};
+use crate::tests::fixture::{Cluster, NOW, at, budget, cordoned, merged, node, now, owner, pod, volume, waiting};
 
 /// Nodes are expected to be away for 15 minutes; replacements count as without a node after 30 seconds.
 fn policy() -> Policy {
@@ -92,11 +92,15 @@ fn with_cpu(cpu: &str) -> Value {
 #[case::karpenters_word(
     json!({ "metadata": { "annotations": { "karpenter.sh/do-not-disrupt": "true" } } }), Class::WaitsCompleted, ""
 )]
-#[case::skips(label("skip"), Class::Retained, "shop/web: (a)")]
+#[case::skips(label("skip"), Class::Retained(LockReason::OptedOut), "shop/web: (a)")]
 #[case::cluster_apis_word(
-    json!({ "metadata": { "labels": { "cluster.x-k8s.io/drain": "skip" } } }), Class::Retained, "shop/web: (a)"
+    json!({ "metadata": { "labels": { "cluster.x-k8s.io/drain": "skip" } } }), Class::Retained(LockReason::OptedOut), "shop/web: (a)"
 )]
-#[case::skips_and_is_local(merged(label("skip"), local_volume()), Class::Retained, "shop/web: (a)")]
+#[case::skips_and_is_local(
+    merged(label("skip"), local_volume()),
+    Class::Retained(LockReason::OptedOut),
+    "shop/web: (a)"
+)]
 #[case::local(local_volume(), Class::Held(LockReason::LocalVolume), "shop/web: a")]
 #[case::local_and_pinned(
     merged(local_volume(), tied_to_n1()),
@@ -127,6 +131,43 @@ fn only_pods_that_stay_down_need_disruptions(#[case] patch: Value, #[case] class
     let need = classified(&draining([pod("a", patch)]).volumes([volume("pv", "local", &["n1"])]));
     assert_eq!(need.pods.iter().map(|pod| pod.class).collect::<Vec<_>>(), [class]);
     assert_eq!(shown(&need.needs).join(" "), needs);
+}
+
+/// A pod of a drain that was asked for at 11 o'clock; the node was cordoned five minutes later.
+#[rstest]
+#[case::was_there_before("2026-01-01T10:00:00Z", true, None, Class::Movable)]
+#[case::came_before_the_cordon("2026-01-01T11:05:00Z", true, None, Class::Movable)]
+#[case::returned("2026-01-01T11:05:01Z", true, None, Class::Retained(LockReason::ToleratesCordon))]
+#[case::does_not_tolerate_the_cordon("2026-01-01T11:05:01Z", false, None, Class::Movable)]
+#[case::is_on_its_way_out("2026-01-01T11:05:01Z", true, Some(NOW), Class::Movable)]
+fn pod_that_returned_in_the_drain_stays(
+    #[case] created: &str,
+    #[case] tolerates: bool,
+    #[case] deleted: Option<&str>,
+    #[case] class: Class,
+) {
+    let cordon = json!([{
+        "key": UNSCHEDULABLE_TAINT, "effect": UNSCHEDULABLE_TAINT_EFFECT, "timeAdded": "2026-01-01T11:05:00Z",
+    }]);
+    let node_1 = merged(cordoned("n1"), json!({ "spec": { "taints": cordon } }));
+    let tolerations = tolerates.then(|| json!([{ "operator": "Exists" }]));
+    let there = json!({
+        "metadata": { "creationTimestamp": created, "deletionTimestamp": deleted }, "spec": { "tolerations": tolerations },
+    });
+    let drain = json!({
+        "metadata": { "name": "n1", "uid": "uid-drain-n1", "creationTimestamp": "2026-01-01T11:00:00Z" },
+        "spec": { "nodeName": "n1", "requesters": [{ "name": "test" }] },
+    });
+    let cluster = || Cluster::new([node_1.clone(), node("n2", json!({}))], [pod("a", there.clone())]);
+    let of_drain = classified(&cluster().budgets([budget("web", json!({}))]).drains([drain]));
+    assert_eq!(of_drain.pods[0].class, class);
+    let is_retained = matches!(class, Class::Retained(_));
+    assert_eq!(
+        shown(&of_drain.needs).join(" "),
+        if is_retained { "shop/web: (a)" } else { "" }
+    );
+    // Without a drain nobody would evict it for good.
+    assert_eq!(classified(&cluster()).pods[0].class, Class::Movable);
 }
 
 /// The API lets such a pod go whatever its budget counts: it takes nothing from anybody, and must not wait for others.
@@ -572,8 +613,8 @@ proptest! {
             for ClassifiedPod { pod, class, .. } in &need.pods {
                 prop_assert!(*class != Class::Movable || pod.opt_out().is_none() || pod.deletion.is_some());
                 let expected: BTreeSet<(String, bool)> = match class {
-                    Class::Held(_) | Class::Retained => {
-                        let retained = *class == Class::Retained;
+                    Class::Held(_) | Class::Retained(_) => {
+                        let retained = matches!(class, Class::Retained(_));
                         snapshot.budgets_of(pod).iter().map(|key| (key.to_string(), retained)).collect()
                     }
                     Class::Ignored(_) | Class::Finished | Class::WaitsCompleted | Class::Movable => BTreeSet::new(),
