@@ -73,7 +73,7 @@ pub struct WebhookArgs {
     pub webhook_cert_dir: Option<PathBuf>,
 
     /// ValidatingWebhookConfiguration that the operator's own certificate is made for and published in.
-    /// [default: nodeward-<component>]
+    /// [default: nodeward-COMPONENT]
     #[arg(long, env = "NODEWARD_WEBHOOK_CONFIGURATION", value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     pub webhook_configuration: Option<String>,
 }

@@ -8,11 +8,11 @@
 //! - A free lease is *claimed* by a patch with its resourceVersion; the library only creates (which is atomic), renews and
 //!   releases.
 //! - A lease is free only when it is absent, has no holder, is malformed, or has not moved for its whole duration on *our*
-//!   monotonic clock ([`observation`]): a wrong wall clock neither steals a lease nor leaves it orphaned.
+//!   monotonic clock (`leader::observation`): a wrong wall clock neither steals a lease nor leaves it orphaned.
 //! - After every `Acquired` the returned lease must name us and show the transitions that we expect, and a term that is new
 //!   to us is read once more before we lead.
 //! - We lead until a local monotonic deadline, counted from *before* the request, that is shorter than the lease
-//!   ([`deadline`]); a paused process finds it passed when it wakes. [`Leadership::is_leading_now`] asks it.
+//!   (`deadline`); a paused process finds it passed when it wakes. [`Leadership::is_leading_now`] asks it.
 //! - On shutdown the lease is released, but only after all actions have ended, so that a successor meets no write of ours, and
 //!   only while the deadline has not passed, so that another's is never released.
 //!

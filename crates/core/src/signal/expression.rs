@@ -54,7 +54,7 @@ pub enum ExpressionError {
     /// Nothing but white space.
     #[error("the expression is empty")]
     Empty,
-    /// Longer than [`MAX_SOURCE`].
+    /// Longer than an expression may be.
     #[error("the expression is {0} bytes long: at most {MAX_SOURCE}")]
     TooLong(usize),
     /// Nested too deeply to be evaluated safely.
@@ -186,7 +186,7 @@ impl Expression {
     /// Evaluates it once.
     ///
     /// # Errors
-    /// As [`AboutNode::is_true`].
+    /// A sentence on why it cannot be told, as for [`Self::about`].
     pub fn is_true(&self, object: &Json, node: &Json) -> Result<bool, String> {
         self.about(node).is_true(object)
     }
