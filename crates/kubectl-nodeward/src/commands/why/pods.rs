@@ -12,6 +12,7 @@ use kube::{Api, ResourceExt};
 use nodeward_api::opt_out::OptOut;
 use nodeward_api::reason::{BlockerReason, LockReason};
 use nodeward_core::budget::{BudgetView, Budgets, DisruptionAllowance, NoAllowance};
+use nodeward_core::ledger::Unusable;
 use nodeward_core::pod::PodView;
 use serde::Serialize;
 
@@ -295,9 +296,17 @@ pub fn kept_by(pod: &PodView, budgets: &[&Arc<BudgetView>]) -> Option<KeptBy> {
     if budgets.len() > 1 {
         return Some(KeptBy::Drain(LockReason::SeveralPDBs));
     }
-    match budgets.first()?.allowance(pod) {
+    let budget = budgets.first()?;
+    match budget.allowance(pod) {
         DisruptionAllowance::None(NoAllowance::StatusBehind) => Some(KeptBy::Drain(LockReason::StatusBehind)),
+        DisruptionAllowance::None(_) if never_allows(budget) => Some(KeptBy::Drain(LockReason::BudgetNeverAllows)),
         DisruptionAllowance::None(_) => Some(KeptBy::Budget(BlockerReason::BudgetExhausted)),
         DisruptionAllowance::NotAsked | DisruptionAllowance::UnreadyMayGo | DisruptionAllowance::Left(_) => None,
     }
+}
+
+/// Ceph's operator closes a budget in the same way, and opens it again.
+fn never_allows(budget: &BudgetView) -> bool {
+    let status = &budget.status;
+    !budget.kept_by_ceph_operator && Unusable::of(false, false, status.expected_pods, status.desired_healthy).is_some()
 }

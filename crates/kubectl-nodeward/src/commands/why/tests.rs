@@ -22,20 +22,35 @@ fn pod(change: Value) -> Pod {
 }
 
 fn budget(name: &str, allowed: i32) -> PodDisruptionBudget {
-    serde_json::from_value(json!({
+    budget_with(name, allowed, json!({}))
+}
+
+fn budget_with(name: &str, allowed: i32, change: Value) -> PodDisruptionBudget {
+    let mut budget = json!({
         "metadata": { "namespace": "shop", "name": name, "generation": 1 },
         "spec": { "selector": { "matchLabels": { "app": "web" } } },
         "status": {
-            "observedGeneration": 1, "disruptionsAllowed": allowed, "currentHealthy": 1, "desiredHealthy": 1, "expectedPods": 1,
+            "observedGeneration": 1, "disruptionsAllowed": allowed, "currentHealthy": 1, "desiredHealthy": 1, "expectedPods": 2,
         },
-    }))
-    .unwrap()
+    });
+    merge(&mut budget, change);
+    serde_json::from_value(budget).unwrap()
 }
 
 #[rstest]
 #[case::room(json!({}), vec![budget("a", 1)], None)]
 #[case::no_budget(json!({}), vec![], None)]
 #[case::no_room(json!({}), vec![budget("a", 0)], Some(KeptBy::Budget(BlockerReason::BudgetExhausted)))]
+#[case::never_room(
+    json!({}), vec![budget_with("a", 0, json!({ "status": { "expectedPods": 1 } }))], Some(KeptBy::Drain(LockReason::BudgetNeverAllows))
+)]
+#[case::closed_by_ceph(
+    json!({}),
+    vec![budget_with("a", 0, json!({
+        "metadata": { "labels": { "app.kubernetes.io/managed-by": "nodeward-ceph-pdb" } }, "status": { "expectedPods": 1 },
+    }))],
+    Some(KeptBy::Budget(BlockerReason::BudgetExhausted)),
+)]
 #[case::several(json!({}), vec![budget("a", 1), budget("b", 1)], Some(KeptBy::Drain(LockReason::SeveralPDBs)))]
 #[case::pending(json!({ "status": { "phase": "Pending" } }), vec![budget("a", 0)], None)]
 #[case::asked_to_stay(json!({ "metadata": { "labels": { "nodeward.dev/drain": "skip" } } }), vec![], Some(KeptBy::Drain(LockReason::OptedOut)))]
