@@ -351,7 +351,64 @@ impl LockReason {
             | Self::Abandoned
             | Self::NodeGone
             | Self::PodEvicted => Severity::Normal,
-            _ => Severity::Warning,
+            Self::OptedOut
+            | Self::ToleratesCordon
+            | Self::LocalVolume
+            | Self::Pinned
+            | Self::NoRoom
+            | Self::Unschedulable
+            | Self::Queued
+            | Self::NotPlanned
+            | Self::WaitsForDisruptions
+            | Self::Reserved
+            | Self::CircularWait
+            | Self::BudgetUnhealthy
+            | Self::CephClosed
+            | Self::OwnerHold
+            | Self::StatusBehind
+            | Self::ReadFailed
+            | Self::LedgerUnreadable
+            | Self::StaleTicket
+            | Self::ForgedTicket
+            | Self::AwaitsConfirmation
+            | Self::WaitCompleted
+            | Self::AwaitingPods
+            | Self::StuckTerminating
+            | Self::FinalizerStuck
+            | Self::AwaitingReady
+            | Self::LeaseHeldByOther
+            | Self::UnderRemediation
+            | Self::ControlPlaneBusy
+            | Self::WaitsForNodeGroup
+            | Self::GroupUnhealthy
+            | Self::BudgetNeverAllows
+            | Self::SyncFailed
+            | Self::SeveralPDBs
+            | Self::NeedExceedsBudget
+            | Self::TolerationTooShort
+            | Self::UnmanagedPodKept
+            | Self::EmptyDirDataKept
+            | Self::UnknownOptOut
+            | Self::CephDaemon
+            | Self::OptOutIgnored
+            | Self::NodeReplaced
+            | Self::CordonTaken
+            | Self::InvalidDrain
+            | Self::QuorumLost
+            | Self::GrantLost
+            | Self::Requeued
+            | Self::Fallback
+            | Self::DeadlinePassed
+            | Self::Suspect
+            | Self::AdminRelease
+            | Self::HoldOverridden
+            | Self::HoldExpired
+            | Self::LeaseLost
+            | Self::Drained
+            | Self::PodDeleted
+            | Self::BudgetBypassed
+            | Self::EvictionFailed
+            | Self::Other => Severity::Warning,
         }
     }
 
@@ -644,7 +701,21 @@ impl CephReason {
     pub const fn severity(self) -> Severity {
         match self {
             Self::SecondDomainDown => Severity::Warning,
-            _ => Severity::Normal,
+            Self::AllClean
+            | Self::DownOsdsExcluded
+            | Self::AllUp
+            | Self::NothingDegraded
+            | Self::HealthCheckTimedOut
+            | Self::DomainDown
+            | Self::CephNotAsked
+            | Self::StatisticsStale
+            | Self::AwaitingStopCheck
+            | Self::Recovering
+            | Self::UnsurvivablePool
+            | Self::ManagedByRook
+            | Self::ExternalCluster
+            | Self::ClusterDeleting
+            | Self::Other => Severity::Normal,
         }
     }
 
@@ -656,7 +727,17 @@ impl CephReason {
             Self::AwaitingStopCheck => "the manager has answered ok-to-stop",
             Self::Recovering => "no placement group lacks a copy, or pgHealthCheckTimeout has passed",
             Self::UnsurvivablePool => "the pool has more copies, or unsurvivablePools is set to ignore",
-            _ => "the OSDs are back, or all placement groups are clean without them",
+            Self::AllClean
+            | Self::DownOsdsExcluded
+            | Self::AllUp
+            | Self::NothingDegraded
+            | Self::HealthCheckTimedOut
+            | Self::DomainDown
+            | Self::SecondDomainDown
+            | Self::ManagedByRook
+            | Self::ExternalCluster
+            | Self::ClusterDeleting
+            | Self::Other => "the OSDs are back, or all placement groups are clean without them",
         }
     }
 }
