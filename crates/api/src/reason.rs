@@ -93,7 +93,7 @@ reasons! {
         /// The API server denied the last attempt: a right is missing, or a webhook refuses.
         Denied => "may not be forced: a right is missing, or a webhook refuses",
         /// The API server, or a webhook, asked to come back later.
-        Throttled => "is tried again when the API server, or a webhook, said",
+        Throttled => "is tried again at the time that the API server or a webhook named",
         /// The last attempt failed; it is tried again after a delay.
         Retrying => "is tried again after an error",
     }
@@ -184,7 +184,7 @@ reasons! {
         /// Something that the drain depends on could not be read as it is meant.
         Unreadable => "depends on something that cannot be read",
         /// Another drain-keeper has written its clock.
-        SecondWriter => "is looked after by two drain-keepers",
+        SecondWriter => "is handled by two drain-keepers",
         /// A pod, or the owner of its budget, opted out of it, and the configuration does not honour that.
         OptOutIgnored => "forces a pod although its owner opted out",
     }
@@ -284,7 +284,7 @@ reasons! {
         /// The node of that name has another UID.
         NodeReplaced => "is not the node that the drain was requested for",
         /// drain-lock had cordoned the node, and somebody has uncordoned and cordoned it since.
-        CordonTaken => "stays cordoned, for somebody has uncordoned and cordoned it since drain-lock did",
+        CordonTaken => "stays cordoned, because somebody has uncordoned and cordoned it since drain-lock did",
         /// The NodeDrain cannot be followed as it is written.
         InvalidDrain => "has an invalid NodeDrain",
 
@@ -480,11 +480,11 @@ reasons! {
         /// A MachineHealthCheck would remediate the same nodes.
         ConflictingMachineHealthCheckDetected => "is disabled by a MachineHealthCheck, which would act on the same nodes",
         /// A remediation template does not exist.
-        RemediationTemplateNotFound => "is disabled, for a remediation template does not exist",
+        RemediationTemplateNotFound => "is disabled because a remediation template does not exist",
         /// A remediation template cannot be used.
-        RemediationTemplateInvalid => "is disabled, for a remediation template cannot be used",
+        RemediationTemplateInvalid => "is disabled because a remediation template cannot be used",
         /// Its spec cannot be followed as it is written.
-        InvalidConfiguration => "is disabled, for its spec is invalid",
+        InvalidConfiguration => "is disabled because its spec is invalid",
         /// It is not disabled.
         NodeHealthCheckEnabled => "is enabled",
     }
@@ -498,7 +498,7 @@ reasons! {
         /// A remediation was created.
         RemediationCreated => "has a new remediation",
         /// A remediation was deleted.
-        RemediationRemoved => "has a remediation less",
+        RemediationRemoved => "had a remediation removed",
         /// A remediation is due and does not start.
         RemediationSkipped => "is unhealthy and is not remediated",
         /// The NodeHealthCheck became disabled.
@@ -506,15 +506,15 @@ reasons! {
         /// The NodeHealthCheck is no longer disabled.
         Enabled => "was enabled",
         /// The installed CRD lacks fields, which the API server drops.
-        FieldsDropped => "may have lost fields, for the installed CRD lacks them",
+        FieldsDropped => "may have lost fields, because the installed CRD lacks them",
         /// The last step timed out or failed, and the node is still unhealthy.
         NoTemplateLeft => "is unhealthy after the last remediation",
         /// The label that excludes a node has no value that counts.
-        InvalidNodeLabel => "has an exclusion label that is ignored, for its value is not true",
+        InvalidNodeLabel => "has an exclusion label that is ignored because its value is not true",
         /// Too many nodes are unhealthy at once.
-        StormRecoveryStarted => "stopped starting remediations, for too many nodes are unhealthy",
+        StormRecoveryStarted => "starts no remediations because too many nodes are unhealthy",
         /// Enough nodes are healthy again.
-        StormRecoveryCooldownStarted => "waits for its cooldown, for enough nodes are healthy again",
+        StormRecoveryCooldownStarted => "waits for its cooldown, now that enough nodes are healthy again",
         /// The cooldown is over.
         StormRecoveryEnded => "starts remediations again",
     }
@@ -549,9 +549,9 @@ reasons! {
         /// It has no condition Ready yet.
         ReadyUnknown => "has no condition Ready yet",
         /// An unhealthy condition matches, but not for long enough yet.
-        NotExpired => "is not unhealthy for long enough yet",
+        NotExpired => "has not been unhealthy for long enough yet",
         /// A termination handler's MachineHealthCheck sees to it.
-        LeftToTerminationHandler => "is being terminated, which its MachineHealthCheck sees to",
+        LeftToTerminationHandler => "is being terminated, which its MachineHealthCheck handles",
 
         // Its remediation is due, and something stops it.
         /// The NodeHealthCheck is disabled.
@@ -561,7 +561,7 @@ reasons! {
         /// The cluster, its pool or the node itself is being upgraded.
         ClusterUpgrading => "is unhealthy, but being upgraded",
         /// Whether it is being upgraded cannot be told yet.
-        UpgradeSignalUnknown => "is unhealthy, but may be being upgraded: the signal cannot be read",
+        UpgradeSignalUnknown => "is unhealthy, but may be in an upgrade: the signal cannot be read",
         /// It carries the exclusion label.
         ExcludedByLabel => "is unhealthy, but excluded by its label",
         /// A NodeDrain, a NodeMaintenance or the holder of its lease declared maintenance.
@@ -681,11 +681,11 @@ reasons! {
         /// CRUSH has no place for the missing copies, or flags forbid recovery.
         CannotHeal => "cannot recover without the OSDs that are down",
         /// `pgHealthCheckTimeout` has passed, and opening would risk data.
-        HealthCheckTimeoutIgnored => "stays closed beyond pgHealthCheckTimeout, for a failure domain could not be lost",
+        HealthCheckTimeoutIgnored => "stays closed beyond pgHealthCheckTimeout, because a failure domain could not be lost",
         /// A flag `noout` of ours was removed because its time was over, and its OSDs are still down.
         NooutExpired => "has OSDs down for longer than osdMaintenanceTimeout",
         /// A budget that is not ours has the name of one that is needed, or selects OSDs.
-        ForeignBudget => "has a disruption budget of somebody else in the place of ours",
+        ForeignBudget => "has a disruption budget of another owner in the place of ceph-pdb's",
         /// An OSD's label names another failure domain than CRUSH.
         OsdLabelWrong => "has an OSD whose topology label contradicts CRUSH",
         /// A field of the CephCluster, or a record of ours, cannot be read.
