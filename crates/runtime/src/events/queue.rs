@@ -83,7 +83,7 @@ impl EventSink {
     pub fn silenced(&self) -> Self {
         Self {
             queue: None,
-            counters: self.counters.clone(),
+            ..self.clone()
         }
     }
 
