@@ -48,7 +48,7 @@ impl fmt::Display for TaskKey {
 
 /// What the tasks of one pass share.
 #[derive(Clone)]
-pub struct ExecutorContext {
+pub struct PassContext {
     /// For requests.
     pub clients: Clients,
     /// For flags.
@@ -59,7 +59,7 @@ pub struct ExecutorContext {
 
 /// One write under way.
 struct Scope<'a> {
-    context: &'a ExecutorContext,
+    context: &'a PassContext,
     permits: &'a Permits,
     owner: &'a Owner,
 }
@@ -135,7 +135,7 @@ fn is_of_osds(write: &PlannedWrite, snapshot: &Snapshot) -> bool {
 
 impl Action for Task {
     type Key = TaskKey;
-    type Context = ExecutorContext;
+    type Context = PassContext;
     type Outcome = Executed;
 
     fn key(&self) -> TaskKey {
@@ -154,7 +154,7 @@ impl Action for Task {
         true
     }
 
-    async fn run(self, context: ExecutorContext, permits: Permits) -> Executed {
+    async fn run(self, context: PassContext, permits: Permits) -> Executed {
         let writes = self.writes.into_iter().map(async |planned| {
             let result = carry_out(&context, &permits, &planned).await.into();
             (planned, result)
@@ -165,7 +165,7 @@ impl Action for Task {
     }
 }
 
-async fn carry_out(context: &ExecutorContext, permits: &Permits, planned: &PlannedWrite) -> Result<Written, Ended> {
+async fn carry_out(context: &PassContext, permits: &Permits, planned: &PlannedWrite) -> Result<Written, Ended> {
     let owner = &planned.owner;
     let scope = &Scope {
         context,

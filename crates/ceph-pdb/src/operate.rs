@@ -13,7 +13,7 @@ use nodeward_runtime::{
 
 use crate::action_tracker::ActionTracker;
 use crate::connection::CephConnections;
-use crate::execute::{ExecutorContext, Task, tasks};
+use crate::execute::{PassContext, Task, tasks};
 use crate::observe::Observer;
 use crate::plan::{Verdicts, plan};
 use crate::policy::Policy;
@@ -106,8 +106,8 @@ impl Operator for CephPdb {
         }
     }
 
-    fn action_context(&self, snapshot: &Arc<Snapshot>, _: &Arc<Policy>) -> ExecutorContext {
-        ExecutorContext {
+    fn action_context(&self, snapshot: &Arc<Snapshot>, _: &Arc<Policy>) -> PassContext {
+        PassContext {
             clients: self.clients.clone(),
             connections: self.connections.clone(),
             snapshot: Arc::clone(snapshot),

@@ -100,7 +100,7 @@ pub fn outcome_label(result: &PodResult) -> &'static str {
 
 /// What the tasks of one pass share.
 #[derive(Clone)]
-pub struct ExecutorContext {
+pub struct PassContext {
     /// For requests.
     pub clients: Clients,
     /// Quorum reads.
@@ -117,7 +117,7 @@ pub struct ExecutorContext {
 
 impl Action for Task {
     type Key = TaskKey;
-    type Context = ExecutorContext;
+    type Context = PassContext;
     type Outcome = TaskOutcome;
 
     fn key(&self) -> TaskKey {
@@ -135,7 +135,7 @@ impl Action for Task {
         }
     }
 
-    async fn run(self, context: ExecutorContext, permits: Permits) -> TaskOutcome {
+    async fn run(self, context: PassContext, permits: Permits) -> TaskOutcome {
         match self {
             Self::Clock(action) => {
                 let result = write_clock::write(&context, &permits, &action).await.into();

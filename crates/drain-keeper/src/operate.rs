@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use crate::action_tracker::ActionTracker;
 use crate::effective_policy::EffectivePolicy;
-use crate::execute::{ExecutorContext, Reads, Task, TaskKey, TaskOutcome};
+use crate::execute::{PassContext, Reads, Task, TaskKey, TaskOutcome};
 use crate::observe::Observer;
 use crate::plan::{Action, Plan, plan};
 use crate::policy::Policy;
@@ -125,8 +125,8 @@ impl Operator for DrainKeeper {
         }
     }
 
-    fn action_context(&self, snapshot: &Arc<Snapshot>, policy: &Arc<Policy>) -> ExecutorContext {
-        ExecutorContext {
+    fn action_context(&self, snapshot: &Arc<Snapshot>, policy: &Arc<Policy>) -> PassContext {
+        PassContext {
             clients: self.clients.clone(),
             reads: self.reads.clone(),
             snapshot: Arc::clone(snapshot),

@@ -74,7 +74,7 @@ impl Server {
 
     /// Carries out a write that was planned when the cluster was so.
     async fn run_in(&self, cluster: ClusterSnapshot, write: Write) -> ActionResult<Written> {
-        let context = ExecutorContext {
+        let context = PassContext {
             clients: self.clients(),
             connections: self.connections(),
             snapshot: Arc::new(snapshot(cluster)),

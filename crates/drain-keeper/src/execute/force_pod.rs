@@ -27,7 +27,7 @@ use crate::plan::PodAction;
 use crate::plan::budget_turn::{OverrideEvidence, may_override};
 
 use super::preconditions::{VerifiedState, check_preconditions};
-use super::{ExecutorContext, Forced, PodResult};
+use super::{Forced, PassContext, PodResult};
 
 /// The reason of the condition `DisruptionTarget`, beside Kubernetes' own (`EvictionByEvictionAPI`, `DeletionByPodGC`).
 const DISRUPTION_REASON: &str = "DeletionByDrainKeeper";
@@ -37,7 +37,7 @@ const DISRUPTED_FOR: SignedDuration = SignedDuration::from_mins(2);
 
 /// A pod that is to be forced.
 pub(super) struct Forcing<'a> {
-    pub(super) context: &'a ExecutorContext,
+    pub(super) context: &'a PassContext,
     pub(super) permits: &'a Permits,
     pub(super) action: &'a PodAction,
 }

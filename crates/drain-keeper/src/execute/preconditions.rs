@@ -31,7 +31,7 @@ use crate::observe::holds::claims_holds;
 use crate::plan::PodAction;
 use crate::plan::may_force::{Decision, Evidence, may_force};
 
-use super::{ExecutorContext, PodResult};
+use super::{PassContext, PodResult};
 
 /// Why an action is not carried out after all.
 #[derive(Debug, Clone)]
@@ -79,7 +79,7 @@ pub(super) struct VerifiedState {
 /// The node still drains, and the pod may still be forced by the strategy that was planned.
 pub(super) async fn check_preconditions(
     action: &PodAction,
-    context: &ExecutorContext,
+    context: &PassContext,
 ) -> Result<VerifiedState, PreconditionError> {
     // Each is boxed while it lasts: see `super::force_pod::Forcing::force`.
     let node = Box::pin(node_still_drains(action, context)).await?;
@@ -112,7 +112,7 @@ pub(super) async fn check_preconditions(
 }
 
 /// The node is the same, under the same cordon, timed by the same clock, with all gates open.
-async fn node_still_drains(action: &PodAction, context: &ExecutorContext) -> Result<Arc<NodeView>, PreconditionError> {
+async fn node_still_drains(action: &PodAction, context: &PassContext) -> Result<Arc<NodeView>, PreconditionError> {
     let name = action.node.as_str();
     let read = context.reads.nodes.get(name.to_owned(), context.planned_at, async {
         let nodes: Api<Node> = Api::all(context.clients.requests.clone());
@@ -152,7 +152,7 @@ async fn node_still_drains(action: &PodAction, context: &ExecutorContext) -> Res
 /// judged in spite of his, and nothing is read.
 async fn without_opt_outs(
     namespace: &Arc<str>,
-    context: &ExecutorContext,
+    context: &PassContext,
 ) -> Result<BTreeSet<Arc<str>>, PreconditionError> {
     let honoured = context.policy.opt_outs.namespaces.as_ref();
     let Some(honoured) = honoured.filter(|_| context.snapshot.without_opt_outs.contains(namespace)) else {
@@ -170,7 +170,7 @@ async fn without_opt_outs(
 }
 
 /// The budgets that select the pod, as they stand now.
-async fn budgets_of(action: &PodAction, context: &ExecutorContext) -> Result<Vec<Arc<BudgetView>>, ApiError> {
+async fn budgets_of(action: &PodAction, context: &PassContext) -> Result<Vec<Arc<BudgetView>>, ApiError> {
     let namespace = &*action.pod.key.namespace;
     let reads = &context.reads.budgets;
     let read = reads.get(namespace.to_owned(), context.planned_at, async {
@@ -183,7 +183,7 @@ async fn budgets_of(action: &PodAction, context: &ExecutorContext) -> Result<Vec
 }
 
 /// What holds these budgets, which are all of one namespace, and select a pod of `node`.
-async fn holds_on(budgets: &[Arc<BudgetView>], node: &NodeUid, context: &ExecutorContext) -> Result<Holds, ApiError> {
+async fn holds_on(budgets: &[Arc<BudgetView>], node: &NodeUid, context: &PassContext) -> Result<Holds, ApiError> {
     let Some(first) = budgets.first() else {
         return Ok(Holds::default());
     };
@@ -196,11 +196,7 @@ async fn holds_on(budgets: &[Arc<BudgetView>], node: &NodeUid, context: &Executo
 
 /// The holds that claims have on these budgets. Another node's claim got here only if it is new, or beyond its limit as
 /// far as the watches tell: so its NodeDrain, which sets the limit, is read anew too.
-async fn claims_on(
-    budgets: &[Arc<BudgetView>],
-    node: &NodeUid,
-    context: &ExecutorContext,
-) -> Result<Vec<Hold>, ApiError> {
+async fn claims_on(budgets: &[Arc<BudgetView>], node: &NodeUid, context: &PassContext) -> Result<Vec<Hold>, ApiError> {
     if !context.snapshot.lock_kinds.ledger {
         return Ok(Vec::new());
     }
@@ -225,7 +221,7 @@ async fn claims_on(
 }
 
 /// The holds of owners in a namespace.
-async fn owners(namespace: &str, context: &ExecutorContext) -> Result<Vec<Hold>, ApiError> {
+async fn owners(namespace: &str, context: &PassContext) -> Result<Vec<Hold>, ApiError> {
     if !context.snapshot.lock_kinds.holds {
         return Ok(Vec::new());
     }
@@ -244,7 +240,7 @@ async fn owners(namespace: &str, context: &ExecutorContext) -> Result<Vec<Hold>,
 
 /// The NodeDrains as far as the node's gates need them, read anew: one may count as a drain, and one that waits for its
 /// turn keeps everybody off the node.
-async fn drains_for(node: &NodeName, context: &ExecutorContext) -> (NodeDrains, Option<ApiError>) {
+async fn drains_for(node: &NodeName, context: &PassContext) -> (NodeDrains, Option<ApiError>) {
     match node_drain(node, context).await {
         Ok(drain) => {
             let known = drain.map(|drain| (node.clone(), Ok(drain)));
@@ -254,7 +250,7 @@ async fn drains_for(node: &NodeName, context: &ExecutorContext) -> (NodeDrains, 
     }
 }
 
-async fn node_drain(node: &NodeName, context: &ExecutorContext) -> Result<Option<Arc<NodeDrainView>>, ApiError> {
+async fn node_drain(node: &NodeName, context: &PassContext) -> Result<Option<Arc<NodeDrainView>>, ApiError> {
     if !context.snapshot.lock_kinds.drains {
         return Ok(None);
     }

@@ -10,14 +10,10 @@ use serde_json::{Value, json};
 use crate::clock::ClockWrite;
 use crate::plan::ClockAction;
 
-use super::ExecutorContext;
+use super::PassContext;
 
 /// Writes it. A node of another UID, or an annotation that has changed since it was read, is a conflict.
-pub(super) async fn write(
-    context: &ExecutorContext,
-    permits: &Permits,
-    action: &ClockAction,
-) -> Result<(), ActionResult> {
+pub(super) async fn write(context: &PassContext, permits: &Permits, action: &ClockAction) -> Result<(), ActionResult> {
     let patch = match serde_json::from_value(operations(action)) {
         Ok(operations) => Patch::Json::<Value>(operations),
         Err(error) => {

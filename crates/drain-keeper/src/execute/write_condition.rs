@@ -11,7 +11,7 @@ use nodeward_core::id::{NodeName, NodeUid};
 use nodeward_runtime::{ActionResult, Permits};
 use serde_json::{Value, json};
 
-use super::ExecutorContext;
+use super::PassContext;
 
 /// A change of the condition.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,7 +58,7 @@ impl ConditionReason {
 }
 
 pub(super) async fn write(
-    context: &ExecutorContext,
+    context: &PassContext,
     permits: &Permits,
     write: &ConditionWrite,
 ) -> Result<(), ActionResult> {
