@@ -34,28 +34,6 @@ pub struct DrainLock {
     pause: Pause,
 }
 
-/// The ledger as a person has to see to it first. It stops the whole pass, for its report, too, would rest on an older reading
-/// of the ledger.
-fn problem_of(facts: &LedgerFacts) -> Option<String> {
-    if let Some(unreadable) = &facts.unreadable {
-        return Some(format!(
-            "the DrainLedger cannot be read, and nothing is planned until it can: {}",
-            unreadable.why
-        ));
-    }
-    let ledger = &facts.ledger;
-    if ledger.is_of_later_version() {
-        return Some(format!(
-            "a newer drain-lock wrote the ledger, in the format {}, and this one knows {FORMAT_VERSION}: upgrade this drain-lock",
-            ledger.format_version
-        ));
-    }
-    ledger.is_malformed().then(|| {
-        "the DrainLedger is malformed: a claim names a place outside the list of budgets; undo the last edit of it"
-            .to_owned()
-    })
-}
-
 impl Operator for DrainLock {
     type Args = WebhookArgs;
     type Settings = Settings;
@@ -97,7 +75,7 @@ impl Operator for DrainLock {
             config: context.config.clone(),
             cache,
             tracker: ActionTracker::nothing(),
-            reporter: Reporter::new(&context.metrics, context.events.clone()),
+            reporter: Reporter::new(context),
             leadership: context.leadership.clone(),
             dry_run: context.args.dry_run,
             pause: context.pause.clone(),
@@ -196,4 +174,26 @@ impl Operator for DrainLock {
         self.cache.keep_audit(false);
         self.reporter.on_leadership_lost();
     }
+}
+
+/// The ledger as a person has to see to it first. It stops the whole pass, for its report, too, would rest on an older reading
+/// of the ledger.
+fn problem_of(facts: &LedgerFacts) -> Option<String> {
+    if let Some(unreadable) = &facts.unreadable {
+        return Some(format!(
+            "the DrainLedger cannot be read, and nothing is planned until it can: {}",
+            unreadable.why
+        ));
+    }
+    let ledger = &facts.ledger;
+    if ledger.is_of_later_version() {
+        return Some(format!(
+            "a newer drain-lock wrote the ledger, in the format {}, and this one knows {FORMAT_VERSION}: upgrade this drain-lock",
+            ledger.format_version
+        ));
+    }
+    ledger.is_malformed().then(|| {
+        "the DrainLedger is malformed: a claim names a place outside the list of budgets; undo the last edit of it"
+            .to_owned()
+    })
 }

@@ -9,10 +9,11 @@ mod status_pace;
 use jiff::Timestamp;
 use nodeward_api::reason::LockReason;
 use nodeward_core::deadline::RequeueAt;
-use nodeward_runtime::{EventSink, Metrics};
+use nodeward_runtime::{EventSink, OperatorContext};
 
 use crate::execute::{Eviction, StatusUpdate, TaskKey, TaskOutcome};
 use crate::plan::Plan;
+use crate::settings::Settings;
 use crate::snapshot::Snapshot;
 
 use self::events::Announcer;
@@ -30,11 +31,11 @@ pub struct Reporter {
 
 impl Reporter {
     /// Registers the metrics; nothing is said yet.
-    pub fn new(metrics: &Metrics, events: EventSink) -> Self {
+    pub fn new(context: &OperatorContext<Settings>) -> Self {
         Self {
-            metrics: LockMetrics::register(metrics),
-            announcer: Announcer::new(events.clone()),
-            events,
+            metrics: LockMetrics::register(&context.metrics),
+            announcer: Announcer::new(context.events.clone()),
+            events: context.events.clone(),
             audits: false,
             pace: StatusPace::default(),
         }
