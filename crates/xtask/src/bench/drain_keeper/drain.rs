@@ -120,15 +120,11 @@ pub async fn until_none(
 
 /// When the clocks of these nodes' drains started; they have started at the same moment.
 pub async fn clock_start(client: &Client, nodes: &[usize]) -> Result<Timestamp> {
-    let api: Api<Node> = Api::all(client.clone());
-    let mut starts = BTreeSet::new();
-    for node in nodes {
-        let name = node_name(*node);
-        let node = api.get_metadata(&name).await?;
+    let starts = each_node(client, nodes, "drain-keeper to start the clock of", |node| {
         let clock = node.annotations().get(annotation::DRAIN_CLOCK);
-        let clock = clock.with_context(|| format!("{name} has no clock yet"))?;
-        starts.insert(DrainClock::parse(clock)?.start);
-    }
+        Ok(DrainClock::parse(clock.context("it has no clock yet")?)?.start)
+    });
+    let mut starts: BTreeSet<Timestamp> = starts.await?.into_iter().collect();
     ensure!(starts.len() == 1, "the clocks have started at {starts:?}");
     starts.pop_first().context("no node")
 }
@@ -142,6 +138,7 @@ pub async fn all_forgotten(client: &Client, nodes: &[usize]) -> Result<()> {
         Ok(())
     })
     .await
+    .map(drop)
 }
 
 /// Waits until drain-keeper has said of each of these nodes that pods block it.
@@ -151,16 +148,24 @@ pub async fn all_blocked(client: &Client, nodes: &[usize]) -> Result<()> {
         Ok(())
     })
     .await
+    .map(drop)
 }
 
-async fn each_node(client: &Client, nodes: &[usize], what: &str, check: impl Fn(&Node) -> Result<()>) -> Result<()> {
+/// Waits until each node has what is asked for, and returns that.
+async fn each_node<T>(
+    client: &Client,
+    nodes: &[usize],
+    what: &str,
+    read: impl Fn(&Node) -> Result<T>,
+) -> Result<Vec<T>> {
     let api: Api<Node> = Api::all(client.clone());
+    let mut found = Vec::with_capacity(nodes.len());
     for node in nodes {
         let name = node_name(*node);
-        let is_so = || async { check(&api.get(&name).await?) };
-        wait::until(format!("{what} {name}"), SAID_WITHIN, is_so).await?;
+        let read_one = || async { read(&api.get(&name).await?) };
+        found.push(wait::until(format!("{what} {name}"), SAID_WITHIN, read_one).await?);
     }
-    Ok(())
+    Ok(found)
 }
 
 fn is_blocked(node: &Node) -> bool {
