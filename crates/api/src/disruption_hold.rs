@@ -64,7 +64,7 @@ pub struct DisruptionHoldStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::optional_timestamp")]
     pub effective_until: Option<Timestamp>,
-    /// The same for a person.
+    /// Human-readable explanation of the phase.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
     /// The `metadata.generation` that this status was written for.

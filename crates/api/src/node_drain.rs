@@ -34,7 +34,7 @@ use crate::schema::{self, is_zero, kind_schema};
     printcolumn = r#"{"name": "Requester", "type": "string", "jsonPath": ".spec.requesters[0].name", "description": "Who asked for it", "priority": 1}"#,
     printcolumn = r#"{"name": "Budget", "type": "string", "jsonPath": ".status.blockedBy[0].pdb", "description": "The budget that it waits for", "priority": 1}"#,
     printcolumn = r#"{"name": "Held by", "type": "string", "jsonPath": ".status.blockedBy[0].node", "description": "The node that has that budget", "priority": 1}"#,
-    printcolumn = r#"{"name": "Message", "type": "string", "jsonPath": ".status.message", "description": "Where the drain stands, for a person", "priority": 1}"#
+    printcolumn = r#"{"name": "Message", "type": "string", "jsonPath": ".status.message", "description": "Human-readable state of the drain", "priority": 1}"#
 )]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = [{
@@ -47,7 +47,7 @@ pub struct NodeDrainSpec {
         "rule": "self == oldSelf", "message": "nodeName cannot be changed: delete the NodeDrain and make another"
     }]))]
     pub node_name: String,
-    /// UID of the node to drain, so that a node which is deleted and comes again under its name is not drained by mistake.
+    /// UID of the node to drain, so that a node that was created again under the same name is not drained by mistake.
     /// drain-lock fills it in. It cannot be changed once it is set.
     #[serde(rename = "nodeUID", default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 128))]
@@ -63,8 +63,8 @@ pub struct NodeDrainSpec {
     /// Who evicts the pods: Nodeward, or the requester, whose evictions are refused until the drain's claim is granted.
     #[serde(default)]
     pub evict: Evictor,
-    /// Whether drain-lock evicts pods that no controller makes again. What is kept stands in the drain's way until it is gone,
-    /// or somebody consents. An eviction that the requester asks for himself needs no consent.
+    /// Whether drain-lock evicts pods that no controller makes again. A pod that is kept blocks the drain until it is gone,
+    /// or somebody consents. Evictions by the requester itself need no consent.
     #[serde(default)]
     pub unmanaged_pods: Consent,
     /// Whether drain-lock evicts pods with emptyDir volumes, whose data goes with them.
@@ -73,7 +73,9 @@ pub struct NodeDrainSpec {
     /// How long each part of the drain may take.
     #[serde(default, skip_serializing_if = "Deadlines::is_default")]
     pub deadlines: Deadlines,
-    /// What happens when a deadline passes.
+    /// What happens when a deadline passes. Wait: the drain is reported as overdue. ReleaseAndRequeue: it releases the
+    /// disruptions of running pods and queues again. EvictAnyway: its pods are evicted as their budgets allow. Delete: pods
+    /// whose eviction is refused are deleted.
     #[serde(default)]
     pub fallback: Fallback,
     /// Plan only: nothing is cordoned, claimed or evicted.
@@ -135,7 +137,7 @@ pub struct Deadlines {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::optional_duration")]
     pub drain: Option<String>,
-    /// On top of `drain`, counted from the grant, to the last disruption's return: the reboot and what follows it.
+    /// From the grant to the return of the last disruption, in addition to `drain`: the reboot and what follows it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::optional_duration")]
     pub recover: Option<String>,
@@ -157,7 +159,7 @@ pub enum Fallback {
     ReleaseAndRequeue,
     /// Its pods are evicted without disruptions, as any drain would: each as its budget allows.
     EvictAnyway,
-    /// Its pods are deleted around their budgets.
+    /// Pods whose eviction is refused are deleted despite their budgets.
     Delete,
     /// It goes on waiting. Also what a value of a later version is read as: waiting harms nothing.
     #[serde(other)]
@@ -215,7 +217,7 @@ pub struct NodeDrainStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::optional_timestamp")]
     pub deadline: Option<Timestamp>,
-    /// Where the drain stands, for a person.
+    /// Human-readable state of the drain.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
     /// Planned, Granted, BudgetBlocked, MisconfiguredPDB, Drained, LeaseLost.
@@ -289,7 +291,7 @@ pub struct HeldBudget {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct BlockedBy {
-    /// What it is, in one word.
+    /// What it is, in one CamelCase word.
     #[serde(deserialize_with = "LockReason::lenient")]
     #[schemars(with = "String")]
     pub reason: LockReason,
@@ -302,7 +304,7 @@ pub struct BlockedBy {
     /// The node whose drain has the budget.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
-    /// What it is, for a person.
+    /// Human-readable description.
     #[serde(default)]
     pub message: String,
 }
@@ -358,11 +360,11 @@ pub struct PlannedPod {
     /// The budgets that select it, as `namespace/name`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pdbs: Vec<String>,
-    /// Why it is treated so, in one word.
+    /// Why it is treated so, in one CamelCase word.
     #[serde(deserialize_with = "LockReason::lenient")]
     #[schemars(with = "String")]
     pub reason: LockReason,
-    /// Why it is treated so, for a person.
+    /// Human-readable explanation of why it is treated so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }

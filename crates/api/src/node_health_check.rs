@@ -179,7 +179,7 @@ pub struct Backoff {
     /// The first delay. Absent: [`DEFAULT_BACKOFF_INITIAL`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub initial: Option<String>,
-    /// The longest delay; a node that was healthy for as long begins anew. Absent: [`DEFAULT_BACKOFF_LIMIT`].
+    /// The longest delay; a node that was healthy for that long starts again at `initial`. Absent: [`DEFAULT_BACKOFF_LIMIT`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<String>,
 }
@@ -197,7 +197,7 @@ pub const DEFAULT_BACKOFF_INITIAL: &str = "1m";
 /// What [`Backoff::limit`] is when it is absent.
 pub const DEFAULT_BACKOFF_LIMIT: &str = "10m";
 
-/// How the selected nodes fare, and which of them are being remediated.
+/// State of the selected nodes, and their remediations.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeHealthCheckStatus {
@@ -225,7 +225,7 @@ pub struct NodeHealthCheckStatus {
     #[serde(default, deserialize_with = "or_default", skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::text")]
     pub phase: Option<Phase>,
-    /// Why the phase is as it is, for a person.
+    /// Human-readable explanation of the phase.
     #[serde(default, deserialize_with = "or_default", skip_serializing_if = "String::is_empty")]
     pub reason: String,
     /// When the status last changed.

@@ -61,11 +61,11 @@ pub(crate) fn conditions(generator: &mut SchemaGenerator) -> Schema {
                 "reason": {
                     "type": "string", "minLength": 1, "maxLength": 1024,
                     "pattern": "^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$",
-                    "description": "Why the status is as it is, in one word.",
+                    "description": "Why the status is as it is, in one CamelCase word.",
                 },
                 "message": {
                     "type": "string", "maxLength": 32768,
-                    "description": "Why the status is as it is, for a person.",
+                    "description": "Human-readable explanation of the status.",
                 },
             },
         },
@@ -229,7 +229,7 @@ pub(crate) fn backoff(generator: &mut SchemaGenerator) -> Schema {
             },
             "initial": described("The first delay. Absent: 1m.", go_duration(generator)),
             "limit": described(
-                "The longest delay; a node that was healthy for as long begins anew. Absent: 10m.",
+                "The longest delay; a node that was healthy for that long starts again at `initial`. Absent: 10m.",
                 go_duration(generator),
             ),
         },
