@@ -1,6 +1,7 @@
 //! `cargo xtask demo`: what the operators do for a real cluster, in acts.
 
 mod all_operators;
+mod app;
 mod ceph_drain;
 mod drains;
 mod environment;

@@ -16,7 +16,6 @@ use kube::api::{Api, ListParams};
 use kube::{Client, ResourceExt};
 use nodeward_api::annotation::LOCKED_BY;
 use nodeward_api::condition::DRAIN_BLOCKED;
-use nodeward_api::node_drain::Phase;
 use nodeward_api::{DrainLedger, NodeDrain, drain_ledger};
 use nodeward_testkit::kubectl::Kubectl;
 use nodeward_testkit::operator::Operator;
@@ -217,11 +216,8 @@ impl<'a> Story<'a> {
             wait::until("two drains to wait", COMES_WITHIN, || async {
                 let drains: Api<NodeDrain> = Api::all(client.clone());
                 let drains = drains.list(&ListParams::default()).await?.items;
-                let waits = |drain: &&NodeDrain| {
-                    let status = drain.status.as_ref();
-                    status.is_some_and(|status| status.phase == Some(Phase::Queued) && !status.blocked_by.is_empty())
-                };
-                ensure!(drains.iter().filter(waits).count() >= 2, "not two");
+                let waiting = drains.iter().filter(|drain| outcome::waits_for_another(drain)).count();
+                ensure!(waiting >= 2, "{waiting} wait");
                 Ok(())
             })
             .await?;

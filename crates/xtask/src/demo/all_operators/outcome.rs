@@ -94,8 +94,7 @@ pub fn watch(client: &Client) -> Watched<Seen> {
             }
         })
         .follow(Api::all(client.clone()), config(), |seen, drain: NodeDrain| {
-            let status = drain.status.as_ref();
-            if status.is_some_and(|status| status.phase == Some(Phase::Queued) && !status.blocked_by.is_empty()) {
+            if waits_for_another(&drain) {
                 seen.queued.insert(drain.name_any());
             }
         })
@@ -112,6 +111,12 @@ pub fn watch(client: &Client) -> Watched<Seen> {
         .follow(Api::all(client.clone()), published, |seen, map: ConfigMap| {
             seen.take_published(&map);
         })
+}
+
+/// Whether a drain is in drain-lock's queue for another.
+pub fn waits_for_another(drain: &NodeDrain) -> bool {
+    let status = drain.status.as_ref();
+    status.is_some_and(|status| status.phase == Some(Phase::Queued) && !status.blocked_by.is_empty())
 }
 
 /// How many budgets drain-keeper overrode, and from how many pods it removed finalizers, by its own metrics.

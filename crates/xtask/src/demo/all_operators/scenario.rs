@@ -3,14 +3,15 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use nodeward_testkit::fleet;
 use nodeward_testkit::progress::Progress;
 use nodeward_testkit::remediator::Family;
-use nodeward_testkit::workload::{self, Budget, PodTemplate, Start};
-use nodeward_testkit::{bulk, fleet};
+use nodeward_testkit::workload::{Budget, PodTemplate, Start};
 use serde_json::{Value, json};
 
 use super::super::parallel_drains::scenario as databases;
 use crate::demo::Binaries;
+use crate::demo::app::App;
 use crate::demo::environment::Environment;
 use crate::install::Installation;
 use crate::soak::drains::storage::Storage;
@@ -35,17 +36,6 @@ const UNHEALTHY_AFTER: Duration = Duration::from_secs(10);
 
 /// So many of the nodes may be unhealthy, and are remediated.
 pub const MAX_UNHEALTHY_PERCENT: i32 = 40;
-
-/// How long all pods may take to be Ready at first.
-const READY_WITHIN: Duration = Duration::from_secs(90);
-
-struct App {
-    namespace: &'static str,
-    name: &'static str,
-    replicas: u32,
-    pods: PodTemplate,
-    budget: Option<Budget>,
-}
 
 fn apps(env: &Environment) -> Vec<App> {
     let databases = databases::nodes(env);
@@ -114,13 +104,8 @@ pub async fn create(env: &Environment, progress: &Progress) -> Result<()> {
     for app in apps(env) {
         progress.step(app.name);
         env.create_namespace(app.namespace).await?;
-        let (namespace, count) = (env.named(app.namespace), app.replicas);
-        bulk::create_one(client.clone(), app.pods.deployment(&namespace, app.name, count)?).await?;
-        workload::ready_pods(&client, &namespace, app.name, usize::try_from(count)?, READY_WITHIN).await?;
-        if let Some(budget) = app.budget {
-            bulk::create_one(client.clone(), budget.of(app.name).build()?).await?;
-            workload::counted_budget(&client, &namespace, app.name, i32::try_from(count)?, READY_WITHIN).await?;
-        }
+        app.create(env).await?;
+        app.ready(env).await?;
     }
     env.create_namespace(REMEDIATORS).await?;
     REMEDIATOR.install(&client).await?;

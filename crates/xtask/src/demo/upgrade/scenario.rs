@@ -6,10 +6,11 @@ use anyhow::Result;
 use nodeward_testkit::bulk;
 use nodeward_testkit::fleet::{self, NodeSpec};
 use nodeward_testkit::progress::Progress;
-use nodeward_testkit::workload::{self, Budget, End, PodTemplate, Start};
+use nodeward_testkit::workload::{Budget, End, PodTemplate, Start};
 use serde_json::json;
 
 use super::simulated_mco::SimulatedMco;
+use crate::demo::app::App;
 use crate::demo::environment::Environment;
 
 /// How many nodes are upgraded.
@@ -97,24 +98,16 @@ fn slot(node: &str) -> &'static str {
     }
 }
 
-struct App {
-    namespace: &'static str,
-    name: &'static str,
-    replicas: u32,
-    pods: PodTemplate,
-    budget: Option<Budget>,
-}
-
 fn apps(env: &Environment) -> Vec<App> {
     let starting = |pods: PodTemplate| pods.start(Start::Ready(Duration::from_secs(1)));
     let ordinary = || starting(env.pods(None));
     let pinned = |slot| starting(env.pods(Some((SLOT, slot))));
-    let app = |namespace, name, replicas, pods, budget: Option<Budget>| App {
+    let app = |namespace, name, replicas, pods, budget| App {
         namespace,
         name,
         replicas,
         pods,
-        budget: budget.map(|budget| budget.of(name)),
+        budget,
     };
     let most = |namespace, name, count| Some(Budget::max_unavailable(&env.named(namespace), name, count));
     let least = |namespace, name, count| Budget::min_available(&env.named(namespace), name, count);
@@ -150,9 +143,7 @@ fn apps(env: &Environment) -> Vec<App> {
 }
 
 async fn workloads(env: &Environment, progress: &Progress) -> Result<()> {
-    const READY_WITHIN: Duration = Duration::from_secs(90);
     const AGENTS: &str = "node-agents";
-    let client = env.client();
     let apps = apps(env);
     let mut namespaces: Vec<&str> = apps.iter().map(|app| app.namespace).collect();
     namespaces.push(AGENTS);
@@ -164,22 +155,13 @@ async fn workloads(env: &Environment, progress: &Progress) -> Result<()> {
         .pods(None)
         .tolerates_all()
         .daemon_set(&env.named(AGENTS), "node-agent")?;
-    bulk::create(&client, [agent]).await?;
+    bulk::create_one(env.client(), agent).await?;
     for app in &apps {
-        let namespace = env.named(app.namespace);
-        bulk::create(&client, [app.pods.deployment(&namespace, app.name, app.replicas)?]).await?;
-        if let Some(budget) = &app.budget {
-            bulk::create(&client, [budget.build()?]).await?;
-        }
+        app.create(env).await?;
     }
     for app in &apps {
         progress.step(&format!("{}/{}", app.namespace, app.name));
-        let namespace = env.named(app.namespace);
-        workload::ready_pods(&client, &namespace, app.name, app.replicas as usize, READY_WITHIN).await?;
-        if app.budget.is_some() {
-            let expected = i32::try_from(app.replicas)?;
-            workload::counted_budget(&client, &namespace, app.name, expected, READY_WITHIN).await?;
-        }
+        app.ready(env).await?;
     }
     Ok(())
 }
