@@ -256,7 +256,8 @@ async fn late_bound_pod_withdraws_the_reboot_permission() -> Result<()> {
         id: "n1",
     };
     machine.may_reboot().await?;
-    let late = PodTemplate::new().on("n1").tolerates_all().end(End::Stuck);
+    // Bound without the scheduler: it does not tolerate the cordon, or it would stay.
+    let late = PodTemplate::new().on("n1").end(End::Stuck);
     let late = late.owned_by("example.com/v1", "Load", "load", "5a8e1c5e-0f0e-4f5c-9a53-d53a41de5a03");
     bulk::create(&env.client, [late.pod(APPS, "late")?]).await?;
     // At once, whether the watches show it yet or not; and for as long as it is there, be it on its way out.
