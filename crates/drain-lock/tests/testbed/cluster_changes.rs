@@ -114,8 +114,8 @@ async fn growing_need_is_regranted_under_its_ticket() -> Result<()> {
         .await?;
     let before = env.claim("n1").await?.context("no claim")?;
     ensure!(before.holds.len() == 2, "{before:?}");
-    // Somebody binds a pod by hand.
-    let late = pinned("late", &["n1"]).on("n1").tolerates_all().label("app", "late");
+    // Somebody binds a pod by hand. It does not tolerate the cordon, or it would stay.
+    let late = pinned("late", &["n1"]).on("n1").label("app", "late");
     let late = late.owned_by("example.com/v1", "Load", "load", "5a8e1c5e-0f0e-4f5c-9a53-d53a41de5a01");
     bulk::create(&env.client, [late.pod(APPS, "late-x")?]).await?;
     workload::ready_pods(&env.client, APPS, "late", 3, secs(60)).await?;
