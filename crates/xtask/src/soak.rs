@@ -102,10 +102,12 @@ async fn soak(args: &Args, seed: u64, has_ceph: bool) -> Result<()> {
     let mut soak = Soak {
         which: Rng::with_seed(seed),
         failures: event::Dice::new(seed, nodes),
-        disruptions: drains.as_ref().map(|drains| drains.dice(seed)),
         health,
         drains,
-        told: Vec::new(),
+        log: EventLog {
+            began: Instant::now(),
+            told: Vec::new(),
+        },
         breaks_a_rule: args.break_a_rule,
         plane,
     };
@@ -121,9 +123,8 @@ async fn soak(args: &Args, seed: u64, has_ceph: bool) -> Result<()> {
         progress.done(&soak.text());
     };
     if outcome.is_err() {
-        let first = soak.told.len().saturating_sub(TOLD);
         eprintln!("{}", soak.logs());
-        eprintln!("the last events:\n{}", soak.told[first..].join("\n"));
+        eprintln!("the last events:\n{}", soak.log.last(TOLD));
     }
     outcome?;
     soak.end().await?;
@@ -136,14 +137,30 @@ struct Soak {
     /// Says whether the next event is a failure of nodes or meets drains.
     which: Rng,
     failures: event::Dice,
-    disruptions: Option<drains::Dice>,
     // Before the control plane, which has their objects.
     health: SoakCluster,
     drains: Option<Drains>,
-    /// The events so far, each with its time.
-    told: Vec<String>,
+    log: EventLog,
     breaks_a_rule: bool,
     plane: ControlPlane,
+}
+
+/// The events so far, each with its time.
+struct EventLog {
+    began: Instant,
+    told: Vec<String>,
+}
+
+impl EventLog {
+    fn tell(&mut self, text: &str, progress: &Progress) {
+        progress.step(text);
+        self.told
+            .push(format!("{:>7.1} s  {text}", self.began.elapsed().as_secs_f64()));
+    }
+
+    fn last(&self, count: usize) -> String {
+        self.told[self.told.len().saturating_sub(count)..].join("\n")
+    }
 }
 
 impl Soak {
@@ -155,7 +172,7 @@ impl Soak {
             sleep(self.failures.pause()).await;
             self.hold()?;
         }
-        self.tell("all is mended", progress);
+        self.log.tell("all is mended", progress);
         if let Some(drains) = &self.drains {
             drains.mend().await?;
         }
@@ -168,39 +185,24 @@ impl Soak {
     }
 
     async fn next_event(&mut self, progress: &Progress) -> Result<()> {
-        if self.breaks_a_rule && self.told.len() >= BREAKS_AFTER {
-            self.tell("somebody breaks a rule", progress);
-            if let Some(drains) = &self.drains {
-                drains.break_a_rule().await?;
-            }
+        let breaks_a_rule = self.breaks_a_rule && self.log.told.len() >= BREAKS_AFTER;
+        if let Some(drains) = self.drains.as_ref().filter(|_| breaks_a_rule) {
+            self.log.tell("somebody breaks a rule", progress);
+            drains.break_a_rule().await?;
         }
-        match (&self.drains, &mut self.disruptions) {
-            (Some(_), Some(dice)) if self.which.bool() => {
-                let event = dice.next();
-                let text = event.to_string();
-                self.tell(&text, progress);
-                if let Some(drains) = &self.drains {
-                    drains
-                        .let_happen(event)
-                        .await
-                        .with_context(|| format!("let it happen: {text}"))?;
-                }
-                Ok(())
+        let happened = match &mut self.drains {
+            Some(drains) if self.which.bool() => {
+                let event = drains.dice.next();
+                self.log.tell(&event.to_string(), progress);
+                drains.let_happen(event).await
             }
             _ => {
                 let event = self.failures.next();
-                let text = event.to_string();
-                self.tell(&text, progress);
-                let happened = self.health.let_happen(event).await;
-                happened.with_context(|| format!("let it happen: {text}"))
+                self.log.tell(&event.to_string(), progress);
+                self.health.let_happen(event).await
             }
-        }
-    }
-
-    fn tell(&mut self, text: &str, progress: &Progress) {
-        progress.step(text);
-        self.told
-            .push(format!("{:>7.1} s  {text}", self.health.age().as_secs_f64()));
+        };
+        happened.with_context(|| format!("let it happen: {}", self.log.last(1)))
     }
 
     /// Everything held so far.
@@ -213,7 +215,7 @@ impl Soak {
 
     fn text(&self) -> String {
         let drains = self.drains.as_ref().map(|drains| format!("; {}", drains.text()));
-        let (events, health) = (self.told.len(), self.health.invariants.text());
+        let (events, health) = (self.log.told.len(), self.health.invariants.text());
         format!("{events} events, {health}{}", drains.unwrap_or_default())
     }
 

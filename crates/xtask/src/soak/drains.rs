@@ -47,6 +47,8 @@ const CLEAN_WITHIN: Duration = Duration::from_mins(4);
 
 /// Where operators and drains take place beside the nodes that fail: the same nodes.
 pub struct Drains {
+    /// What the events are drawn from.
+    pub dice: Dice,
     client: Client,
     applications: Vec<Application>,
     operators: Vec<Replicas>,
@@ -86,7 +88,9 @@ impl Drains {
         let all = applications.iter().map(|app| app.replicas).sum::<u32>();
         let all_seen = |judge: &Judge| (judge.ready_pods() >= usize::try_from(all).ok()?).then_some(());
         judge.until("all pods to be seen", SEEN_WITHIN, all_seen).await?;
+        let hosts = storage.as_ref().map_or(0, Storage::hosts);
         Ok(Self {
+            dice: Dice::new(seed, applications.clone(), operators.len(), hosts),
             maintenance: Maintenance::new(client.clone(), Kubectl::of(plane)?),
             client,
             applications,
@@ -95,12 +99,6 @@ impl Drains {
             storage,
             later: Mutex::default(),
         })
-    }
-
-    /// What the events are drawn from.
-    pub fn dice(&self, seed: u64) -> Dice {
-        let hosts = self.storage.as_ref().map_or(0, Storage::hosts);
-        Dice::new(seed, self.applications.clone(), self.operators.len(), hosts)
     }
 
     pub async fn let_happen(&self, event: Event) -> Result<()> {

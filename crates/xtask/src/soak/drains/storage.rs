@@ -51,7 +51,12 @@ impl Storage {
             lock(&failures).push(format!("Ceph cannot be looked at: {error:#}"));
         });
         let config = watcher::Config::default().labels("app=rook-ceph-osd");
-        let pods = Watched::new(OsdPods::default()).follow_events(rook.pods(), config, OsdPods::take);
+        let osds = rook.ceph().options().osds();
+        let pods = Watched::new(OsdPods {
+            osds: (0..osds).map(|osd| osd.to_string()).collect(),
+            ..OsdPods::default()
+        })
+        .follow_events(rook.pods(), config, OsdPods::take);
         Ok(Self {
             rook,
             judge,
@@ -145,6 +150,7 @@ impl Storage {
 /// The pods of the OSDs, as their watch tells them. Each OSD is a failure domain.
 #[derive(Default)]
 struct OsdPods {
+    osds: Vec<String>,
     /// OSD and whether the pod runs, by UID.
     pods: BTreeMap<String, (String, bool)>,
     evicted: usize,
@@ -169,9 +175,9 @@ impl OsdPods {
             return;
         }
         self.evicted += 1;
-        let running = |other: &&str| self.pods.values().any(|(osd, runs)| osd == other && *runs);
-        let others = ["0", "1", "2"].into_iter().filter(|other| *other != osd);
-        let down: Vec<&str> = others.filter(|other| !running(other)).collect();
+        let running = |other: &String| self.pods.values().any(|(osd, runs)| osd == other && *runs);
+        let others = self.osds.iter().filter(|other| **other != osd);
+        let down: Vec<&String> = others.filter(|other| !running(other)).collect();
         if !down.is_empty() {
             self.broken.push(format!(
                 "OSD {osd} is evicted while OSDs {down:?} of other hosts are away"
