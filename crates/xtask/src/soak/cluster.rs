@@ -66,8 +66,9 @@ const LEASES: &str = "medik8s-leases";
 /// How long a silent node is waited for.
 const GRACE: Duration = Duration::from_secs(14);
 
-/// How long all may take to be as before, once everything is mended.
-const CLEAN_WITHIN: Duration = Duration::from_mins(4);
+/// How long all may take to be as before, once everything is mended. A drain that is called off after its node was drained
+/// keeps the node's lease until the kubelet has renewed its own five minutes later.
+pub const CLEAN_WITHIN: Duration = Duration::from_mins(8);
 
 pub struct SoakCluster {
     client: Client,

@@ -32,7 +32,7 @@ pub use self::event::{Dice, Event};
 use self::judge::Judge;
 use self::maintenance::Maintenance;
 use self::storage::Storage;
-use super::cluster::{installation, name};
+use super::cluster::{CLEAN_WITHIN, installation, name};
 use super::replicas::Replicas;
 use crate::watch::Watched;
 
@@ -41,9 +41,6 @@ const OVERRIDE_SPACING: Duration = Duration::from_secs(20);
 
 /// How long the watches may take to tell of the pods that are there at first.
 const SEEN_WITHIN: Duration = Duration::from_mins(1);
-
-/// How long all may take to be as before, once everything is mended.
-const CLEAN_WITHIN: Duration = Duration::from_mins(4);
 
 /// Where operators and drains take place beside the nodes that fail: the same nodes.
 pub struct Drains {
