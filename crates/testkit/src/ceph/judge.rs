@@ -39,29 +39,67 @@ struct Observation {
     ended: Instant,
     osds: Osds,
     groups: Vec<PlacementGroup>,
+    /// OSDs that have come up since all were last whole. All that lacks is copies of theirs.
+    returned: BTreeSet<usize>,
 }
 
 #[derive(Debug)]
 struct PlacementGroup {
     id: String,
     state: String,
-    /// The manager knows what the map says.
-    is_current: bool,
+    /// Its OSDs as the manager knows them, and as the map says.
+    known: Members,
+    mapped: Members,
+    /// The epoch of which the manager knows.
+    reported: i64,
+}
+
+/// The OSDs of a placement group, in its order.
+#[derive(Debug)]
+struct Members {
+    up: Vec<usize>,
+    acting: Vec<usize>,
+}
+
+impl Members {
+    /// An OSD that is missing has a number that is none.
+    fn of(value: &Value, osds: &Osds) -> Result<Self> {
+        let members = |set: &str| -> Result<Vec<usize>> {
+            let ids = value[set].as_array().with_context(|| format!("no {set}"))?.iter();
+            let ids = ids.filter_map(|osd| usize::try_from(osd.as_i64()?).ok());
+            Ok(ids.filter(|osd| osds.knows(*osd)).collect())
+        };
+        Ok(Self {
+            up: members("up")?,
+            acting: members("acting")?,
+        })
+    }
 }
 
 impl PlacementGroup {
     fn of(ceph: &Cluster, known: &Value, osds: &Osds) -> Result<Self> {
         let id = known["pgid"].as_str().context("no pgid")?.to_owned();
         let map = mon(ceph, json!({"prefix": "pg map", "pgid": id}))?;
-        let members = map["acting"].as_array().context("no acting")?.iter();
-        let members = members.filter_map(|osd| osds.up.get(&usize::try_from(osd.as_u64()?).ok()?));
-        let last_change = members.max().copied().unwrap_or_default();
-        let is_same = ["up", "acting"].iter().all(|set| known[set] == map[set]);
         Ok(Self {
             id,
             state: known["state"].as_str().context("no state")?.to_owned(),
-            is_current: is_same && number(&known["reported_epoch"]) >= Some(last_change),
+            known: Members::of(known, osds)?,
+            mapped: Members::of(&map, osds)?,
+            reported: number(&known["reported_epoch"]).context("no reported_epoch")?,
         })
+    }
+
+    /// The manager knows what the map says of all but the OSDs `aside`.
+    fn is_current(&self, osds: &Osds, aside: &BTreeSet<usize>) -> bool {
+        let others = |members: &[usize]| -> Vec<usize> {
+            let others = members.iter().filter(|osd| !aside.contains(osd));
+            others.copied().collect()
+        };
+        let acting = others(&self.mapped.acting);
+        let last_change = acting.iter().filter_map(|osd| osds.up.get(osd)).max();
+        others(&self.known.up) == others(&self.mapped.up)
+            && others(&self.known.acting) == acting
+            && last_change.is_none_or(|since| *since <= self.reported)
     }
 
     fn has(&self, flag: &str) -> bool {
@@ -91,6 +129,10 @@ impl Osds {
             down,
         })
     }
+
+    fn knows(&self, osd: usize) -> bool {
+        self.up.contains_key(&osd) || self.down.contains(&osd)
+    }
 }
 
 impl Observation {
@@ -115,11 +157,46 @@ impl Observation {
             ended: Instant::now(),
             osds,
             groups,
+            returned: BTreeSet::new(),
         })
     }
 
     fn is_current(&self) -> bool {
-        !self.groups.is_empty() && self.groups.iter().all(|group| group.is_current)
+        let is_current = |group: &PlacementGroup| group.is_current(&self.osds, &BTreeSet::new());
+        !self.groups.is_empty() && self.groups.iter().all(is_current)
+    }
+
+    /// The placement groups that no eviction may meet, each with what is known of it; all but the pools that are `left_out` have to
+    /// serve. While all OSDs are up nothing may lack a copy, except of the OSDs `aside`: the rest has served without these, and
+    /// would do so again.
+    fn unsound(
+        &self,
+        all_are_up: bool,
+        aside: &BTreeSet<usize>,
+        left_out: &BTreeSet<String>,
+    ) -> BTreeMap<String, String> {
+        let is_unsound = |group: &&PlacementGroup| {
+            let counts = !left_out.contains(pool_of(&group.id));
+            !group.is_current(&self.osds, aside)
+                || (counts && !group.has("active"))
+                || (all_are_up && aside.is_empty() && group.lacks_a_copy())
+        };
+        let unsound = self.groups.iter().filter(is_unsound);
+        unsound.map(|group| (group.id.clone(), format!("{group:?}"))).collect()
+    }
+
+    /// Finds which OSDs have returned since all were last `whole`.
+    fn follows(&mut self, whole: &mut BTreeMap<usize, i64>) {
+        if self.is_whole() {
+            whole.clone_from(&self.osds.up);
+        }
+        let returned = self.osds.up.iter().filter(|(osd, since)| whole.get(osd) != Some(since));
+        self.returned = returned.map(|(osd, _)| *osd).collect();
+    }
+
+    /// All OSDs are up, and have all copies.
+    fn is_whole(&self) -> bool {
+        self.osds.down.is_empty() && self.is_current() && !self.groups.iter().any(PlacementGroup::lacks_a_copy)
     }
 }
 
@@ -130,6 +207,8 @@ pub struct Judge {
     /// Pools that cannot lose a failure domain even when all is well.
     left_out: BTreeSet<String>,
     observations: Mutex<Vec<Observation>>,
+    /// The epochs since which OSDs were up when all were last whole.
+    whole: Mutex<BTreeMap<usize, i64>>,
     /// Taken more often.
     osds: Mutex<Vec<Osds>>,
     /// OSDs that were evicted, each with the epoch since which it was up.
@@ -148,16 +227,18 @@ impl Judge {
             let mut left_out = BTreeSet::new();
             for rack in 0..options.racks {
                 let name = options.rack_of_host(rack);
-                let osds: BTreeSet<usize> = (0..options.osds())
-                    .filter(|osd| options.rack_of(*osd) == name)
-                    .collect();
-                left_out.extend(lost(&ceph, &osds)?.iter().map(|group| pool_of(group).to_owned()));
+                left_out.extend(
+                    lost(&ceph, &osds_of(&options, &name))?
+                        .iter()
+                        .map(|group| pool_of(group).to_owned()),
+                );
             }
             Ok(Self {
                 ceph,
                 options,
                 left_out,
                 observations: Mutex::default(),
+                whole: Mutex::default(),
                 osds: Mutex::default(),
                 evicted: Mutex::default(),
             })
@@ -168,7 +249,7 @@ impl Judge {
             observation.is_current() && observation.osds.up.len() == all,
             "not all is well: {observation:?}"
         );
-        lock(&judge.observations).push(observation);
+        judge.record(observation);
         Ok(judge)
     }
 
@@ -187,7 +268,7 @@ impl Judge {
             loop {
                 pace.tick().await;
                 let observation = self.observe().await?;
-                keep(&mut lock(&self.observations), observation);
+                self.record(observation);
             }
         };
         let osds = async {
@@ -222,22 +303,17 @@ impl Judge {
                 observation.is_current() && observation.osds.down.iter().eq(osds),
                 "{observation:?}"
             );
-            let unsound = self.unsound(&observation, false);
+            let unsound = observation.unsound(false, &BTreeSet::new(), &self.left_out);
             ensure!(unsound.is_empty(), "{unsound:?}");
-            lock(&self.observations).push(observation);
+            self.record(observation);
             Ok(())
         })
         .await
     }
 
-    /// The placement groups that no eviction may meet, each with what is known of it.
-    fn unsound(&self, observation: &Observation, all_are_up: bool) -> BTreeMap<String, String> {
-        let is_unsound = |group: &&PlacementGroup| {
-            let counts = !self.left_out.contains(pool_of(&group.id));
-            !group.is_current || (counts && !group.has("active")) || (all_are_up && group.lacks_a_copy())
-        };
-        let unsound = observation.groups.iter().filter(is_unsound);
-        unsound.map(|group| (group.id.clone(), format!("{group:?}"))).collect()
+    fn record(&self, mut observation: Observation) {
+        observation.follows(&mut lock(&self.whole));
+        keep(&mut lock(&self.observations), observation);
     }
 
     /// Judges an eviction that has just been allowed, and was asked for at `asked`: with all that was down then, and on its way.
@@ -246,7 +322,7 @@ impl Judge {
     /// When it was not safe: why; or when Ceph does not answer.
     pub async fn judge(&self, osd: usize, asked: Instant) -> Result<()> {
         let rack = self.options.rack_of(osd);
-        let (mut wrong, together, unsound) = {
+        let (mut wrong, together, aside, unsound) = {
             let observations = lock(&self.observations);
             let before = observations.iter().rev().find(|observation| observation.ended <= asked);
             let before = before.context("the judge had not looked")?;
@@ -263,16 +339,26 @@ impl Judge {
             if others.iter().any(|other| self.options.rack_of(*other) != rack) {
                 wrong.push(format!("while {others:?} are down"));
             }
-            let unsound = self.unsound(before, others.is_empty());
+            // All are up, and what lacks copies is this rack alone: it may lose them again.
+            let own = osds_of(&self.options, &rack);
+            let is_own = others.is_empty() && before.returned.is_subset(&own);
+            let aside = if is_own {
+                before.returned.clone()
+            } else {
+                BTreeSet::new()
+            };
+            let unsound = before.unsound(others.is_empty(), &aside, &self.left_out);
             (
                 wrong,
                 others.into_iter().chain([osd]).collect::<BTreeSet<usize>>(),
+                aside,
                 unsound,
             )
         };
         if !unsound.is_empty() {
             // The observation may be older than what the operator knew. What was mended before the eviction still is.
-            let now = self.unsound(&self.observe().await?, together.len() == 1);
+            let now = self.observe().await?;
+            let now = now.unsound(together.len() == 1, &aside, &self.left_out);
             let still: Vec<&String> = unsound
                 .iter()
                 .filter_map(|(id, why)| now.contains_key(id).then_some(why))
@@ -303,6 +389,11 @@ fn keep<T>(all: &mut Vec<T>, one: T) {
     all.push(one);
 }
 
+fn osds_of(options: &CephOptions, rack: &str) -> BTreeSet<usize> {
+    let osds = (0..options.osds()).filter(|osd| options.rack_of(*osd) == rack);
+    osds.collect()
+}
+
 fn mon(ceph: &Cluster, mut command: Value) -> Result<Value> {
     command["format"] = "json".into();
     Ok(ceph.mon_command(&command)?.json()?)
@@ -330,4 +421,65 @@ fn lost(ceph: &Cluster, osds: &BTreeSet<usize>) -> Result<BTreeSet<String>> {
 
 fn pool_of(group: &str) -> &str {
     group.split_once('.').map_or(group, |(pool, _)| pool)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Three OSDs that are up since these epochs, and one placement group of which the manager has this report.
+    fn observation(up: [i64; 3], state: &str, acting: &[usize], reported: i64) -> Observation {
+        let members = |acting: &[usize]| Members {
+            up: acting.to_vec(),
+            acting: acting.to_vec(),
+        };
+        Observation {
+            ended: Instant::now(),
+            osds: Osds {
+                ended: Instant::now(),
+                up: up.into_iter().enumerate().collect(),
+                down: BTreeSet::new(),
+            },
+            groups: vec![PlacementGroup {
+                id: "1.0".to_owned(),
+                state: state.to_owned(),
+                known: members(acting),
+                mapped: members(&[0, 1, 2]),
+                reported,
+            }],
+            returned: BTreeSet::new(),
+        }
+    }
+
+    #[test]
+    fn osd_that_has_returned_may_go_again_and_no_other() {
+        let mut whole = BTreeMap::new();
+        let mut well = observation([5, 6, 7], "active+clean", &[0, 1, 2], 8);
+        well.follows(&mut whole);
+        assert_eq!(well.returned, [].into());
+        for (state, acting, reported) in [
+            // OSD 1 is up again, and the manager does not know yet.
+            ("active+undersized", &[0, 2][..], 11),
+            ("active+recovering+degraded", &[0, 1, 2], 13),
+        ] {
+            let mut after = observation([5, 12, 7], state, acting, reported);
+            after.follows(&mut whole);
+            assert_eq!(after.returned, [1].into(), "{state}");
+            let unsound = |aside: &BTreeSet<usize>| after.unsound(true, aside, &BTreeSet::new()).len();
+            assert_eq!((unsound(&[1].into()), unsound(&[].into())), (0, 1), "{state}");
+        }
+    }
+
+    #[test]
+    fn what_else_lacks_a_copy_counts_beside_an_osd_that_has_returned() {
+        for (up, state, acting, reported) in [
+            // OSD 2 has come back, too, and the manager does not know.
+            ([5, 12, 14], "active+undersized", &[0, 2][..], 11),
+            ([5, 12, 7], "undersized+peered", &[0], 11),
+            ([5, 12, 7], "peering", &[0, 1, 2], 13),
+        ] {
+            let unsound = observation(up, state, acting, reported).unsound(true, &[1].into(), &BTreeSet::new());
+            assert_eq!(unsound.len(), 1, "{state}");
+        }
+    }
 }
