@@ -3,11 +3,13 @@
 //! Unknown fields, zero and negative times are errors; an absent field is its default, never 0.
 
 use nodeward_core::duration::ConfigDuration;
+use schemars::JsonSchema;
 use serde::Deserialize;
 
 /// The configuration file of ceph-pdb.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schemars(rename = "CephPdbConfig")]
 pub struct Config {
     /// Namespaces of the CephClusters. Needed.
     #[serde(default)]
@@ -29,7 +31,7 @@ pub struct Config {
 }
 
 /// The block `credentials`.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct CredentialsConfig {
     /// Name of a Secret with a Ceph user and its key, in the CephCluster's namespace. Default: `rook-ceph-client-nodeward`.
@@ -40,7 +42,7 @@ pub struct CredentialsConfig {
 }
 
 /// The field `osdBudgets`.
-#[derive(Debug, Clone, Copy, Deserialize)]
+#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum OsdBudgetsConfig {
     /// A budget for each closed failure domain.
@@ -50,7 +52,7 @@ pub enum OsdBudgetsConfig {
 }
 
 /// The field `unsurvivablePools`.
-#[derive(Debug, Clone, Copy, Deserialize)]
+#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum UnsurvivablePoolsConfig {
     /// They are reported, and left out of each judgement.

@@ -1,8 +1,10 @@
 //! Durations as a configuration file writes them.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use jiff::SignedDuration;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
 use serde::de::{self, Deserializer, Unexpected, Visitor};
 
@@ -163,6 +165,24 @@ impl std::str::FromStr for ConfigDuration {
 impl<'de> Deserialize<'de> for ConfigDuration {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_any(ConfigDurationVisitor)
+    }
+}
+
+/// Only the form: that a duration is not 0 and not too long is left to the type.
+impl JsonSchema for ConfigDuration {
+    fn schema_name() -> Cow<'static, str> {
+        "Duration".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        let units = UNITS.map(|(unit, _)| unit).join("|");
+        json_schema!({
+            "description": "Whole minutes (5), or a duration such as \"90s\", \"5m\", \"1h30m\".",
+            "type": ["integer", "string"],
+            "minimum": 1,
+            "maximum": MAX_MINUTES,
+            "pattern": format!(r"^\+?([0-9.]+({units}))+$"),
+        })
     }
 }
 

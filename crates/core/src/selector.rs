@@ -1,11 +1,13 @@
 //! Label selectors, with the API's exact semantics (`metav1.LabelSelectorAsSelector` of Kubernetes' apimachinery).
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 use kube_core::Expression;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
@@ -205,15 +207,17 @@ fn is_label_value(value: &str) -> bool {
 }
 
 /// The selector as it stands in a configuration file, in the API's form.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+#[schemars(rename = "LabelSelector")]
 struct Written {
     match_labels: BTreeMap<String, String>,
     match_expressions: Vec<WrittenExpression>,
 }
 
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "LabelSelectorRequirement")]
 struct WrittenExpression {
     key: String,
     operator: String,
@@ -243,6 +247,22 @@ impl<'de> Deserialize<'de> for Selector {
             match_expressions: Some(written.match_expressions.into_iter().map(requirement).collect()),
         }))
         .map_err(D::Error::custom)
+    }
+}
+
+impl JsonSchema for Selector {
+    fn schema_name() -> Cow<'static, str> {
+        "Selector".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "description": "A label selector with matchLabels and matchExpressions, or labels in a plain map.",
+            "type": "object",
+            "if": { "anyOf": [{ "required": ["matchLabels"] }, { "required": ["matchExpressions"] }] },
+            "then": generator.subschema_for::<Written>(),
+            "else": { "additionalProperties": { "type": "string" } },
+        })
     }
 }
 

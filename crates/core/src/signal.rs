@@ -15,8 +15,10 @@ mod resource;
 mod spec;
 mod written;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::Deserialize;
 
 pub use self::answer::{Answer, NoteLevel, SignalNote, Tristate};
@@ -84,6 +86,20 @@ pub enum SignalError {
          counts, parked ones too)"
     )]
     NoDrainMarker(String),
+}
+
+impl JsonSchema for UpgradeSignal {
+    fn schema_name() -> Cow<'static, str> {
+        SignalSpec::schema_name()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        SignalSpec::json_schema(generator)
+    }
+
+    fn schema_id() -> Cow<'static, str> {
+        SignalSpec::schema_id()
+    }
 }
 
 impl UpgradeSignal {

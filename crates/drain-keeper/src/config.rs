@@ -9,11 +9,13 @@ use std::num::NonZeroU32;
 use nodeward_core::duration::ConfigDuration;
 use nodeward_core::selector::Selector;
 use nodeward_core::signal::{CountsAsDrain, UpgradeSignal};
+use schemars::JsonSchema;
 use serde::Deserialize;
 
 /// The configuration file of drain-keeper.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+#[schemars(rename = "DrainKeeperConfig")]
 pub struct Config {
     /// The block that managed-upgrade-operator has under the same name.
     pub node_drain: NodeDrain,
@@ -54,7 +56,7 @@ pub struct Config {
 }
 
 /// A kind of remediations.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RemediationKind {
     /// Group and version, such as `self-node-remediation.medik8s.io/v1alpha1`.
@@ -64,7 +66,7 @@ pub struct RemediationKind {
 }
 
 /// The block `nodeDrain`.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct NodeDrain {
     /// Grace for a node to drain by itself. Default 45 minutes.
@@ -79,7 +81,7 @@ pub struct NodeDrain {
 }
 
 /// What is done with pods that no controller would make again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum UnmanagedPods {
     /// They are named, and left to a person.
@@ -89,7 +91,7 @@ pub enum UnmanagedPods {
 }
 
 /// The block `optOuts`.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct OptOutsConfig {
     /// Whose opt-outs count. Default: all.
@@ -101,7 +103,7 @@ pub struct OptOutsConfig {
 }
 
 /// Where an owner's opt-out is written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum OptOutKind {
     /// The label or annotation `nodeward.dev/drain`.
@@ -115,7 +117,7 @@ pub enum OptOutKind {
 }
 
 /// A choice of namespaces.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct NamespacesConfig {
     /// By their labels.
@@ -123,7 +125,7 @@ pub struct NamespacesConfig {
 }
 
 /// The block `limits`.
-#[derive(Debug, Clone, Copy, Default, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct LimitsConfig {
     /// Forced pods on their way out at once, a node. Default 5.
@@ -133,7 +135,7 @@ pub struct LimitsConfig {
 }
 
 /// An entry of `pools`.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PoolConfig {
     /// The pool's nodes.
@@ -142,7 +144,7 @@ pub struct PoolConfig {
     pub node_drain: NodeDrain,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ConfigMapRef {
     #[serde(default = "ConfigMapRef::default_namespace")]

@@ -10,11 +10,13 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use nodeward_api::node_drain::{Consent, Fallback};
 use nodeward_core::duration::ConfigDuration;
 use nodeward_core::selector::Selector;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
 
 /// The configuration file of drain-lock.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+#[schemars(rename = "DrainLockConfig")]
 pub struct Config {
     /// Whether it acts, or only says what it would do. Default `enforce`.
     pub mode: Mode,
@@ -48,7 +50,7 @@ pub struct Config {
 }
 
 /// What becomes of decisions.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
     /// They are carried out.
@@ -59,7 +61,7 @@ pub enum Mode {
 }
 
 /// An entry of `nodeGroups`.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct NodeGroupConfig {
     /// Its name, which FleetLock clients may give as their group; `control-plane` replaces the built-in group.
@@ -67,14 +69,19 @@ pub struct NodeGroupConfig {
     /// Its nodes; `{}` is all. Only `control-plane` may leave it out.
     pub selector: Option<Selector>,
     /// How many of them may be away at once: a number, or a percentage of the group, rounded down to at least one node.
+    #[schemars(schema_with = "nodes_or_percentage")]
     pub max_unavailable: IntOrString,
 }
 
+fn nodes_or_percentage(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "type": ["integer", "string"], "minimum": 1, "pattern": "^0*([1-9][0-9]?|100)%$" })
+}
+
 /// What becomes of a drain whose time is over. As in a NodeDrain, but here nothing else is taken for one of them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 pub struct KnownFallback(#[serde(with = "FallbackConfig")] pub Fallback);
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(remote = "Fallback")]
 enum FallbackConfig {
     /// It waits on.
@@ -88,7 +95,7 @@ enum FallbackConfig {
 }
 
 /// The block `deadlines`.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct DeadlinesConfig {
     /// From the drain's turn in the queue to its grant. Default 1 hour.
@@ -100,7 +107,7 @@ pub struct DeadlinesConfig {
 }
 
 /// The block `eviction`.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct EvictionConfig {
     /// Pods of one node on their way out at once. Default 50.
@@ -108,7 +115,7 @@ pub struct EvictionConfig {
 }
 
 /// The block `holds`.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct HoldsConfig {
     /// How long an owner's hold lasts at most. Default 24 hours.
@@ -116,7 +123,7 @@ pub struct HoldsConfig {
 }
 
 /// The block `auto`.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct AutoConfig {
     /// Whether an eviction from a node that is being drained asks for a NodeDrain. Default true.
@@ -128,7 +135,7 @@ pub struct AutoConfig {
 }
 
 /// The block `medik8sLease`.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Medik8sLeaseConfig {
     /// Whether the lease is taken and respected. Default true.
@@ -138,7 +145,7 @@ pub struct Medik8sLeaseConfig {
 }
 
 /// The block `fleetLock`.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct FleetLockConfig {
     /// Whether it is served. Default false.
@@ -159,10 +166,10 @@ pub struct FleetLockConfig {
 }
 
 /// Consent to evictions. As in a NodeDrain, but here nothing else is taken for one of them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 pub struct KnownConsent(#[serde(with = "ConsentConfig")] pub Consent);
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(remote = "Consent")]
 enum ConsentConfig {
     Evict,

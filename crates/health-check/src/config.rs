@@ -4,11 +4,13 @@
 
 use nodeward_core::duration::ConfigDuration;
 use nodeward_core::signal::UpgradeSignal;
+use schemars::JsonSchema;
 use serde::Deserialize;
 
 /// The configuration file of health-check.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schemars(rename = "HealthCheckConfig")]
 pub struct Config {
     /// What stops remediations during an upgrade. Default
     /// `{anyOf: [openshiftClusterVersion, {preset: machineConfig}]}`, which is never on where there is no OpenShift.
@@ -34,7 +36,7 @@ pub struct Config {
 }
 
 /// The block `peer`.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PeerConfig {
     /// Namespaces in which its leader lease is looked for. Default `openshift-workload-availability`,
@@ -43,7 +45,7 @@ pub struct PeerConfig {
 }
 
 /// The block `ceph`.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct CephConfig {
     /// Namespaces of CephClusters of which no second failure domain is to go down by a remediation. Default none.
@@ -52,7 +54,7 @@ pub struct CephConfig {
 }
 
 /// The block `default`.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct DefaultConfig {
     /// Whether it is created. Default false.
@@ -63,7 +65,7 @@ pub struct DefaultConfig {
 }
 
 /// A remediation template.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct TemplateConfig {
     /// Group and version, such as `self-node-remediation.medik8s.io/v1alpha1`.

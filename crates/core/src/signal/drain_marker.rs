@@ -1,12 +1,15 @@
 //! Which cordoned nodes are being drained for maintenance, and not merely parked.
 
+use std::borrow::Cow;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer};
 
 use super::answer::Tristate;
 use super::inputs::SignalInputs;
 use super::node_marker::NodeMarker;
 use super::preset::PresetSignal;
-use super::written::text_or_map;
+use super::written::{text_or_map, text_or_map_schema};
 use super::{Compiled, SignalError, UpgradeSignal, machine_config};
 use crate::drain::NodeDrains;
 use crate::node::NodeView;
@@ -185,6 +188,16 @@ impl<'de> Deserialize<'de> for CountsAsDrain {
             other => Err(format!("{other:?} is not known: expected {EXPECTED}")),
         };
         text_or_map::<D, NodeMarker, _>(deserializer, EXPECTED, from_text)
+    }
+}
+
+impl JsonSchema for CountsAsDrain {
+    fn schema_name() -> Cow<'static, str> {
+        "CountsAsDrain".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        text_or_map_schema::<NodeMarker>(generator, &json_schema!({ "enum": ["all", "nodeDrain"] }))
     }
 }
 

@@ -1,11 +1,13 @@
 //! Marks on a Node: an annotation, a label or a taint.
 
+use std::borrow::Cow;
 use std::fmt;
 
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer};
 
 use super::answer::Answer;
-use super::written::{exactly_one, text_or_map};
+use super::written::{exactly_one, text_or_map, text_or_map_schema};
 use crate::node::NodeView;
 
 /// A mark by which a Node says something of itself.
@@ -144,22 +146,27 @@ impl fmt::Display for NodeMarker {
     }
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(
     deny_unknown_fields,
     expecting = "one of annotation, label and taint, with a key or {key, value}"
 )]
+#[schemars(rename = "NodeMarker", extend("minProperties" = 1, "maxProperties" = 1))]
 struct WrittenMarker {
     #[serde(default, deserialize_with = "key_or_map")]
+    #[schemars(schema_with = "key_or_map_schema")]
     annotation: Option<MarkKey>,
     #[serde(default, deserialize_with = "key_or_map")]
+    #[schemars(schema_with = "key_or_map_schema")]
     label: Option<MarkKey>,
     #[serde(default, deserialize_with = "key_or_map")]
+    #[schemars(schema_with = "key_or_map_schema")]
     taint: Option<MarkKey>,
 }
 
-#[derive(Default, Deserialize)]
+#[derive(Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schemars(rename = "NodeMarkerKey")]
 struct MarkKey {
     key: Option<String>,
     key_prefix: Option<String>,
@@ -176,6 +183,24 @@ fn key_or_map<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<MarkK
         })
     };
     text_or_map::<D, MarkKey, _>(deserializer, "a key, or {key, value}", from_text).map(Some)
+}
+
+fn key_or_map_schema(generator: &mut SchemaGenerator) -> Schema {
+    text_or_map_schema::<MarkKey>(generator, &json_schema!({ "minLength": 1 }))
+}
+
+impl JsonSchema for NodeMarker {
+    fn schema_name() -> Cow<'static, str> {
+        WrittenMarker::schema_name()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        WrittenMarker::json_schema(generator)
+    }
+
+    fn schema_id() -> Cow<'static, str> {
+        WrittenMarker::schema_id()
+    }
 }
 
 impl TryFrom<WrittenMarker> for NodeMarker {

@@ -5,8 +5,10 @@ mod claim;
 mod kured;
 mod plan;
 
+use std::borrow::Cow;
 use std::fmt;
 
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Deserializer};
 
 use self::kured::KuredLock;
@@ -15,12 +17,22 @@ use super::fields::Fields;
 use super::inputs::{SignalInputs, WatchedResource};
 use super::machine_config;
 use super::node_marker::{NodeMarker, NodeMarkerPlace};
-use super::written::text_or_map;
+use super::written::{text_or_map, text_or_map_schema};
 use crate::node::{KARPENTER_DISRUPTED_TAINT, NodeView};
 
 /// A system that upgrades or replaces nodes.
 #[derive(
-    Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize, strum::Display, strum::IntoStaticStr, strum::VariantArray,
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Hash,
+    Deserialize,
+    JsonSchema,
+    strum::Display,
+    strum::IntoStaticStr,
+    strum::VariantArray,
 )]
 #[serde(rename_all = "camelCase")]
 #[strum(serialize_all = "camelCase")]
@@ -209,8 +221,9 @@ impl fmt::Display for PresetSignal {
 }
 
 /// A preset in its form as a map: its name, and settings of its own.
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schemars(rename = "PresetSettings")]
 struct WrittenPreset {
     name: Preset,
     namespace: Option<String>,
@@ -263,6 +276,17 @@ impl<'de> Deserialize<'de> for PresetSignal {
             "the name of a preset, or {name, and its settings}",
             from_text,
         )
+    }
+}
+
+impl JsonSchema for PresetSignal {
+    fn schema_name() -> Cow<'static, str> {
+        "PresetSignal".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let names = generator.subschema_for::<Preset>();
+        text_or_map_schema::<WrittenPreset>(generator, &names)
     }
 }
 

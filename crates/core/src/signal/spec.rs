@@ -1,12 +1,14 @@
 //! The signal as a configuration file writes it.
 
+use std::borrow::Cow;
 use std::fmt;
 
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer};
 
 use super::node_marker::NodeMarker;
 use super::preset::{Preset, PresetSignal};
-use super::written::{exactly_one, text_or_map};
+use super::written::{exactly_one, text_or_map, text_or_map_schema};
 use crate::selector::Selector;
 
 /// An upgrade signal as configured: a name (`always`, `openshift`, `openshiftClusterVersion`, `machineConfigPool`) or a map with
@@ -33,8 +35,9 @@ pub enum SignalSpec {
 }
 
 /// Objects and an expression over them.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schemars(rename = "ResourceSignal")]
 pub struct ResourceSpec {
     /// Group and version, or `v1`.
     pub api_version: String,
@@ -76,8 +79,9 @@ impl fmt::Display for SignalSpec {
 }
 
 /// A signal in its form as a map, of which one entry is given.
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schemars(rename = "UpgradeSignalMap", extend("minProperties" = 1, "maxProperties" = 1))]
 struct WrittenSignal {
     preset: Option<PresetSignal>,
     node: Option<NodeMarker>,
@@ -116,5 +120,22 @@ impl<'de> Deserialize<'de> for SignalSpec {
             other => Err(format!("unknown signal {other:?}: expected {EXPECTED}")),
         };
         text_or_map::<D, WrittenSignal, _>(deserializer, EXPECTED, from_text)
+    }
+}
+
+impl JsonSchema for SignalSpec {
+    fn schema_name() -> Cow<'static, str> {
+        "UpgradeSignal".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let names = [
+            Self::Always,
+            Self::OpenShift,
+            Self::OpenShiftClusterVersion,
+            Self::MachineConfigPool,
+        ];
+        let names = json_schema!({ "enum": names.map(|name| name.to_string()) });
+        text_or_map_schema::<WrittenSignal>(generator, &names)
     }
 }

@@ -3,6 +3,7 @@
 use std::fmt::{self, Display};
 use std::marker::PhantomData;
 
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
 
@@ -21,6 +22,16 @@ where
         expecting,
         from_text,
         map: PhantomData::<M>,
+    })
+}
+
+/// The schema of what [`text_or_map`] reads.
+pub(super) fn text_or_map_schema<M: JsonSchema>(generator: &mut SchemaGenerator, text: &Schema) -> Schema {
+    json_schema!({
+        "type": ["string", "object"],
+        "if": { "type": "string" },
+        "then": text,
+        "else": generator.subschema_for::<M>(),
     })
 }
 

@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::{CHART, helm, rendered};
 
 /// README.md and every page of the book.
-fn pages() -> Vec<(PathBuf, String)> {
+pub fn pages() -> Vec<(PathBuf, String)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut found = vec![root.join("README.md")];
     let mut directories = vec![root.join("docs")];
@@ -28,6 +28,16 @@ fn pages() -> Vec<(PathBuf, String)> {
     }
     let read = |path: PathBuf| (path.clone(), fs::read_to_string(path).unwrap());
     found.into_iter().map(read).collect()
+}
+
+/// The blocks of YAML that begin with this comment.
+pub fn blocks(page: &str, first_line: &str) -> Vec<String> {
+    let blocks = page
+        .split("```yaml\n")
+        .skip(1)
+        .filter_map(|rest| rest.split("```").next());
+    let wanted = blocks.filter(|block| block.trim_start().starts_with(first_line));
+    wanted.map(str::to_owned).collect()
 }
 
 #[test]
@@ -77,12 +87,8 @@ fn checked<T, E: ToString>(parsed: Result<T, E>) -> Result<(), String> {
 fn documented_values_render() {
     let mut tried = 0;
     for (path, page) in pages() {
-        let blocks = page
-            .split("```yaml\n")
-            .skip(1)
-            .filter_map(|rest| rest.split("```").next());
-        for block in blocks.filter(|block| block.trim_start().starts_with("# values of the chart")) {
-            let values: Value = serde_yaml::from_str(block).unwrap();
+        for block in blocks(&page, "# values of the chart") {
+            let values: Value = serde_yaml::from_str(&block).unwrap();
             let objects = rendered(&values);
             assert!(!objects.is_empty(), "{}: {block}", path.display());
             // What they configure, the operator accepts.

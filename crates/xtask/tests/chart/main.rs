@@ -10,6 +10,7 @@ mod life;
 mod objects;
 mod outside;
 mod rights;
+mod schema;
 mod values;
 
 use std::fs;
