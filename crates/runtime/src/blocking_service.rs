@@ -76,6 +76,8 @@ impl<Q: Send + 'static, A: Send + 'static> BlockingService<Q, A> {
             if let Ok(Err(panic)) = end.await {
                 resume_unwind(panic);
             }
+            // The thread ends by itself only while the service is dropped, which ends this, too, a moment later.
+            std::future::pending::<()>().await;
         });
         Ok(Self {
             questions,
@@ -208,6 +210,22 @@ mod tests {
         while supervisor.has_threads() {
             tokio::task::yield_now().await;
         }
+    }
+
+    /// The thread is often through before whoever drops the service is: it has ended because it was asked to.
+    #[tokio::test]
+    async fn thread_that_ends_while_the_service_is_dropped_is_no_failure() {
+        let supervisor = supervisor();
+        let service = BlockingService::spawn(&supervisor, "unused", |(): ()| ());
+        let BlockingService {
+            questions, _supervised, ..
+        } = service.unwrap();
+        drop(questions);
+        while supervisor.has_threads() {
+            tokio::task::yield_now().await;
+        }
+        tokio::task::yield_now().await;
+        assert_eq!(supervisor.failure_now(), None);
     }
 
     #[tokio::test]
