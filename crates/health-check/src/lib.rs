@@ -27,3 +27,6 @@ pub mod settings;
 pub mod snapshot;
 pub mod template_problem;
 pub mod webhook;
+
+/// No clock is so far from another that is right.
+const CLOCKS_APART: jiff::SignedDuration = jiff::SignedDuration::from_hours(1);

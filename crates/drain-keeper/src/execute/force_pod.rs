@@ -148,10 +148,11 @@ impl Forcing<'_> {
         self.delete(None, version, Forced::BudgetOverridden(overridden)).await
     }
 
-    /// The pod that the budget was overridden for last, if it still exists: its node may have been uncordoned before it was
-    /// gone, and is then in nobody's view.
+    /// The pod that the budget was overridden for last, if it is another one and still exists: its node may have been uncordoned
+    /// before it was gone, and is then in nobody's view.
     async fn last_overridden(&self, budget: &BudgetView) -> Result<Option<PodUid>, PodResult> {
-        let Some(last) = &budget.last_override else {
+        let is_other = |last: &&LastOverride| last.uid != self.action.pod.uid.as_str();
+        let Some(last) = budget.last_override.as_ref().filter(is_other) else {
             return Ok(None);
         };
         let named = self.pods().get_metadata_opt(&last.pod).await?;

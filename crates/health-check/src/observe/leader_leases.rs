@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::{Api, Client};
 use nodeward_core::deadline::saturating_add;
@@ -15,6 +15,7 @@ use nodeward_runtime::supervise::{Supervisor, TaskGuard};
 use nodeward_runtime::{ApiError, LeaderState, Leadership, OperatorContext, ReconcileTrigger};
 use tokio::sync::watch;
 
+use crate::CLOCKS_APART;
 use crate::snapshot::Reading;
 
 /// From one look to the next.
@@ -31,10 +32,6 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// An answer that is older than this is not relied on.
 const RELIED_ON_FOR: Duration = Duration::from_mins(5);
-
-/// A lease that ran out so long ago is a leftover, whatever the clocks show: no two of them are that far apart. Any other is
-/// live for its duration from when we last saw it change, as leader election has it.
-const LEFTOVER_AFTER: SignedDuration = SignedDuration::from_hours(1);
 
 /// Looks at leases, for as long as it lives: each by a task of its own, so that none waits for another.
 pub(super) struct LeaderLeases {
@@ -307,10 +304,11 @@ fn leads(state: LeaderState) -> bool {
     matches!(state, LeaderState::Leading { .. })
 }
 
-/// Whether a lease ran out longer ago than clocks differ.
+/// Whether a lease ran out longer ago than clocks differ. Any other is live for its duration from when we last saw it change, as
+/// leader election has it.
 fn is_leftover(lease: &LeaseView, now: Timestamp) -> bool {
     let until = lease.until();
-    until.is_some_and(|until| saturating_add(until, LEFTOVER_AFTER) <= now)
+    until.is_some_and(|until| saturating_add(until, CLOCKS_APART) <= now)
 }
 
 #[cfg(test)]

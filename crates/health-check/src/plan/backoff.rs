@@ -8,11 +8,9 @@ use serde::{Deserialize, Serialize};
 use super::Planner;
 use super::action::{Action, NodeChange};
 use super::case::{Case, Check};
+use crate::CLOCKS_APART;
 use crate::snapshot::NodeFacts;
 use nodeward_core::node_health_check::{Backoff, HealthyDelay};
-
-/// No clock is so far from another that is right.
-const CLOCKS_APART: SignedDuration = SignedDuration::from_hours(1);
 
 /// How often a node was remediated of late: the annotation `nodeward.dev/remediations`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

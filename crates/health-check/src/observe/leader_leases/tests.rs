@@ -1,3 +1,4 @@
+use jiff::SignedDuration;
 use std::convert::Infallible;
 
 use http::{Request, Response};
