@@ -7,10 +7,6 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use http_body_util::{BodyExt, Empty};
-use hyper::body::Bytes;
-use hyper_util::client::legacy::Client as HttpClient;
-use hyper_util::rt::TokioExecutor;
 use k8s_openapi::api::authentication::v1::TokenRequest;
 use k8s_openapi::api::authorization::v1::SubjectAccessReview;
 use k8s_openapi::api::core::v1::ServiceAccount;
@@ -19,10 +15,7 @@ use kube::api::{Api, PostParams};
 use serde_json::json;
 
 use crate::process::{Process, Usage};
-use crate::{Cluster, binaries, documented, pki, ports, wait};
-
-/// Milliseconds are usual; a loaded machine needs more.
-const ANSWERS_WITHIN: Duration = Duration::from_secs(20);
+use crate::{Cluster, binaries, documented, http, pki, ports, wait};
 
 /// How long what was granted may take to be in force.
 const GRANTED_WITHIN: Duration = Duration::from_mins(1);
@@ -193,15 +186,7 @@ impl Operator {
     /// # Errors
     /// When it does not answer in 20 s.
     pub async fn get(&self, path: &str) -> Result<(u16, String)> {
-        let client = HttpClient::builder(TokioExecutor::new()).build_http::<Empty<Bytes>>();
-        let uri = format!("http://{}{path}", self.admin_address()).parse()?;
-        let answer = tokio::time::timeout(ANSWERS_WITHIN, async {
-            let response = client.get(uri).await?;
-            let status = response.status().as_u16();
-            anyhow::Ok((status, response.into_body().collect().await?.to_bytes()))
-        });
-        let (status, body) = answer.await.with_context(|| format!("GET {path}: no answer"))??;
-        Ok((status, String::from_utf8_lossy(&body).into_owned()))
+        http::get(&format!("http://{}{path}", self.admin_address())).await
     }
 
     /// Its metrics now.

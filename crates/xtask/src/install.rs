@@ -28,6 +28,16 @@ pub struct Installation {
     pub config: Value,
 }
 
+/// The block of the chart's values that an operator has.
+pub fn block(operator: &str) -> &'static str {
+    match operator {
+        "drain-lock" => "drainLock",
+        "health-check" => "healthCheck",
+        "ceph-pdb" => "cephPdb",
+        _ => "drainKeeper",
+    }
+}
+
 impl Installation {
     /// The ServiceAccount that the chart makes, and every other object of the operator's.
     pub fn service_account(&self) -> String {
@@ -92,13 +102,7 @@ impl Installation {
         }
         own["config"] = config;
         own["deployment"] = json!({ "enabled": false });
-        let block = match self.operator {
-            "drain-lock" => "drainLock",
-            "health-check" => "healthCheck",
-            "ceph-pdb" => "cephPdb",
-            _ => "drainKeeper",
-        };
-        json!({ block: own })
+        json!({ block(self.operator): own })
     }
 
     /// The operator, to be started.

@@ -5,20 +5,23 @@ mod cluster;
 pub mod drains;
 mod event;
 mod invariants;
+mod monitoring;
 mod replicas;
 mod view;
 
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use fastrand::Rng;
-use nodeward_testkit::ControlPlane;
 use nodeward_testkit::progress::Progress;
+use nodeward_testkit::{ControlPlane, prometheus};
 use tokio::time::{Instant, sleep};
 
 use self::cluster::SoakCluster;
 use self::drains::Drains;
+use self::monitoring::Monitoring;
 use crate::cluster::find_ceph_libraries;
 use crate::until_interrupted;
 
@@ -80,17 +83,20 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         && find_ceph_libraries()
             .inspect_err(|why| println!("ceph-pdb is left out, for there is no Ceph: {why:#}"))
             .is_ok();
+    let prometheus = prometheus::program("prometheus")
+        .inspect_err(|why| println!("alerts and dashboards are left out, for there is no Prometheus: {why:#}"))
+        .ok();
     let seed = args.seed.unwrap_or_else(|| fastrand::u64(..1_000_000));
     println!("seed {seed}");
     until_interrupted(async {
-        Box::pin(soak(args, seed, has_ceph))
+        Box::pin(soak(args, seed, has_ceph, prometheus.as_deref()))
             .await
             .with_context(|| format!("seed {seed}"))?;
         Ok(ExitCode::SUCCESS)
     })
 }
 
-async fn soak(args: &Args, seed: u64, has_ceph: bool) -> Result<()> {
+async fn soak(args: &Args, seed: u64, has_ceph: bool, prometheus: Option<&Path>) -> Result<()> {
     let nodes = args.nodes();
     ensure!(nodes >= LEAST_NODES, "at least {LEAST_NODES} nodes are needed");
     let plane = cluster::control_plane(args.operators == Operators::All).await?;
@@ -99,11 +105,19 @@ async fn soak(args: &Args, seed: u64, has_ceph: bool) -> Result<()> {
         Operators::All => Some(Drains::start(&plane, seed, has_ceph).await?),
         Operators::HealthCheck => None,
     };
+    let monitoring = match prometheus {
+        Some(program) => {
+            let jobs = drains.iter().flat_map(Drains::jobs).chain([health.job()]);
+            Some(Monitoring::start(program, &plane, &jobs.collect::<Vec<_>>()).await?)
+        }
+        None => None,
+    };
     let mut soak = Soak {
         which: Rng::with_seed(seed),
         failures: event::Dice::new(seed, nodes),
         health,
         drains,
+        monitoring,
         log: EventLog {
             began: Instant::now(),
             told: Vec::new(),
@@ -128,6 +142,9 @@ async fn soak(args: &Args, seed: u64, has_ceph: bool) -> Result<()> {
     }
     outcome?;
     soak.end().await?;
+    for query in soak.monitoring.iter().flat_map(Monitoring::unanswered) {
+        println!("without series: {}: {}", query.title, query.expression);
+    }
     let rounds = if round == 1 { "round" } else { "rounds" };
     println!("nothing was broken in {round} {rounds}: {}", soak.text());
     Ok(())
@@ -140,6 +157,7 @@ struct Soak {
     // Before the control plane, which has their objects.
     health: SoakCluster,
     drains: Option<Drains>,
+    monitoring: Option<Monitoring>,
     log: EventLog,
     breaks_a_rule: bool,
     plane: ControlPlane,
@@ -171,6 +189,9 @@ impl Soak {
             self.next_event(progress).await?;
             sleep(self.failures.pause()).await;
             self.hold()?;
+        }
+        if let Some(monitoring) = &mut self.monitoring {
+            monitoring.hold().await?;
         }
         self.log.tell("all is mended", progress);
         if let Some(drains) = &self.drains {
@@ -216,7 +237,12 @@ impl Soak {
     fn text(&self) -> String {
         let drains = self.drains.as_ref().map(|drains| format!("; {}", drains.text()));
         let (events, health) = (self.log.told.len(), self.health.invariants.text());
-        format!("{events} events, {health}{}", drains.unwrap_or_default())
+        let monitoring = self
+            .monitoring
+            .as_ref()
+            .map(|monitoring| format!("; {}", monitoring.text()));
+        let (drains, monitoring) = (drains.unwrap_or_default(), monitoring.unwrap_or_default());
+        format!("{events} events, {health}{drains}{monitoring}")
     }
 
     /// Ends the operators, which must end well.

@@ -16,6 +16,7 @@ use nodeward_testkit::fleet::{self, NodeSpec};
 use nodeward_testkit::helm::Release;
 use nodeward_testkit::operator::Operator;
 use nodeward_testkit::progress::Progress;
+use nodeward_testkit::prometheus::Job;
 use nodeward_testkit::remediator::{self, Behavior, Family, Remediator};
 use nodeward_testkit::{ControlPlane, Options, binaries, bulk, lock, reboot, unless_refused, wait};
 use serde::de::DeserializeOwned;
@@ -114,6 +115,10 @@ impl SoakCluster {
             later: Mutex::default(),
             _remediators: remediators.into(),
         })
+    }
+
+    pub fn job(&self) -> Job {
+        self.replicas.job()
     }
 
     pub fn age(&self) -> Duration {

@@ -22,6 +22,7 @@ use nodeward_api::{DrainLedger, NodeDrain, drain_ledger};
 use nodeward_core::ledger::Ledger;
 use nodeward_testkit::kubectl::Kubectl;
 use nodeward_testkit::progress::Progress;
+use nodeward_testkit::prometheus::Job;
 use nodeward_testkit::{ControlPlane, bulk, fleet, reboot, unless_refused, wait, workload};
 use serde_json::{Value, json};
 use tokio::sync::Mutex;
@@ -96,6 +97,10 @@ impl Drains {
             storage,
             later: Mutex::default(),
         })
+    }
+
+    pub fn jobs(&self) -> impl Iterator<Item = Job> {
+        self.operators.iter().map(Replicas::job)
     }
 
     pub async fn let_happen(&self, event: Event) -> Result<()> {

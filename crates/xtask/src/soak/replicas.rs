@@ -6,6 +6,7 @@ use anyhow::{Result, ensure};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::{Api, Client};
 use nodeward_testkit::operator::Operator;
+use nodeward_testkit::prometheus::Job;
 use nodeward_testkit::proxy::{Fault, Proxy, Rule};
 use nodeward_testkit::{Cluster, ControlPlane};
 
@@ -44,6 +45,14 @@ impl Replicas {
             operator.ready(READY_WITHIN).await?;
         }
         Ok(())
+    }
+
+    /// What Prometheus is told of them.
+    pub fn job(&self) -> Job {
+        Job {
+            component: self.operator,
+            replicas: self.operators().map(Operator::admin_address).collect(),
+        }
     }
 
     pub fn operators(&self) -> impl Iterator<Item = &Operator> {

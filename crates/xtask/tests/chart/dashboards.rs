@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
 use nodeward_testkit::documented::{self, DocumentedMetric};
+use nodeward_testkit::prometheus;
 use regex::Regex;
 use rstest::rstest;
 use serde_json::{Value, json};
@@ -26,22 +27,6 @@ fn dashboard(block: &str, component: &str) -> (Value, Value) {
         .unwrap();
     let dashboard = serde_json::from_str(text).unwrap();
     (config_map, dashboard)
-}
-
-/// The queries of the panels, each with its title and its legend.
-fn queries(dashboard: &Value) -> Vec<(String, String, String)> {
-    let mut found = Vec::new();
-    for panel in dashboard["panels"].as_array().unwrap() {
-        for target in panel["targets"].as_array().into_iter().flatten() {
-            let text = |value: &Value| value.as_str().unwrap().to_owned();
-            found.push((
-                text(&panel["title"]),
-                text(&target["expr"]),
-                text(&target["legendFormat"]),
-            ));
-        }
-    }
-    found
 }
 
 /// What a Prometheus has that scrapes the component as the chart's ServiceMonitor says: one series for each word that may be
@@ -106,26 +91,14 @@ fn words(component: &str) -> Vec<String> {
 fn every_query_finds_series_of_documented_metrics(#[case] block: &str, #[case] component: &str) {
     let (_, dashboard) = dashboard(block, component);
     let documented = documented::metrics_of(component).unwrap();
-    let queries = queries(&dashboard);
+    let queries = prometheus::queries(component, &dashboard).unwrap();
     assert!(queries.len() > 20, "only {} queries", queries.len());
-    let in_legend = Regex::new(r"\{\{(\w+)\}\}").unwrap();
     let mut rules = Vec::new();
     let mut tests = Vec::new();
-    for (index, (title, expression, legend)) in queries.iter().enumerate() {
-        let expression = expression
-            .replace("$__rate_interval", "5m")
-            .replace("$__range", "1h")
-            .replace("$job", &format!("nodeward-{component}"))
-            .replace("$namespace_label", "exported_namespace");
-        assert!(!expression.contains('$'), "{title}: an unknown variable: {expression}");
+    for (index, query) in queries.iter().enumerate() {
         let record = format!("query:{index}");
-        // A legend shows a label that is not there as an empty text. Of these two, one is there.
-        let legend = legend.replace("{{exported_namespace}}{{namespace}}", "{{exported_namespace}}");
-        let present: Vec<String> = in_legend
-            .captures_iter(&legend)
-            .map(|label| format!("{}!=\"\"", &label[1]))
-            .collect();
-        rules.push(json!({ "record": record, "expr": expression }));
+        let present: Vec<String> = query.legend.iter().map(|label| format!("{label}!=\"\"")).collect();
+        rules.push(json!({ "record": record, "expr": query.expression }));
         tests.push(json!({
             "expr": format!("count({{__name__={record:?}}}) == count({{__name__={record:?},{}}}) > bool 0", present.join(",")),
             "eval_time": "60m",
@@ -138,7 +111,10 @@ fn every_query_finds_series_of_documented_metrics(#[case] block: &str, #[case] c
         "promql_expr_test": tests,
     });
     let told = test_rules(&json!([{ "name": "dashboard", "rules": rules }]), &[test]);
-    let numbered: Vec<String> = queries.iter().enumerate().map(|(i, q)| format!("{i}: {q:?}")).collect();
+    let numbered = queries.iter().enumerate();
+    let numbered: Vec<String> = numbered
+        .map(|(index, query)| format!("{index}: {}: {}", query.title, query.expression))
+        .collect();
     told.unwrap_or_else(|told| panic!("{told:#}\n{}", numbered.join("\n")));
 }
 

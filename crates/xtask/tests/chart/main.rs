@@ -19,7 +19,7 @@ use std::process::Command;
 
 use anyhow::{Result, ensure};
 use nodeward_testkit::names::unique;
-use nodeward_testkit::{ControlPlane, debian, toolchain};
+use nodeward_testkit::{ControlPlane, prometheus, toolchain};
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
@@ -79,8 +79,7 @@ fn test_rules(groups: &Value, tests: &[Value]) -> Result<()> {
     write("rules.yaml", json!({ "groups": groups }))?;
     let files = json!({ "rule_files": ["rules.yaml"], "evaluation_interval": "5m", "tests": tests });
     write("tests.yaml", files)?;
-    let prometheus = debian::ensure_unpacked("prometheus", &["prometheus"])?;
-    let mut promtool = Command::new(prometheus.join("usr/bin/promtool"));
+    let mut promtool = Command::new(prometheus::program("promtool")?);
     promtool
         .args(["test", "rules", "tests.yaml"])
         .current_dir(directory.path());
