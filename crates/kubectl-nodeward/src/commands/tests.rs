@@ -441,13 +441,45 @@ fn why_budget() -> WhyBudget {
     WhyBudget {
         locks: budgets().remove(0),
         counts: Some(unhealthy_counts()),
-        never_overridden: Some("BudgetNeverForced".to_owned()),
+        never_overridden: Some(BlockerReason::BudgetNeverForced),
         last_override: Some(Override {
             at: at("2026-01-01T10:00:00Z"),
             pod: "shop/database-1".to_owned(),
         }),
         unread: vec![],
     }
+}
+
+/// The numbers alone tell a budget that never allows a disruption no different from one that Ceph's operator has closed.
+#[rstest]
+#[case::of_anybody(None, "[BudgetNeverAllows]")]
+#[case::of_ceph(Some(BlockerReason::CephBudget), "[CephBudget]")]
+fn next_step_for_a_budget_that_allows_nothing(#[case] never_overridden: Option<BlockerReason>, #[case] named: &str) {
+    let status = BudgetNumbers {
+        disruptions_allowed: 0,
+        current_healthy: 1,
+        desired_healthy: 1,
+        expected_pods: 1,
+    };
+    let why = WhyBudget {
+        locks: BudgetLocks {
+            status: Some(status),
+            ..BudgetLocks::default()
+        },
+        counts: Some(BudgetHealth {
+            unhealthy: vec![],
+            not_true: vec![],
+            ..unhealthy_counts()
+        }),
+        never_overridden,
+        last_override: None,
+        unread: vec![],
+    };
+    let mut page = Page::new(120);
+    why.print(&mut page, &commands(), now());
+    let text = page.print(false);
+    let (_, next) = text.split_once("next").unwrap();
+    assert!(next.contains(named), "{next}");
 }
 
 fn why_pod() -> WhyPod {

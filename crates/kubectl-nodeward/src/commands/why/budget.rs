@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use jiff::Timestamp;
-use nodeward_api::reason::LockReason;
+use nodeward_api::reason::{BlockerReason, LockReason};
 use nodeward_core::budget::BudgetView;
 use serde::Serialize;
 
@@ -32,7 +32,7 @@ pub struct WhyBudget {
     /// Its pods; absent where they could not be read.
     pub counts: Option<BudgetHealth>,
     /// Why drain-keeper never overrides it: `BudgetNeverForced` or `CephBudget`.
-    pub never_overridden: Option<String>,
+    pub never_overridden: Option<BlockerReason>,
     pub last_override: Option<Override>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unread: Vec<Unread>,
@@ -68,10 +68,7 @@ impl WhyBudget {
         Ok(Self {
             locks,
             counts: counts.into_iter().next(),
-            never_overridden: view
-                .as_ref()
-                .and_then(BudgetView::forbids_force)
-                .map(|reason| reason.to_string()),
+            never_overridden: view.as_ref().and_then(BudgetView::forbids_force),
             last_override: view.and_then(|view| view.last_override).map(|last| Override {
                 at: last.at,
                 pod: format!("{namespace}/{}", last.pod),
@@ -98,7 +95,7 @@ impl WhyBudget {
                 format!("{healthy} of {all} pods healthy, at least {least} required"),
             );
         }
-        if let Some(reason) = &self.never_overridden {
+        if let Some(reason) = self.never_overridden {
             page.field("forced", format!("never by drain-keeper [{reason}]"));
         }
         if let Some(Override { at, pod }) = &self.last_override {
@@ -128,7 +125,13 @@ impl WhyBudget {
         let never_allows = |status: &crate::model::locks::BudgetNumbers| {
             is_healthy && status.disruptions_allowed < 1 && status.expected_pods <= status.desired_healthy
         };
-        if self.locks.status.as_ref().is_some_and(never_allows) {
+        let allows_none = self.locks.status.is_some_and(|status| status.disruptions_allowed < 1);
+        // Ceph's operator closes a budget in the way of one that never allows a disruption, and opens it again.
+        if let Some(reason @ BlockerReason::CephBudget) = self.never_overridden
+            && allows_none
+        {
+            next.push(Step::new(format!("{} [{reason}]", reason.remedy())));
+        } else if self.locks.status.as_ref().is_some_and(never_allows) {
             let reason = LockReason::BudgetNeverAllows;
             next.push(Step::new(format!("{} [{reason}]", reason.remedy())));
         } else if self.counts.as_ref().is_some_and(|counts| !counts.unhealthy.is_empty()) {
