@@ -50,7 +50,8 @@ pub struct CephClusterState {
     /// OSDs that are down, by failure domain; those of an unknown one are under the empty name.
     #[serde(default)]
     pub down_osds: BTreeMap<String, BTreeSet<i64>>,
-    /// Failure domains of the OSDs of each node: also of those whose pods are gone, on the node that they last ran on.
+    /// Failure domains of the OSDs of each node: also of those whose pods are gone, on the node that they last ran on. Without OSDs
+    /// that are down while all placement groups are clean without them.
     #[serde(default)]
     pub nodes: BTreeMap<String, BTreeSet<String>>,
     /// Our `noout` flags, by CRUSH bucket, and since when.

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use crate::ceph::topology::DomainType;
 use crate::plan::Owner;
-use crate::plan::daemon_budgets::{DaemonBudget, Limit, MGR_BUDGET, MON_BUDGET};
+use crate::plan::daemon_budgets::{DaemonBudget, Limit, MGR_BUDGET, MIRROR_BUDGET, MON_BUDGET};
 use crate::snapshot::{BudgetFacts, BudgetForm, DefaultBudget, DomainKey};
 
 /// Name of the budget of all OSDs, and the value of their label `app`.
@@ -132,7 +132,6 @@ pub fn is_rooks_name(name: &str, form: &BudgetForm) -> bool {
             ("app", app) => name == format!("{app}-pdb"),
             ("rgw", store) => name == format!("rook-ceph-rgw-{store}"),
             ("rook_file_system", filesystem) => name == format!("rook-ceph-mds-{filesystem}"),
-            ("rbd-mirror", mirror) => name == format!("rook-ceph-rbd-mirror-{mirror}"),
             ("ceph_nfs", server) => name == format!("rook-ceph-nfs-{server}"),
             _ => false,
         },
@@ -274,10 +273,10 @@ fn form(pdb: &PodDisruptionBudget) -> Option<BudgetForm> {
             domain: (domain_type.parse().ok()?, value.into()),
         });
     }
-    let mut keys = ["app", "rgw", "rook_file_system", "rbd-mirror", "ceph_nfs"].into_iter();
+    let mut keys = ["app", "rgw", "rook_file_system", "ceph_nfs"].into_iter();
     let key = keys.find(|known| *known == key)?;
     let name = pdb.name_any();
-    if key == "app" && ![MON_BUDGET, MGR_BUDGET].contains(&&*name) {
+    if key == "app" && ![MON_BUDGET, MGR_BUDGET, MIRROR_BUDGET].contains(&&*name) {
         return None;
     }
     Some(BudgetForm::Daemon(DaemonBudget {

@@ -189,8 +189,17 @@ async fn carry_out(context: &PassContext, permits: &Permits, planned: &PlannedWr
         }
         Write::WriteStateMap {
             resource_version,
+            takes_over,
             noout,
-        } => Box::pin(config_maps::write_records(scope, resource_version.as_ref(), noout)).await,
+        } => {
+            Box::pin(config_maps::write_records(
+                scope,
+                resource_version.as_ref(),
+                *takes_over,
+                noout,
+            ))
+            .await
+        }
         Write::SetNoout {
             buckets,
             on,

@@ -124,7 +124,13 @@ impl Observer {
 
     /// Watches the namespaces of the policy, and no others.
     fn follow(&mut self, policy: &Policy) {
-        self.namespaces.retain(|name, _| policy.namespaces.contains(name));
+        self.namespaces.retain(|name, _| {
+            let stays = policy.namespaces.contains(name);
+            if !stays {
+                tracing::warn!(namespace = %name, "no longer in the configuration: its budgets and noout flags stay as they are");
+            }
+            stays
+        });
         for name in &*policy.namespaces {
             let watches = self
                 .namespaces

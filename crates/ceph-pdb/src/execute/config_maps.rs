@@ -39,18 +39,26 @@ pub(super) async fn publish(
     })
 }
 
-/// Writes all records, and strikes out Rook's own keys.
+/// Writes all records; where they take over, Rook's own keys are as Rook has them while nothing is drained.
 pub(super) async fn write_records(
     scope: &Scope<'_>,
     version: Option<&Arc<str>>,
+    takes_over: bool,
     noout: &Records,
 ) -> Result<Written, Ended> {
-    let replaced = version
-        .and(scope.cluster())
-        .map(|cluster| replaced_keys(&cluster.state_map));
-    let replaced = replaced.unwrap_or_default().into_iter().map(|key| (key, Value::Null));
+    let mut data: BTreeMap<String, Value> = BTreeMap::new();
+    if let Some(cluster) = version.and(scope.cluster()) {
+        let replaced = replaced_keys(&cluster.state_map, takes_over);
+        data.extend(replaced.map(|key| (key, Value::Null)));
+    }
+    if takes_over {
+        // Versions of Rook crash on a map without data.
+        let idle = [state_map::ROOK_DRAINING_DOMAIN, state_map::ROOK_SET_NOOUT];
+        data.extend(idle.map(|key| (key.to_owned(), json!(""))));
+    }
+    data.extend(records(noout));
     let _permit = scope.permits.next_write().await?;
-    let written = write(scope, NAME, version, replaced.chain(records(noout)).collect()).await?;
+    let written = write(scope, NAME, version, data).await?;
     Ok(Written::StateMap {
         base: version.cloned(),
         map: state_map::read(&written),
@@ -117,11 +125,9 @@ fn records(noout: &Records) -> impl Iterator<Item = (String, Value)> {
     records.map(|(bucket, record)| (state_map::record_key(bucket), json!(state_map::record_text(*record))))
 }
 
-/// The keys that a complete set of records replaces: ours, and those of Rook's own manager.
-fn replaced_keys(map: &StateMap) -> Vec<String> {
+/// The keys that a complete set of records replaces: ours, and the times of Rook's own manager where they take over.
+fn replaced_keys(map: &StateMap, takes_over: bool) -> impl Iterator<Item = String> {
     let ours = map.noout.keys().map(|bucket| state_map::record_key(bucket));
-    let set_at = map.rook.noout_set_at.keys();
-    let set_at = set_at.map(|domain| state_map::rook_set_at_key(domain));
-    let rooks = [state_map::ROOK_DRAINING_DOMAIN, state_map::ROOK_SET_NOOUT].map(str::to_owned);
-    ours.chain(set_at).chain(rooks).collect()
+    let set_at = map.rook.noout_set_at.keys().filter(move |_| takes_over);
+    ours.chain(set_at.map(|domain| state_map::rook_set_at_key(domain)))
 }

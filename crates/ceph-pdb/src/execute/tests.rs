@@ -333,8 +333,13 @@ async fn records_that_do_not_stand_stop_the_commands(#[case] code: u16) {
     assert_eq!(*server.commands.lock(), []);
 }
 
+#[rstest]
+#[case::taken_over(true, json!({
+    "draining-failure-domain": "", "set-no-out": "", "zone-a-noout-last-set-at": null, "nodeward-noout-old": null,
+}))]
+#[case::given_back(false, json!({ "nodeward-noout-old": null }))]
 #[tokio::test]
-async fn records_take_the_place_of_rooks_keys() {
+async fn records_take_the_place_of_rooks_keys(#[case] takes_over: bool, #[case] expected: Value) {
     let mut cluster = cluster(&[]);
     cluster.state_map.noout = [("old".into(), record(NooutPhase::Over))].into();
     cluster.state_map.rook.noout_set_at = [("zone-a".into(), jiff::Timestamp::UNIX_EPOCH)].into();
@@ -342,6 +347,7 @@ async fn records_take_the_place_of_rooks_keys() {
     let server = Server::new([("PATCH", STATE_MAP, 200, written)]);
     let write = Write::WriteStateMap {
         resource_version: Some("9".into()),
+        takes_over,
         noout: BTreeMap::new(),
     };
     let result = server.run_in(cluster, write).await;
@@ -349,9 +355,6 @@ async fn records_take_the_place_of_rooks_keys() {
         matches!(result, ActionResult::Acted(Written::StateMap { .. })),
         "{result:?}"
     );
-    let expected = json!({
-        "draining-failure-domain": null, "set-no-out": null, "zone-a-noout-last-set-at": null, "nodeward-noout-old": null,
-    });
     assert_eq!(server.last_sent("/data"), Some(expected));
 }
 

@@ -16,6 +16,7 @@ use super::pools::{judge, obstacles_to_healing, still_unsurvivable};
 use super::verdict::{ClusterVerdict, OsdCounts};
 use super::write::{Owner, Write};
 use crate::ceph::OsdId;
+use crate::ceph::pg_health::CleanPattern;
 use crate::policy::Policy;
 use crate::snapshot::{CephClusterFacts, CephQuestions, CephState, CephView, ClusterSnapshot};
 
@@ -113,8 +114,10 @@ impl<'a> Case<'a> {
         }
         let is_clean = |ceph: &CephFacts| ceph.is_fresh && ceph.pgs == PgHealth::Clean;
         let is_settled = ceph.as_ref().is_some_and(is_clean) && self.osds.down().next().is_none();
+        // Copies that are still to move are no loss of the pool, whatever pattern the CephCluster calls clean.
+        let is_at_rest = |view: &&CephView| CleanPattern::default().unclean(&view.status.pgmap).is_empty();
         let judgement = view
-            .filter(|_| is_settled)
+            .filter(|view| is_settled && is_at_rest(view))
             .and_then(|view| judge(&self.osds, view, &judged));
         let (questions, judgement) = judgement.unwrap_or_default();
         decision.questions.extend(questions);
@@ -195,7 +198,7 @@ impl<'a> Case<'a> {
                 .last_view()
                 .filter(|_| matches!(self.cluster.ceph, CephState::Answering(_))),
             osds: &self.osds,
-            wanted: decision.map(|decision| &decision.noout_hosts),
+            decision,
             timeout: self.maintenance_timeout(),
         }
     }
@@ -228,9 +231,10 @@ impl<'a> Case<'a> {
         unsurvivable: UnsurvivablePools,
         conditions: Vec<PublishedCondition>,
     ) -> CephClusterState {
-        let (disruptions, exempt) = match &decision.disruptions {
-            Disruptions::Open { .. } => (PublishedDisruptions::Open, None),
-            Disruptions::Closed { exempt } => (PublishedDisruptions::Closed, exempt.as_ref()),
+        let none = BTreeSet::new();
+        let (disruptions, exempt, excluded) = match &decision.disruptions {
+            Disruptions::Open { excluded } => (PublishedDisruptions::Open, None, excluded),
+            Disruptions::Closed { exempt } => (PublishedDisruptions::Closed, exempt.as_ref(), &none),
         };
         let mut down_osds: BTreeMap<String, BTreeSet<i64>> = BTreeMap::new();
         for (id, osd) in self.osds.down() {
@@ -250,7 +254,7 @@ impl<'a> Case<'a> {
             is_clean,
             statistics_fresh_since: self.fresh_since(),
             down_osds,
-            nodes: self.osds.nodes.clone(),
+            nodes: self.osds.domains_of_nodes(excluded),
             noout: self.noout(),
             unsurvivable,
             conditions,
@@ -320,7 +324,7 @@ impl<'a> Case<'a> {
         let records = cluster.state_map.noout.iter();
         let expired = records.filter(|(bucket, record)| {
             let is_late = is_due(saturating_add(record.since, self.maintenance_timeout()), self.now);
-            record.phase == NooutPhase::Over && is_late && !self.osds.is_up(bucket)
+            record.phase == NooutPhase::Over && is_late && !self.osds.is_back(bucket)
         });
         let expired: Vec<&str> = expired.map(|(bucket, _)| &**bucket).collect();
         note(CephCondition::NooutExpired, behind("on ", &expired.join(", ")));

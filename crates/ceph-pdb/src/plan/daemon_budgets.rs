@@ -6,6 +6,9 @@ pub const MON_BUDGET: &str = "rook-ceph-mon-pdb";
 /// Name of the managers' budget.
 pub const MGR_BUDGET: &str = "rook-ceph-mgr-pdb";
 
+/// Name of the RBD mirrors' budget.
+pub const MIRROR_BUDGET: &str = "rook-ceph-rbd-mirror-pdb";
+
 /// What there is of each kind of daemon in a namespace.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Daemons {
@@ -70,14 +73,13 @@ pub fn daemon_budgets(daemons: &Daemons) -> Vec<DaemonBudget> {
         let selector = ("rook_file_system", filesystem.clone());
         budgets.extend(all_but_one(format!("rook-ceph-mds-{filesystem}"), selector, servers));
     }
-    for (mirror, count) in &daemons.block_mirrors {
-        let selector = ("rbd-mirror", mirror.clone());
-        budgets.extend(one_at_a_time(
-            format!("rook-ceph-rbd-mirror-{mirror}"),
-            selector,
-            *count,
-        ));
-    }
+    // Rook makes one Deployment, whose pods have no label with the CephRBDMirror's name that no other daemon has.
+    let mirrors = daemons.block_mirrors.iter().map(|(_, count)| *count).max();
+    budgets.extend(one_at_a_time(
+        MIRROR_BUDGET.to_owned(),
+        ("app", "rook-ceph-rbd-mirror".to_owned()),
+        mirrors.unwrap_or_default(),
+    ));
     for (server, count) in &daemons.nfs_servers {
         budgets.extend(one_at_a_time(
             format!("rook-ceph-nfs-{server}"),
@@ -196,7 +198,7 @@ mod tests {
         let names: Vec<&str> = budgets.iter().map(|budget| budget.name.as_str()).collect();
         assert_eq!(
             names,
-            ["rook-ceph-mgr-pdb", "rook-ceph-rbd-mirror-mirror", "rook-ceph-nfs-nfs"]
+            ["rook-ceph-mgr-pdb", "rook-ceph-rbd-mirror-pdb", "rook-ceph-nfs-nfs"]
         );
         assert!(budgets.iter().all(|budget| budget.evicts_unready));
     }

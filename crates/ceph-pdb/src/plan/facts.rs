@@ -22,8 +22,11 @@ pub(super) struct OsdView {
     pub osds: BTreeMap<OsdId, OsdFacts>,
     /// Failure domain by label, where there are Kubernetes objects: what budgets select by.
     pub labels: BTreeMap<OsdId, Option<Domain>>,
-    /// Failure domains of the OSDs of each node, also of those whose pods are gone.
-    pub nodes: BTreeMap<String, BTreeSet<String>>,
+    /// The node of each OSD, and its failure domain; also of those whose pods are gone.
+    nodes: Vec<(OsdId, String, String)>,
+    /// Failure domains of the OSDs of each node, as they were published, where they have to be added: where an OSD without a pod
+    /// last ran only Ceph can tell.
+    published_nodes: BTreeMap<String, BTreeSet<String>>,
 }
 
 impl OsdView {
@@ -43,7 +46,11 @@ impl OsdView {
             labels: labels
                 .map(|(id, objects)| (*id, objects.locations.get(&domain_type).cloned()))
                 .collect(),
-            nodes: BTreeMap::new(),
+            nodes: Vec::new(),
+            published_nodes: published
+                .filter(|_| view.is_none())
+                .map(|published| published.nodes.clone())
+                .unwrap_or_default(),
         };
         let ids: BTreeSet<OsdId> = in_ceph.keys().chain(cluster.osds.keys()).copied().collect();
         for id in ids {
@@ -62,8 +69,7 @@ impl OsdView {
             let domain = place.domain.or_else(|| this.labels.get(&id).cloned().flatten());
             let node = objects.and_then(|objects| objects.last_node.as_ref());
             if let Some((node, domain)) = node.zip(domain.as_ref()) {
-                let domains = this.nodes.entry(node.to_string()).or_default();
-                domains.insert(domain.to_string());
+                this.nodes.push((id, node.to_string(), domain.to_string()));
             }
             let is = |wanted: fn(&OsdObjects) -> bool| objects.is_some_and(wanted);
             let (is_replaced, is_running) = (is(|osd| osd.is_being_replaced), is(|osd| osd.pod == OsdPod::Running));
@@ -73,17 +79,23 @@ impl OsdView {
                 host: place.host,
                 is_down: !is_replaced && (!is_running || is_up == Some(false)),
                 is_up_in_ceph: is_up == Some(true),
+                is_in: osd.is_none_or(|osd| osd.is_in),
                 is_draining: is(|osd| matches!(osd.node_state, NodeState::Draining(_) | NodeState::Gone)),
             };
             this.osds.insert(id, facts);
         }
-        // Where an OSD without a pod last ran only Ceph can tell.
-        if view.is_none() {
-            for (node, domains) in published.iter().flat_map(|published| &published.nodes) {
-                this.nodes.entry(node.clone()).or_default().extend(domains.clone());
+        this
+    }
+
+    /// Failure domains of the OSDs of each node, without those that are `excluded` from budgets: nobody misses them.
+    pub(super) fn domains_of_nodes(&self, excluded: &BTreeSet<OsdId>) -> BTreeMap<String, BTreeSet<String>> {
+        let mut nodes = self.published_nodes.clone();
+        for (id, node, domain) in &self.nodes {
+            if !excluded.contains(id) {
+                nodes.entry(node.clone()).or_default().insert(domain.clone());
             }
         }
-        this
+        nodes
     }
 
     /// OSDs that are down.
@@ -107,10 +119,11 @@ impl OsdView {
         labels.map(|domain| (self.domain_type, Arc::clone(domain))).collect()
     }
 
-    /// Whether all OSDs of a bucket are up; true of one without OSDs.
-    pub(super) fn is_up(&self, bucket: &str) -> bool {
-        let mut down = self.down();
-        !down.any(|(_, osd)| {
+    /// Whether no OSD of a bucket is away by a drain any more; true of one without OSDs. One that is down for good, which Ceph has
+    /// marked out, does not come back.
+    pub(super) fn is_back(&self, bucket: &str) -> bool {
+        let mut away = self.down().filter(|(_, osd)| osd.is_in || osd.is_draining);
+        !away.any(|(_, osd)| {
             [&osd.host, &osd.domain]
                 .into_iter()
                 .flatten()

@@ -11,6 +11,7 @@ use nodeward_core::deadline::RequeueAt;
 use serde::{Deserialize, Serialize};
 
 use super::facts::OsdView;
+use super::osd_disruptions::Decision;
 use super::write::Write;
 use crate::snapshot::{CephView, RookState, StateMap};
 
@@ -46,10 +47,20 @@ pub enum NooutPhase {
 pub struct HostFacts {
     /// Ceph has the flag on its bucket.
     pub has_flag: bool,
-    /// It is drained, and its data is missed ([`super::osd_disruptions::Decision::noout_hosts`]).
-    pub is_wanted: bool,
-    /// All of its OSDs are up.
-    pub is_up: bool,
+    /// Whether its data is missed.
+    pub data: HostData,
+    /// None of its OSDs is away by a drain any more.
+    pub is_back: bool,
+}
+
+/// Whether a host's data is missed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HostData {
+    Complete,
+    /// [`Decision::missed_hosts`].
+    Missed,
+    /// And it is drained: [`Decision::noout_hosts`].
+    MissedByDrain,
 }
 
 /// What is done next.
@@ -74,7 +85,7 @@ pub fn next_step(
     now: Timestamp,
 ) -> Option<NooutStep> {
     let Some(record) = record else {
-        let is_ours_to_set = host.is_wanted && !host.has_flag;
+        let is_ours_to_set = host.data == HostData::MissedByDrain && !host.has_flag;
         return is_ours_to_set.then_some(NooutStep::Record(NooutRecord {
             since: now,
             phase: NooutPhase::Setting,
@@ -90,17 +101,20 @@ pub fn next_step(
     };
     let is_late = now.duration_since(record.since) >= timeout;
     match record.phase {
-        NooutPhase::Setting | NooutPhase::Set if is_late || !host.is_wanted => becomes(NooutPhase::Clearing),
+        NooutPhase::Setting | NooutPhase::Set if is_late => becomes(NooutPhase::Clearing),
+        // Uncordoned, its OSDs are often still on their way: the flag stays until they are up.
+        NooutPhase::Setting if host.data != HostData::MissedByDrain => becomes(NooutPhase::Clearing),
+        NooutPhase::Set if host.data == HostData::Complete => becomes(NooutPhase::Clearing),
         NooutPhase::Setting if host.has_flag => becomes(NooutPhase::Set),
         NooutPhase::Setting => Some(NooutStep::Set),
         // An administrator has cleared it, which counts for the whole drain.
         NooutPhase::Set if !host.has_flag => becomes(NooutPhase::Over),
         NooutPhase::Set => None,
         NooutPhase::Clearing if host.has_flag => Some(NooutStep::Unset),
-        // The record stays until its OSDs were up: a host gets one flag a drain.
-        NooutPhase::Clearing if !host.is_up => becomes(NooutPhase::Over),
+        // The record stays until its OSDs are back: a host gets one flag a drain.
+        NooutPhase::Clearing if !host.is_back => becomes(NooutPhase::Over),
         // A flag beside a record that is over was set by somebody else, and stays.
-        NooutPhase::Clearing | NooutPhase::Over => host.is_up.then_some(NooutStep::Forget),
+        NooutPhase::Clearing | NooutPhase::Over => host.is_back.then_some(NooutStep::Forget),
     }
 }
 
@@ -118,8 +132,8 @@ pub(super) struct Flags<'a> {
     pub view: Option<&'a CephView>,
     /// Its OSDs.
     pub osds: &'a OsdView,
-    /// Hosts whose OSDs are to keep their data; `None` where all flags of ours are to go, for good.
-    pub wanted: Option<&'a BTreeSet<Arc<str>>>,
+    /// Which hosts' OSDs are to keep their data; `None` where all flags of ours are to go, for good.
+    pub decision: Option<&'a Decision>,
     /// How long a flag stays at most.
     pub timeout: SignedDuration,
 }
@@ -129,14 +143,11 @@ impl Flags<'_> {
     pub(super) fn write(&self, now: Timestamp, requeue_at: &mut RequeueAt) -> Option<Write> {
         let view = self.view?;
         let mut records = self.map.noout.clone();
-        if self.wanted.is_some() {
+        let wanted = self.decision.map(|decision| &decision.noout_hosts);
+        if self.decision.is_some() {
             self.take_over(view, &mut records, now);
         }
-        let buckets: BTreeSet<Arc<str>> = records
-            .keys()
-            .chain(self.wanted.into_iter().flatten())
-            .cloned()
-            .collect();
+        let buckets: BTreeSet<Arc<str>> = records.keys().chain(wanted.into_iter().flatten()).cloned().collect();
         let (mut set, mut clear) = (BTreeSet::new(), BTreeSet::new());
         for bucket in buckets {
             let record = records.get(&bucket).copied();
@@ -146,8 +157,8 @@ impl Flags<'_> {
             }
             let host = HostFacts {
                 has_flag: has_noout(view, &bucket),
-                is_wanted: self.wanted.is_some_and(|wanted| wanted.contains(&bucket)),
-                is_up: self.wanted.is_none() || self.osds.is_up(&bucket),
+                data: self.data_of(&bucket),
+                is_back: self.decision.is_none() || self.osds.is_back(&bucket),
             };
             match next_step(host, record, self.timeout, now) {
                 Some(NooutStep::Record(record)) => drop(records.insert(bucket, record)),
@@ -157,10 +168,11 @@ impl Flags<'_> {
                 None => requeue_at.note(record.and_then(|record| next_deadline(record, self.timeout))),
             }
         }
-        let takes_over = self.wanted.is_some() && self.map.rook != RookState::default();
+        let takes_over = self.decision.is_some() && self.map.rook != RookState::default();
         if records != self.map.noout || takes_over {
             return Some(Write::WriteStateMap {
                 resource_version: self.map.resource_version.clone(),
+                takes_over: self.decision.is_some(),
                 noout: records,
             });
         }
@@ -172,6 +184,14 @@ impl Flags<'_> {
             state_map_version,
             noout: records,
         })
+    }
+
+    fn data_of(&self, host: &Arc<str>) -> HostData {
+        match self.decision {
+            Some(decision) if decision.noout_hosts.contains(host) => HostData::MissedByDrain,
+            Some(decision) if decision.missed_hosts.contains(host) => HostData::Missed,
+            _ => HostData::Complete,
+        }
     }
 
     /// The flags that Rook's own manager has set, and left behind, become ours.
@@ -202,7 +222,7 @@ mod tests {
     use proptest::prelude::*;
     use rstest::rstest;
 
-    use super::{HostFacts, NooutPhase, NooutRecord, NooutStep, next_step};
+    use super::{HostData, HostFacts, NooutPhase, NooutRecord, NooutStep, next_step};
 
     const TIMEOUT: SignedDuration = SignedDuration::from_mins(30);
 
@@ -231,8 +251,8 @@ mod tests {
 
     const DRAINED: HostFacts = HostFacts {
         has_flag: false,
-        is_wanted: true,
-        is_up: false,
+        data: HostData::MissedByDrain,
+        is_back: false,
     };
 
     const FLAGGED: HostFacts = HostFacts {
@@ -242,12 +262,12 @@ mod tests {
 
     const BACK: HostFacts = HostFacts {
         has_flag: true,
-        is_wanted: false,
-        is_up: true,
+        data: HostData::Complete,
+        is_back: true,
     };
 
     const AWAY: HostFacts = HostFacts {
-        is_wanted: false,
+        data: HostData::Complete,
         ..FLAGGED
     };
 
@@ -289,6 +309,19 @@ mod tests {
         AWAY,
         Some(NooutPhase::Set),
         5,
+        Some(NooutStep::Record(record(NooutPhase::Clearing)))
+    )]
+    #[case::uncordoned_and_still_missed(HostFacts { data: HostData::Missed, ..AWAY }, Some(NooutPhase::Set), 5, None)]
+    #[case::missed_for_too_long(
+        HostFacts { data: HostData::Missed, ..AWAY },
+        Some(NooutPhase::Set),
+        30,
+        Some(NooutStep::Record(record(NooutPhase::Clearing)))
+    )]
+    #[case::uncordoned_before_it_was_set(
+        HostFacts { data: HostData::Missed, has_flag: false, ..AWAY },
+        Some(NooutPhase::Setting),
+        1,
         Some(NooutStep::Record(record(NooutPhase::Clearing)))
     )]
     #[case::not_set_again_in_the_same_drain(
@@ -345,7 +378,7 @@ mod tests {
             has_flag in any::<bool>(),
             minute in 0_i64..100,
         ) {
-            let host = HostFacts { has_flag, is_wanted: false, is_up: true };
+            let host = HostFacts { has_flag, data: HostData::Complete, is_back: true };
             let (flag, left) = follow(host, Some(record(phase)), at(minute));
             prop_assert_eq!(left, None);
             // One that came after ours was cleared is somebody else's.
@@ -353,10 +386,14 @@ mod tests {
         }
 
         #[test]
-        fn a_flag_of_ours_ends_with_its_time(phase in any_phase(), is_wanted in any::<bool>(), is_up in any::<bool>()) {
-            let host = HostFacts { has_flag: phase != NooutPhase::Over, is_wanted, is_up };
+        fn a_flag_of_ours_ends_with_its_time(
+            phase in any_phase(),
+            data in proptest::sample::select(vec![HostData::Complete, HostData::Missed, HostData::MissedByDrain]),
+            is_back in any::<bool>(),
+        ) {
+            let host = HostFacts { has_flag: phase != NooutPhase::Over, data, is_back };
             let (flag, _) = follow(host, Some(record(phase)), at(30));
-            prop_assert!(!flag || (is_up && is_wanted));
+            prop_assert!(!flag || (is_back && data == HostData::MissedByDrain));
         }
     }
 }

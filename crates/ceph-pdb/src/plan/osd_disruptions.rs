@@ -14,6 +14,7 @@ pub type Domain = Arc<str>;
 
 /// An OSD.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub struct OsdFacts {
     /// Its failure domain, where that is known.
     pub domain: Option<Domain>,
@@ -23,6 +24,8 @@ pub struct OsdFacts {
     pub is_down: bool,
     /// Ceph says that it is up.
     pub is_up_in_ceph: bool,
+    /// Ceph counts on its data; not once it is marked out.
+    pub is_in: bool,
     /// Its node is being drained, or gone.
     pub is_draining: bool,
 }
@@ -79,6 +82,8 @@ pub struct Decision {
     pub questions: BTreeSet<BTreeSet<OsdId>>,
     /// Hosts that are drained and whose data is missed: Ceph must not move it elsewhere yet.
     pub noout_hosts: BTreeSet<Arc<str>>,
+    /// Hosts whose data is missed, drained or not.
+    pub missed_hosts: BTreeSet<Arc<str>>,
 }
 
 /// Decides. `ceph` is absent until Ceph has answered since the last change; `timeout_is_over` is that of
@@ -110,10 +115,13 @@ impl Situation<'_> {
         let mut down = self.down.iter().filter_map(|id| self.osds.get(id));
         let knows_all_down = !down.any(|osd| osd.is_up_in_ceph);
         let is_settled = knows_all_down && ceph.is_some_and(|ceph| ceph.is_fresh && ceph.pgs == PgHealth::Clean);
-        let noout_hosts = if is_settled {
-            BTreeSet::new()
+        let (noout_hosts, missed_hosts) = if is_settled {
+            (BTreeSet::new(), BTreeSet::new())
         } else {
-            self.drained_hosts()
+            (
+                self.hosts_with_down(|osd| osd.is_draining),
+                self.hosts_with_down(|_| true),
+            )
         };
         let all_up = self.down.is_empty();
         let (disruptions, reason) = match (ceph, current) {
@@ -134,6 +142,7 @@ impl Situation<'_> {
             reason,
             questions: self.questions,
             noout_hosts,
+            missed_hosts,
         }
     }
 
@@ -207,9 +216,10 @@ impl Situation<'_> {
         answers.iter().all(|answer| *answer == Some(true)).then_some(reason)
     }
 
-    fn drained_hosts(&self) -> BTreeSet<Arc<str>> {
+    /// Hosts with such OSDs that are down and in. `noout` keeps no data of one that is out.
+    fn hosts_with_down(&self, wanted: impl Fn(&OsdFacts) -> bool) -> BTreeSet<Arc<str>> {
         let down = self.down.iter().filter_map(|id| self.osds.get(id));
-        down.filter(|osd| osd.is_draining)
+        down.filter(|osd| osd.is_in && wanted(osd))
             .filter_map(|osd| osd.host.clone())
             .collect()
     }

@@ -18,6 +18,7 @@ use super::noout::{NooutPhase, NooutRecord};
 use super::{Write, WriteKey};
 use crate::budgets::OSD_BUDGET;
 use crate::ceph::answers::OkToStop;
+use crate::ceph::pg_health::CleanPattern;
 use crate::plan::budget_steps::Layout;
 use crate::snapshot::{
     BudgetFacts, BudgetForm, CephProblem, CephProblemKind, CephState, DefaultBudget, NodeState, OsdObjects, OsdPod,
@@ -350,6 +351,38 @@ fn pools_are_judged_once() {
     assert_eq!(changed.plan().questions["ns"].may_stop.len(), 3);
 }
 
+/// A pattern of the user's own may call a cluster clean that still moves copies to where they belong.
+#[test]
+fn pools_are_not_judged_while_copies_move() {
+    let mut world = World::settled();
+    world.cluster.clean_pattern = CleanPattern::new(Some(r"^active\+(clean|remapped\+backfilling)$")).unwrap();
+    world.dump().pools[0].size = 2;
+    world.unclean("active+remapped+backfilling");
+    assert_eq!(world.state().reason, CephReason::AllClean);
+    assert!(world.plan().questions["ns"].may_stop.is_empty());
+    world.clean();
+    assert_eq!(world.plan().questions["ns"].may_stop.len(), 3);
+}
+
+/// Whoever asks which domains a node would take with it need not wait for one whose data is complete elsewhere.
+#[test]
+fn node_has_no_osds_that_nobody_misses() {
+    let mut world = World::settled();
+    let is_listed = |world: &World| world.state().nodes.contains_key("node-2");
+    world.stop(2, false);
+    world.unclean("active+undersized+degraded");
+    world.mark_down(2);
+    world.run();
+    assert!(is_listed(&world));
+    world.clean();
+    world.run();
+    assert_eq!(world.state().reason, CephReason::DownOsdsExcluded);
+    assert!(!is_listed(&world));
+    world.start(2);
+    world.run();
+    assert!(is_listed(&world));
+}
+
 /// A dead node's pods go, and its OSDs are still its own: also before Ceph has told a new leader so.
 #[test]
 fn node_keeps_osds_whose_pods_are_gone() {
@@ -425,6 +458,54 @@ fn noout_ends_with_its_time_and_is_not_set_again() {
     world.start(2);
     world.run();
     assert!(world.state_map.noout.is_empty());
+}
+
+/// A disk has failed long ago: its OSD does not come back with the others of its host.
+#[test]
+fn osd_that_is_down_for_good_costs_no_later_drain_its_flag() {
+    let mut world = World::settled();
+    for node in &mut Arc::make_mut(&mut world.view.map).tree.nodes {
+        match node.name.as_str() {
+            "host-2" => node.children = vec![2, 3],
+            "host-3" => node.children = vec![],
+            _ => {}
+        }
+    }
+    world.stop(3, false);
+    world.dump().osds[3].is_in = false;
+    world.mark_down(3);
+    world.run();
+    assert_eq!(world.state().reason, CephReason::DownOsdsExcluded);
+    for _ in 0..2 {
+        world.drain(2);
+        world.run();
+        assert_eq!(world.flags(), ["host-2"]);
+        world.start(2);
+        world.clean();
+        world.run();
+        assert!(world.flags().is_empty() && world.state_map.noout.is_empty());
+        assert_eq!(world.condition(CephCondition::NooutExpired), None);
+    }
+}
+
+/// kubectl and the Machine Config Operator uncordon a node when its kubelet is back, which is before its OSDs are.
+#[rstest]
+#[case::back(true)]
+#[case::lost(false)]
+fn flag_outlasts_an_uncordon_until_the_osds_are_up(#[case] comes_back: bool) {
+    let mut world = World::settled();
+    world.drain(2);
+    world.run();
+    world.osds.get_mut(&2).unwrap().node_state = NodeState::Schedulable;
+    world.run();
+    assert_eq!(world.flags(), ["host-2"]);
+    if comes_back {
+        world.start(2);
+    } else {
+        world.pass(minutes(31));
+    }
+    world.run();
+    assert!(world.flags().is_empty());
 }
 
 #[test]
@@ -682,7 +763,15 @@ fn managing_rook_gets_its_budgets_back() {
     world.run();
     let forms: Vec<_> = world.budgets.values().map(|budget| budget.form.clone()).collect();
     world.cluster.is_managed_by_rook = true;
+    // It is quicker than we are.
+    let rooks = RookState {
+        draining_domain: Some("b".into()),
+        set_noout: true,
+        ..RookState::default()
+    };
+    world.state_map.rook.clone_from(&rooks);
     world.run();
+    assert_eq!(world.state_map.rook, rooks);
     assert!(world.budgets.values().all(|budget| !budget.is_ours));
     assert_eq!(
         world
@@ -777,8 +866,8 @@ fn several_of_each(daemons: &mut Daemons) {
 #[case::no_object_store("rook-ceph-rgw-store", |all: &mut Daemons| all.gateways.clear())]
 #[case::no_standby("rook-ceph-mds-fs", |all: &mut Daemons| all.metadata_servers[0].2 = false)]
 #[case::no_file_system("rook-ceph-mds-fs", |all: &mut Daemons| all.metadata_servers.clear())]
-#[case::one_mirror("rook-ceph-rbd-mirror-mirror", |all: &mut Daemons| all.block_mirrors[0].1 = 1)]
-#[case::no_mirrors("rook-ceph-rbd-mirror-mirror", |all: &mut Daemons| all.block_mirrors.clear())]
+#[case::one_mirror("rook-ceph-rbd-mirror-pdb", |all: &mut Daemons| all.block_mirrors[0].1 = 1)]
+#[case::no_mirrors("rook-ceph-rbd-mirror-pdb", |all: &mut Daemons| all.block_mirrors.clear())]
 #[case::one_nfs_server("rook-ceph-nfs-exports", |all: &mut Daemons| all.nfs_servers[0].1 = 1)]
 #[case::no_nfs("rook-ceph-nfs-exports", |all: &mut Daemons| all.nfs_servers.clear())]
 fn daemon_budget_without_purpose_is_deleted(#[case] name: &str, #[case] change: fn(&mut Daemons)) {

@@ -59,10 +59,12 @@ pub enum Write {
         /// The precondition.
         resource_version: Arc<str>,
     },
-    /// Writes our records of `noout` to ConfigMap `rook-ceph-pdbstatemap`, and removes Rook's own keys, which they take over.
+    /// Writes our records of `noout` to ConfigMap `rook-ceph-pdbstatemap`.
     WriteStateMap {
         /// The precondition; `None`: it does not exist.
         resource_version: Option<Arc<str>>,
+        /// Whether they take over what Rook's own manager has left: its keys then say that nothing is drained.
+        takes_over: bool,
         /// All records.
         noout: BTreeMap<Arc<str>, NooutRecord>,
     },

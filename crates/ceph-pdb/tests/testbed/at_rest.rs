@@ -69,7 +69,7 @@ async fn budgets_follow_daemon_counts_and_rest() -> Result<()> {
     let daemons = json!({"mon": {"count": 3}, "mgr": {"count": 2}});
     env.rook.patch_cluster(daemons).await?;
     becomes(&env, "rook-ceph-mgr-pdb", Some(1), None).await?;
-    becomes(&env, "rook-ceph-rbd-mirror-mirror", Some(1), None).await?;
+    becomes(&env, "rook-ceph-rbd-mirror-pdb", Some(1), None).await?;
     becomes(&env, "rook-ceph-nfs-exports", Some(1), None).await?;
     becomes(&env, "rook-ceph-rgw-store", None, Some(2)).await?;
     becomes(&env, "rook-ceph-mds-fs", None, Some(1)).await?;

@@ -15,6 +15,7 @@ fn osds(down: &[OsdId], draining: &[OsdId]) -> BTreeMap<OsdId, OsdFacts> {
         host: Some(format!("host-{id}").as_str().into()),
         is_down: down.contains(&id),
         is_up_in_ceph: !down.contains(&id),
+        is_in: true,
         is_draining: draining.contains(&id),
     };
     (0..6).map(|id| (id, facts(id))).collect()

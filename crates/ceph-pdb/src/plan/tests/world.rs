@@ -189,14 +189,15 @@ impl World {
             }
             Write::WriteStateMap {
                 resource_version,
+                takes_over,
                 noout,
             } => {
                 assert_eq!(self.state_map.resource_version, *resource_version);
-                self.state_map = StateMap {
-                    resource_version: Some(version),
-                    noout: noout.clone(),
-                    ..StateMap::default()
-                };
+                self.state_map.resource_version = Some(version);
+                self.state_map.noout.clone_from(noout);
+                if *takes_over {
+                    self.state_map.rook = crate::snapshot::RookState::default();
+                }
             }
             Write::SetNoout {
                 buckets,
