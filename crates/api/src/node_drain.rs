@@ -40,6 +40,9 @@ use crate::schema::{self, is_zero, kind_schema};
 #[schemars(extend("x-kubernetes-validations" = [{
     "rule": "!has(oldSelf.nodeUID) || (has(self.nodeUID) && self.nodeUID == oldSelf.nodeUID)",
     "message": "nodeUID cannot be changed once it is set: delete the NodeDrain and make another"
+}, {
+    "rule": "!has(self.dryRun) || !self.dryRun || (has(oldSelf.dryRun) && oldSelf.dryRun)",
+    "message": "dryRun cannot be set on a drain that has begun: delete the NodeDrain and make another"
 }]))]
 pub struct NodeDrainSpec {
     /// Name of the node to drain: the same as the NodeDrain's own name. It cannot be changed.
@@ -60,7 +63,8 @@ pub struct NodeDrainSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = PURPOSE_AT_MOST))]
     pub purpose: Option<String>,
-    /// Who evicts the pods: Nodeward, or the requester, whose evictions are refused until the drain's claim is granted.
+    /// Who evicts the pods: Nodeward, or the requester, whose evictions are refused until the drain's claim is granted. A requester
+    /// that evicts cordons the node first: the drain ends once the node is not cordoned.
     #[serde(default)]
     pub evict: Evictor,
     /// Whether drain-lock evicts pods that no controller makes again. A pod that is kept blocks the drain until it is gone,
@@ -78,7 +82,7 @@ pub struct NodeDrainSpec {
     /// whose eviction is refused are deleted.
     #[serde(default)]
     pub fallback: Fallback,
-    /// Plan only: nothing is cordoned, claimed or evicted.
+    /// Plan only: nothing is cordoned, claimed or evicted. It can be taken back, and the drain begins; it cannot be set later.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub dry_run: bool,
 }

@@ -47,7 +47,10 @@ impl Planner<'_> {
 
     /// Who else has the node, or another one of the control plane.
     pub(super) fn taken_by_other(&mut self, active: &ActiveDrain<'_>) -> Option<(LockReason, String)> {
-        if let Some(text) = self.remediation(&active.node.name) {
+        // Whoever evicts may be the remediation itself, which deletes the machine and ends only with its drain.
+        if !active.context.is_by_requester()
+            && let Some(text) = self.remediation(&active.node.name)
+        {
             return Some((LockReason::UnderRemediation, text));
         }
         if let Some(LeaseState::Others { holder, until }) = self.lease(active.context) {

@@ -68,6 +68,10 @@ async fn dry_run_drain_reports_and_does_nothing() -> Result<()> {
         node.spec.and_then(|spec| spec.unschedulable).is_none(),
         "it was cordoned"
     );
+    env.patch_drain("n1", json!({ "spec": { "dryRun": false } })).await?;
+    let refused = env.patch_drain("n1", json!({ "spec": { "dryRun": true } })).await;
+    let refused = refused.err().map(|error| format!("{error:#}")).unwrap_or_default();
+    ensure!(refused.contains("dryRun cannot be set on a drain"), "{refused}");
     env.delete_drain("n1").await?;
     env.released("n1", secs(60)).await?;
     env.end([lock]).await

@@ -67,6 +67,23 @@ fn drain_of_a_node_under_remediation_rests(
     assert_ne!(turns_with("n2"), expected, "another node's remediation changes nothing");
 }
 
+/// A remediation that deletes the machine has the node drained, and ends only then.
+#[test]
+fn drain_by_a_requester_goes_on_under_remediation() {
+    let turns_with = |leases: Vec<Value>| {
+        let drain = drain(json!({ "spec": { "evict": "Requester" } }));
+        let claim = claim(json!({ "state": "Asking", "foreignCordon": true }));
+        let cluster = cluster(foreign(json!({})), Some(drain), &[claim], &[held("a", json!({}))]);
+        turns(&plan(
+            &cluster.leases(leases).snapshot(),
+            &Memory::default(),
+            &policy(),
+            now(),
+        ))
+    };
+    assert_eq!(turns_with(vec![remediates("n1")]), ["grant uid-n1", "n1 is Queued"]);
+}
+
 /// `n1` and `n2` are of the control plane, and `n1` has this claim.
 fn members(evict: &str, state: Value, leases: Vec<Value>) -> Plan {
     let drain = drain(json!({ "spec": { "evict": evict } }));

@@ -207,7 +207,7 @@ async fn ask(cluster: &Cluster, pod: &PodView, kept_by: Option<KeptBy>) -> Resul
         .unwrap_or_default();
     Ok(match try_eviction(cluster, &key.namespace, &key.name).await? {
         EvictionAnswer::Accepted => (
-            format!("the API server would accept it now{wish}"),
+            format!("the API server would accept it now (a dry run, which drain-lock lets pass){wish}"),
             Some(wish.is_empty()),
         ),
         EvictionAnswer::Refused(said) => (format!("the API server would refuse it now: {said}"), Some(false)),

@@ -253,7 +253,7 @@ impl PodsOnNode {
             return;
         }
         if obstacles.is_empty() {
-            let none = "none: every eviction would be accepted now";
+            let none = "none by the API server now";
             return page.field("refused", Cell::new(Style::Good, none));
         }
         page.field(
