@@ -558,6 +558,8 @@ impl Judge<'_> {
             // What drain-lock evicts beside its held pods it has found movable.
             _ if is_ours => self.movable(budget, Admission::FreeDisruption),
             Some(claim) if is_planned(claim) => self.movable(budget, Admission::FreeDisruption),
+            // It is drained again before its last drain has come to its end.
+            Some(claim) if node.cordoned && claim.state.is_recovering() => self.waits(claim, Some(budget)),
             Some(_) if node.cordoned => not_planned(node),
             None if node.is_drained_by_another() && !node.planning_timed_out => not_planned(node),
             None if node.is_drained_by_another() => self.foreign(budget, Admission::Unplanned),
@@ -605,7 +607,10 @@ impl Judge<'_> {
             ),
             ClaimState::Recovering | ClaimState::DrainedRecovering => wait(
                 LockReason::AwaitingReady,
-                &format!("the drain of node {node} was given up, and its pods are on their way back"),
+                &format!(
+                    "the last drain of node {node} has ended, and its pods are on their way back: uncordon it, if they fit \
+                     no other node"
+                ),
             ),
             _ => self.queued(claim, budget),
         }

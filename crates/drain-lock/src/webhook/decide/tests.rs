@@ -362,6 +362,7 @@ fn unknown_pod_is_admitted_without_a_drain(#[case] found: LookupResult, #[case] 
 #[case::granted_and_not_confirmed(vec![claim(1, NODE, ClaimState::Granted, &[POD], &[POD])], LockReason::AwaitsConfirmation)]
 #[case::suspect(vec![claim(1, NODE, ClaimState::Suspect, &[POD], &[POD])], LockReason::Suspect)]
 #[case::coming_back(vec![claim(1, NODE, ClaimState::Recovering, &[], &[POD])], LockReason::AwaitingReady)]
+#[case::others_coming_back(vec![claim(1, NODE, ClaimState::Recovering, &[], &["web-1"])], LockReason::AwaitingReady)]
 #[case::behind_another(
     vec![claim(1, "n2", ClaimState::Confirmed, &[], &["web-1"]), claim(2, NODE, ClaimState::Asking, &[POD], &[])],
     LockReason::WaitsForDisruptions
