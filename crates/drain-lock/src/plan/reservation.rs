@@ -10,9 +10,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
+use nodeward_api::node_drain::Evictor;
 use nodeward_core::deadline::{RequeueAt, saturating_add, whole_second};
 use nodeward_core::id::{BudgetKey, PodKey, ResourceVersion};
-use nodeward_core::ledger::Ledger;
+use nodeward_core::ledger::{Claim, Ledger};
 
 use crate::snapshot::{DISRUPTED_FOR, PodFacts, Reserved, Snapshot};
 
@@ -60,7 +61,7 @@ fn reservations(
     now: Timestamp,
     requeue_at: &mut RequeueAt,
 ) -> Vec<Reservation> {
-    let mut wanted = retained(ledger);
+    let mut wanted = retained(ledger, snapshot);
     for key in reserved.keys().chain(snapshot.stale_entries.keys()) {
         wanted.entry(key.clone()).or_default();
     }
@@ -121,10 +122,15 @@ fn reservations(
     due
 }
 
-/// The pods that stay on nodes whose claims have their disruptions, by budget.
-fn retained(ledger: &Ledger) -> BTreeMap<BudgetKey, BTreeSet<String>> {
+/// The pods that stay on nodes whose claims have their disruptions, by budget. Whoever evicts by himself may evict those, too: a
+/// reservation would keep him from it without end.
+fn retained(ledger: &Ledger, snapshot: &Snapshot) -> BTreeMap<BudgetKey, BTreeSet<String>> {
     let mut retained: BTreeMap<BudgetKey, BTreeSet<String>> = BTreeMap::new();
-    for claim in ledger.claims() {
+    let is_by_requester = |claim: &Claim| {
+        let drain = snapshot.drains.get(claim.node.as_str());
+        drain.is_some_and(|drain| drain.spec.evict == Evictor::Requester)
+    };
+    for claim in ledger.claims().iter().filter(|claim| !is_by_requester(claim)) {
         // Disruptions that stay with a claim which waits are those of pods that are down, and count as gone anyway.
         if !claim.state.is_confirmed() && !claim.state.is_suspect() {
             continue;

@@ -1,5 +1,5 @@
 use k8s_openapi::api::core::v1::Pod;
-use nodeward_api::DrainLedger;
+use nodeward_api::{DrainLedger, NodeDrain};
 use rstest::rstest;
 use serde_json::{Value, json};
 
@@ -96,6 +96,16 @@ fn retained_pod_is_reserved_until_expected_return(#[case] ready: bool, #[case] a
 #[case::it_waits("Recovering", true)]
 fn nothing_is_reserved_for(#[case] state: &str, #[case] retained: bool) {
     let snapshot = snapshot(state, retained, json!({}), true);
+    assert_eq!(due(&mut Reserved::new(), &snapshot), (None, None));
+}
+
+/// `kubectl drain` evicts a pod that asked to stay, and would be refused by the reservation.
+#[test]
+fn nothing_is_reserved_for_a_drain_that_evicts_by_itself() {
+    let mut snapshot = snapshot("Confirmed", true, json!({}), true);
+    let drain = json!({ "metadata": { "name": "n1", "uid": "d" }, "spec": { "nodeName": "n1", "evict": "Requester" } });
+    let drain: NodeDrain = serde_json::from_value(drain).unwrap();
+    snapshot.drains.insert("n1".into(), drain.into());
     assert_eq!(due(&mut Reserved::new(), &snapshot), (None, None));
 }
 
