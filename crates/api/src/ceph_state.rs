@@ -51,7 +51,7 @@ pub struct CephClusterState {
     #[serde(default)]
     pub down_osds: BTreeMap<String, BTreeSet<i64>>,
     /// Failure domains of the OSDs of each node: also of those whose pods are gone, on the node that they last ran on. Without OSDs
-    /// that are down while all placement groups are clean without them.
+    /// that are down while all placement groups are clean without them, or while Ceph has marked them out.
     #[serde(default)]
     pub nodes: BTreeMap<String, BTreeSet<String>>,
     /// Our `noout` flags, by CRUSH bucket, and since when.

@@ -87,11 +87,13 @@ impl OsdView {
         this
     }
 
-    /// Failure domains of the OSDs of each node, without those that are `excluded` from budgets: nobody misses them.
+    /// Failure domains of the OSDs of each node, without those that are `excluded` from budgets or down and out: nobody misses
+    /// them.
     pub(super) fn domains_of_nodes(&self, excluded: &BTreeSet<OsdId>) -> BTreeMap<String, BTreeSet<String>> {
+        let is_lost = |id| self.osds.get(id).is_some_and(|osd| osd.is_down && !osd.is_in);
         let mut nodes = self.published_nodes.clone();
         for (id, node, domain) in &self.nodes {
-            if !excluded.contains(id) {
+            if !excluded.contains(id) && !is_lost(id) {
                 nodes.entry(node.clone()).or_default().insert(domain.clone());
             }
         }

@@ -168,7 +168,7 @@ impl Situation<'_> {
     }
 
     /// The domains that may be exempt, in order: while OSDs of the current one are down it is the only one; else draining
-    /// domains come first.
+    /// domains come first, and last those whose OSDs Ceph counts on no more.
     fn candidates(&self, current: &Disruptions) -> Vec<Domain> {
         let with_down = |wanted: fn(&OsdFacts) -> bool| {
             let down = self.down.iter().filter_map(|id| self.osds.get(id));
@@ -182,8 +182,13 @@ impl Situation<'_> {
             return vec![Arc::clone(exempt)];
         }
         let draining = with_down(|osd| osd.is_draining);
-        let others: Vec<Domain> = all.difference(&draining).cloned().collect();
-        draining.into_iter().chain(others).collect()
+        let (missed, others): (Vec<_>, Vec<_>) = {
+            let missed = with_down(|osd| osd.is_in);
+            all.difference(&draining)
+                .cloned()
+                .partition(|domain| missed.contains(domain))
+        };
+        draining.into_iter().chain(missed).chain(others).collect()
     }
 
     /// Whether the rest of a domain may go down beside all that is down; `None` until Ceph has answered that.

@@ -383,6 +383,28 @@ fn node_has_no_osds_that_nobody_misses() {
     assert!(is_listed(&world));
 }
 
+/// A node has died long ago, and its OSDs are out. Another one of another rack fails: its rack is the one that is missed.
+#[test]
+fn domain_that_is_missed_is_exempt_before_one_that_is_lost() {
+    let mut world = World::settled();
+    world.stop(0, false);
+    world.dump().osds[0].is_in = false;
+    world.mark_down(0);
+    world.run();
+    assert_eq!(world.state().reason, CephReason::DownOsdsExcluded);
+    world.stop(2, false);
+    world.unclean("active+undersized+degraded");
+    world.mark_down(2);
+    world.may_stop_all(true);
+    world.run();
+    assert_eq!(world.state().exempt_domain.as_deref(), Some("b"));
+    let nodes = world.state().nodes;
+    assert!(
+        nodes.contains_key("node-2") && !nodes.contains_key("node-0"),
+        "{nodes:?}"
+    );
+}
+
 /// A dead node's pods go, and its OSDs are still its own: also before Ceph has told a new leader so.
 #[test]
 fn node_keeps_osds_whose_pods_are_gone() {
