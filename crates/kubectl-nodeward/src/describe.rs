@@ -6,7 +6,7 @@ use std::fmt::{Display, Write as _};
 use jiff::Timestamp;
 use nodeward_api::CephClusterState;
 use nodeward_api::ceph_state::{PublishedCondition, PublishedDisruptions};
-use nodeward_api::node_drain::{BlockedBy, Fallback, Phase, PodCounts};
+use nodeward_api::node_drain::{BlockedBy, Evictor, Fallback, Phase, PodCounts};
 use nodeward_api::reason::CephReason;
 
 use crate::model::Unread;
@@ -88,6 +88,10 @@ pub fn deadline(drain: &Drain, now: Timestamp) -> Option<String> {
         (Phase::Drained | Phase::Recovering | Phase::Suspect, _) => "it counts as overdue",
         (_, Fallback::Wait) => "it keeps waiting (fallback Wait)",
         (_, Fallback::ReleaseAndRequeue) => "it releases what it can and queues again (fallback ReleaseAndRequeue)",
+        // drain-lock evicts nothing here: whoever does is let in.
+        (_, Fallback::EvictAnyway | Fallback::Delete) if drain.evict == Evictor::Requester => {
+            "its requester may evict its pods without disruptions, as their budgets allow"
+        }
         (_, Fallback::EvictAnyway) => {
             "it evicts its pods without disruptions, as any drain would (fallback EvictAnyway)"
         }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use clap::Parser;
 use jiff::Timestamp;
 use nodeward_api::NodeHealthCheck;
+use nodeward_api::node_drain::{Evictor, Fallback};
 use nodeward_api::reason::BlockerReason;
 use rstest::rstest;
 use serde_json::{Value, json};
@@ -19,6 +20,7 @@ use super::why::budget::{Override, WhyBudget};
 use super::why::pod::WhyPod;
 use super::why::pods::{KeptBy, PodObstacle, PodsOnNode};
 use crate::args::CommandLine;
+use crate::describe::deadline;
 use crate::failure::MissingRight;
 use crate::model::Unread;
 use crate::model::acts::Act;
@@ -74,6 +76,20 @@ fn waiting_drain() -> Drain {
             ],
         }),
     )
+}
+
+#[rstest]
+#[case::of_ours(Evictor::Nodeward, "then it deletes its pods")]
+#[case::of_a_requester(Evictor::Requester, "then its requester may evict its pods")]
+fn fallback_says_who_acts(#[case] evict: Evictor, #[case] said: &str) {
+    let drain = Drain {
+        evict,
+        fallback: Fallback::Delete,
+        deadline: Some(now()),
+        ..waiting_drain()
+    };
+    let text = deadline(&drain, now()).unwrap();
+    assert!(text.contains(said), "{text}");
 }
 
 fn holding_drain() -> Drain {
