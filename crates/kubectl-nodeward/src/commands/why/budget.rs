@@ -122,16 +122,11 @@ impl WhyBudget {
             Step::with(text, commands.nodeward("why", node))
         }));
         let is_healthy = self.counts.as_ref().is_some_and(BudgetHealth::is_sound);
-        let never_allows = |status: &crate::model::locks::BudgetNumbers| {
-            is_healthy && status.disruptions_allowed < 1 && status.expected_pods <= status.desired_healthy
-        };
-        let allows_none = self.locks.status.is_some_and(|status| status.disruptions_allowed < 1);
+        let exhausted = self.locks.status.filter(|status| status.disruptions_allowed < 1);
         // Ceph's operator closes a budget in the way of one that never allows a disruption, and opens it again.
-        if let Some(reason @ BlockerReason::CephBudget) = self.never_overridden
-            && allows_none
-        {
+        if let (Some(_), Some(reason @ BlockerReason::CephBudget)) = (exhausted, self.never_overridden) {
             next.push(Step::new(format!("{} [{reason}]", reason.remedy())));
-        } else if self.locks.status.as_ref().is_some_and(never_allows) {
+        } else if exhausted.is_some_and(|status| is_healthy && status.expected_pods <= status.desired_healthy) {
             let reason = LockReason::BudgetNeverAllows;
             next.push(Step::new(format!("{} [{reason}]", reason.remedy())));
         } else if self.counts.as_ref().is_some_and(|counts| !counts.unhealthy.is_empty()) {
