@@ -89,8 +89,11 @@ pub fn deadline(drain: &Drain, now: Timestamp) -> Option<String> {
         (_, Fallback::Wait) => "it keeps waiting (fallback Wait)",
         (_, Fallback::ReleaseAndRequeue) => "it releases what it can and queues again (fallback ReleaseAndRequeue)",
         // drain-lock evicts nothing here: whoever does is let in.
-        (_, Fallback::EvictAnyway | Fallback::Delete) if drain.evict == Evictor::Requester => {
-            "its requester may evict its pods without disruptions, as their budgets allow"
+        (_, Fallback::EvictAnyway) if drain.evict == Evictor::Requester => {
+            "its requester may evict its pods without disruptions, as their budgets allow (fallback EvictAnyway)"
+        }
+        (_, Fallback::Delete) if drain.evict == Evictor::Requester => {
+            "its requester may evict its pods without disruptions, as their budgets allow (fallback Delete)"
         }
         (_, Fallback::EvictAnyway) => {
             "it evicts its pods without disruptions, as any drain would (fallback EvictAnyway)"
