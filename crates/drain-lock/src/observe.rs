@@ -7,6 +7,7 @@
 mod audit;
 mod cluster_index;
 mod decoded;
+mod fixed;
 mod index_handler;
 mod pod_index;
 mod project;
@@ -38,9 +39,8 @@ use cluster_index::ClusterIndex;
 use index_handler::{IndexHandler, SharedIndex};
 
 pub use cluster_index::{Kept, budget_facts, owner_disruptions};
+pub use fixed::Objects;
 pub use project::{project_budget, project_hold, project_node, project_volume};
-#[cfg(test)]
-pub use tests::fixed::Objects;
 
 /// What is watched besides what always is.
 #[derive(Debug, Clone, Default)]

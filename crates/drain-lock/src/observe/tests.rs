@@ -1,6 +1,5 @@
 //! The cache against objects of every kind, and its indexes against what a walk over all pods would say.
 
-pub mod fixed;
 mod placement;
 
 use std::collections::{BTreeMap, BTreeSet};
