@@ -1,13 +1,13 @@
 //! Execute: carries out a plan's actions, each on its own with its own preconditions. One failure never stops the others,
 //! and the loop that plans never waits for the API server.
 
-mod drain;
+pub mod drain;
 mod evict;
 mod force;
 pub(crate) mod fresh;
 mod lease;
-mod ledger;
-mod node;
+pub mod ledger;
+pub mod node;
 mod owner_scale;
 mod reservation;
 mod status_update;
@@ -135,6 +135,19 @@ impl From<ActionResult> for TaskOutcome {
             scales_read: Vec::new(),
             leases_absent: false,
         }
+    }
+}
+
+impl TaskOutcome {
+    /// What has come of a write that ended so: without it nothing was granted, and there is nothing to tell. A lost answer may be
+    /// that of a write: what is on the record by then is told all the same.
+    #[must_use]
+    pub fn written(mut self, done: ActionResult) -> Self {
+        if !done.may_have_acted() {
+            self.announcements.clear();
+            self.granted.clear();
+        }
+        Self { done, ..self }
     }
 }
 

@@ -16,8 +16,12 @@ use super::{ActionResult, ExecutorContext, Written};
 /// Who stands for a NodeDrain that was made without a requester: its creator, who releases it by deleting it.
 const CREATOR: &str = "nodedrain";
 
-/// The finalizer, the UID of the node, and a requester if there is none.
 pub(super) async fn adopt(context: &ExecutorContext, drain: &NodeDrain, node_uid: &str) -> Written {
+    patch(context, drain, &adoption(drain, node_uid)).await
+}
+
+/// What takes a NodeDrain into care: the finalizer, the UID of the node, and a requester if there is none.
+pub fn adoption(drain: &NodeDrain, node_uid: &str) -> Value {
     let mut finalizers = drain.metadata.finalizers.clone().unwrap_or_default();
     if !finalizers.iter().any(|finalizer| finalizer == finalizer::DRAIN_LOCK) {
         finalizers.push(finalizer::DRAIN_LOCK.to_owned());
@@ -29,7 +33,7 @@ pub(super) async fn adopt(context: &ExecutorContext, drain: &NodeDrain, node_uid
     let metadata = json!({
         "uid": drain.metadata.uid, "resourceVersion": drain.metadata.resource_version, "finalizers": finalizers,
     });
-    patch(context, drain, &json!({ "metadata": metadata, "spec": spec })).await
+    json!({ "metadata": metadata, "spec": spec })
 }
 
 /// Deletes it as it was seen: whoever has joined it since keeps it. What its node was taken for is looked at once more.
@@ -65,10 +69,7 @@ fn contradiction(drain: &NodeDrain, reason: LockReason, node: Option<&NodeFacts>
 
 /// Says that it is released, and lets it go.
 pub(super) async fn finish(context: &ExecutorContext, drain: &NodeDrain) -> Written {
-    let released = json!({
-        "metadata": { "uid": drain.metadata.uid },
-        "status": { "phase": Phase::Released.as_str(), "message": "holds nothing any more", "blockedBy": [], "holds": [] },
-    });
+    let released = released(drain);
     let permit = context.permits.next_write().await?;
     let (drains, released) = (context.api::<NodeDrain>(), Patch::Merge(&released));
     let current = drains
@@ -78,9 +79,17 @@ pub(super) async fn finish(context: &ExecutorContext, drain: &NodeDrain) -> Writ
     patch(context, drain, &without_our_finalizer(&current)).await
 }
 
+/// The status of a NodeDrain that has nothing left.
+pub fn released(drain: &NodeDrain) -> Value {
+    json!({
+        "metadata": { "uid": drain.metadata.uid },
+        "status": { "phase": Phase::Released.as_str(), "message": "holds nothing any more", "blockedBy": [], "holds": [] },
+    })
+}
+
 /// What lets a NodeDrain go, as far as drain-lock is concerned. The list is replaced as a whole: a finalizer that another
 /// controller has added since makes it outdated.
-fn without_our_finalizer(current: &NodeDrain) -> Value {
+pub fn without_our_finalizer(current: &NodeDrain) -> Value {
     let finalizers = current.metadata.finalizers.iter().flatten();
     let kept: Vec<&String> = finalizers.filter(|name| *name != finalizer::DRAIN_LOCK).collect();
     let (uid, version) = (&current.metadata.uid, &current.metadata.resource_version);

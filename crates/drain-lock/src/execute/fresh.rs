@@ -43,13 +43,13 @@ const PAGE: u32 = 500;
 const KUBELET_LEASES: &str = "kube-node-lease";
 
 /// What was read, and the claims that it does not bear out.
-pub(super) struct Read {
+pub struct Read {
     /// The budgets as they are now, put over what the watches say of the others.
-    pub(super) facts: Facts,
+    pub facts: Facts,
     /// By node: what could not be read, or is not so.
-    pub(super) doubted: BTreeMap<NodeUid, ActionResult>,
+    pub doubted: BTreeMap<NodeUid, ActionResult>,
     /// How many pods there should be of budgets whose status does not tell.
-    pub(super) scales: Vec<(BudgetRef, OwnerScale)>,
+    pub scales: Vec<(BudgetRef, OwnerScale)>,
 }
 
 /// A budget as it was read.

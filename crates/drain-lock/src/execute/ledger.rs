@@ -15,18 +15,26 @@ use crate::plan::verdict::{Announcement, in_words};
 use crate::plan::{ConfirmAsk, DrainedAsk, LedgerWrite};
 use crate::snapshot::LedgerFacts;
 
-use super::fresh::{self, Read};
+use super::fresh;
+pub use super::fresh::Read;
 use super::{ActionResult, ExecutorContext, TaskOutcome, Written};
 
 /// Confirms, grants, writes. A claim whose reads failed, or do not bear the plan out, is left as it is, and the rest is
 /// written.
 pub(super) async fn write(context: &ExecutorContext, mut write: LedgerWrite) -> TaskOutcome {
+    let read = fresh::read(context, &write).await;
+    let settled = settle(&mut write, read, Timestamp::now());
+    settled.written(compare_and_swap(context, &write).await.into())
+}
+
+/// What is to be written by what was read by quorum just before, and what comes of it once it is written. Pure.
+pub fn settle(write: &mut LedgerWrite, read: Read, now: Timestamp) -> TaskOutcome {
     let asked = write.reading_claims();
     let Read {
         mut facts,
         doubted,
         scales,
-    } = fresh::read(context, &write).await;
+    } = read;
     for (node_uid, doubt) in &doubted {
         tracing::debug!(%node_uid, ?doubt, "its claim is left as it is");
         write.leave_out(node_uid);
@@ -35,14 +43,13 @@ pub(super) async fn write(context: &ExecutorContext, mut write: LedgerWrite) -> 
         write.next.note_scale(&pdb, scale.expected_pods, scale.owners);
     }
     take_out(&mut facts, &write.leaving);
-    let now = Timestamp::now();
     let confirms = std::mem::take(&mut write.confirms);
     for ask in &confirms {
-        confirm(&mut write, ask, &facts, now);
+        confirm(write, ask, &facts, now);
     }
     let drained = std::mem::take(&mut write.drained);
     for ask in &drained {
-        confirm_drained(&mut write, ask, &facts, now);
+        confirm_drained(write, ask, &facts, now);
     }
     // What was returned is asked for again, and other processes know of it what is stored.
     write.next.count_needs(&facts);
@@ -56,24 +63,14 @@ pub(super) async fn write(context: &ExecutorContext, mut write: LedgerWrite) -> 
             Err(obstacles) => refused_grants.push((ask.node_uid.clone(), obstacles)),
         }
     }
-    let done = ActionResult::from(compare_and_swap(context, &write).await);
-    let checked = asked.into_iter().filter(|uid| !doubted.contains_key(uid)).collect();
-    let doubted = doubted.into_iter().map(|(uid, doubt)| (uid, why(doubt))).collect();
-    let read = TaskOutcome {
-        refused_grants,
-        doubted,
-        checked,
-        scales_read: write.scales.iter().cloned().collect(),
-        ..done.clone().into()
-    };
-    if !done.may_have_acted() {
-        return read;
-    }
-    // A lost answer may be that of a write: what is on the record by then is told all the same.
     TaskOutcome {
-        announcements: write.announcements,
         granted,
-        ..read
+        refused_grants,
+        announcements: std::mem::take(&mut write.announcements),
+        checked: asked.into_iter().filter(|uid| !doubted.contains_key(uid)).collect(),
+        doubted: doubted.into_iter().map(|(uid, doubt)| (uid, why(doubt))).collect(),
+        scales_read: write.scales.iter().cloned().collect(),
+        ..ActionResult::Acted(()).into()
     }
 }
 

@@ -76,8 +76,11 @@ fn uid_of(metadata: Option<&ObjectMeta>) -> Option<&str> {
     metadata.and_then(|metadata| metadata.uid.as_deref())
 }
 
-/// The change of a node as it is now; `None` if it is so already.
-fn patch(node: &Node, write: &NodeWrite, now: Timestamp) -> Result<Option<Value>, &'static str> {
+/// The change of a node as it is now, as a merge patch; `None` if it is so already. Pure.
+///
+/// # Errors
+/// When the node is not as the plan saw it.
+pub fn patch(node: &Node, write: &NodeWrite, now: Timestamp) -> Result<Option<Value>, &'static str> {
     let present = project_node(node).ok_or("the node has no name")?;
     let record = present.cordon_record();
     let mut patch = json!({ "metadata": {

@@ -14,10 +14,10 @@ use crate::snapshot::PodFacts;
 
 /// How many pods there should be, and who owns them.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct OwnerScale {
-    pub(super) expected_pods: i32,
+pub struct OwnerScale {
+    pub expected_pods: i32,
     /// As the ledger keeps them.
-    pub(super) owners: Vec<String>,
+    pub owners: Vec<String>,
 }
 
 /// What an owner has answered.
