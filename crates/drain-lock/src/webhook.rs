@@ -34,7 +34,7 @@ use parking_lot::Mutex;
 use crate::observe::ClusterCache;
 use crate::settings::Settings;
 
-use self::context_lookup::ContextLookup;
+use self::context_lookup::{ContextLookup, LedgerView};
 use self::decide::{
     Admission, Caller, Decision, EvictionContext, EvictionRequest, LookupResult, Refused, Verdict, decide,
     decide_unreadable,
@@ -145,25 +145,10 @@ impl Webhook {
             return self.finish(review, &LookupResult::Unsynced, verdict, began);
         }
         let request = self.request(review, own_user);
-        let mut found = self.lookup.look_up(review, &policy, now, began);
+        let found = self.lookup.look_up(review, &policy, now, began);
         let view = self.lookup.ledger_view(now, began);
-        loop {
-            // What this process has just given away is no longer free.
-            let one_budget = found.one_budget();
-            let seen = one_budget.and_then(|(budget, pod)| self.recent_admissions.lock().take_out(budget, pod, began));
-            let verdict = match &view.unreadable {
-                Some(unreadable) => decide_unreadable(&request, &found, unreadable.budgets.as_ref()),
-                None => decide(&request, &found, &view.ledger, &view.facts, &view.reservations),
-            };
-            // Two who ask at once must not get the same: the later one is judged again.
-            let is_last = match found.one_budget().filter(|_| verdict.takes_free_disruption()) {
-                Some((budget, pod)) => self.recent_admissions.lock().add(&budget.key, pod, seen, began),
-                None => true,
-            };
-            if is_last {
-                return self.finish(review, &found, verdict, began);
-            }
-        }
+        let (found, verdict) = judge(&request, found, &view, &self.recent_admissions, began);
+        self.finish(review, &found, verdict, began)
     }
 
     fn request<'a>(&self, review: &'a EvictionReview, own_user: &str) -> EvictionRequest<'a> {
@@ -309,6 +294,33 @@ impl Webhook {
             pod = %review.pod, user = review.user, reason = admission.as_label(),
             "an eviction was admitted for want of knowledge; its budget decides alone"
         );
+    }
+}
+
+/// Judges one eviction by what was looked up, less what this process has given away, and remembers what it gives away.
+pub fn judge(
+    request: &EvictionRequest<'_>,
+    mut found: LookupResult,
+    view: &LedgerView,
+    recent_admissions: &Mutex<RecentAdmissions>,
+    now: Instant,
+) -> (LookupResult, Verdict) {
+    loop {
+        // What this process has just given away is no longer free.
+        let one_budget = found.one_budget();
+        let seen = one_budget.and_then(|(budget, pod)| recent_admissions.lock().take_out(budget, pod, now));
+        let verdict = match &view.unreadable {
+            Some(unreadable) => decide_unreadable(request, &found, unreadable.budgets.as_ref()),
+            None => decide(request, &found, &view.ledger, &view.facts, &view.reservations),
+        };
+        // Two who ask at once must not get the same: the later one is judged again.
+        let is_last = match found.one_budget().filter(|_| verdict.takes_free_disruption()) {
+            Some((budget, pod)) => recent_admissions.lock().add(&budget.key, pod, seen, now),
+            None => true,
+        };
+        if is_last {
+            return (found, verdict);
+        }
     }
 }
 

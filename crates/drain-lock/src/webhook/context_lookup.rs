@@ -27,7 +27,7 @@ use super::unclaimed_pods::UnclaimedPods;
 const FRESH: Duration = Duration::from_millis(50);
 
 /// A drainer cordons and evicts within milliseconds, and the watches show the cordon a moment later: by then at the latest.
-const CORDON_SHOWS_WITHIN: Duration = Duration::from_millis(100);
+pub const CORDON_SHOWS_WITHIN: Duration = Duration::from_millis(100);
 
 /// How often the node is looked at meanwhile.
 const LOOKUP_INTERVAL: Duration = Duration::from_millis(5);
@@ -92,7 +92,7 @@ impl ContextLookup {
         };
         let always_allowed = state.is_starting() && self.is_always_allowed(&pod);
         let needs_no_disruption = self.is_asked_about(&pod.uid, node.as_ref(), &budgets, always_allowed)
-            && self.unclaimed_pods.contains(&pod.uid);
+            && self.unclaimed_pods.contains(&pod.uid, instant);
         LookupResult::Found(Box::new(EvictionContext {
             uid: pod.uid.clone(),
             state,
@@ -100,7 +100,7 @@ impl ContextLookup {
             is_beside_held: needs_no_disruption
                 && node
                     .as_ref()
-                    .is_some_and(|node| self.unclaimed_pods.are_beside_held(&node.uid)),
+                    .is_some_and(|node| self.unclaimed_pods.are_beside_held(&node.uid, instant)),
             node,
             budgets,
             needs_no_disruption,
@@ -146,14 +146,24 @@ impl ContextLookup {
 
     /// Has the pods of draining nodes classified, where that decides on this eviction.
     pub async fn classify_pods(&self, review: &EvictionReview, policy: &Policy, now: Timestamp) {
-        let found = self.look_up(review, policy, now, Instant::now());
-        let is_asked_about = |context: &EvictionContext| {
-            let always_allowed = context.always_allowed;
-            self.is_asked_about(&context.uid, context.node.as_ref(), &context.budgets, always_allowed)
-        };
-        if found.context().is_some_and(is_asked_about) {
+        if self.depends_on_classes(review, policy, now, Instant::now()) {
             self.unclaimed_pods.refresh(&self.cache, policy).await;
         }
+    }
+
+    /// The same at once, on this thread.
+    pub fn classify_pods_now(&self, review: &EvictionReview, policy: &Policy, now: Timestamp, instant: Instant) {
+        if self.depends_on_classes(review, policy, now, instant) {
+            self.unclaimed_pods.classify(&self.cache, policy, now, instant);
+        }
+    }
+
+    fn depends_on_classes(&self, review: &EvictionReview, policy: &Policy, now: Timestamp, instant: Instant) -> bool {
+        let found = self.look_up(review, policy, now, instant);
+        found.context().is_some_and(|context| {
+            let always_allowed = context.always_allowed;
+            self.is_asked_about(&context.uid, context.node.as_ref(), &context.budgets, always_allowed)
+        })
     }
 
     /// Waits a moment where it matters whether the eviction comes ahead of its node's cordon: it would take the last disruption of
@@ -164,13 +174,20 @@ impl ContextLookup {
             return;
         };
         let until = time::Instant::now() + CORDON_SHOWS_WITHIN;
-        while self.depends_on_cordon(review, policy, now) && time::Instant::now() < until {
+        while self.depends_on_cordon(review, policy, now, Instant::now()) && time::Instant::now() < until {
             time::sleep(LOOKUP_INTERVAL).await;
         }
     }
 
-    fn depends_on_cordon(&self, review: &EvictionReview, policy: &Policy, now: Timestamp) -> bool {
-        let found = self.look_up(review, policy, now, Instant::now());
+    /// Whether the answer is another one if the node is cordoned, and no watch shows that it is.
+    pub fn depends_on_cordon(
+        &self,
+        review: &EvictionReview,
+        policy: &Policy,
+        now: Timestamp,
+        instant: Instant,
+    ) -> bool {
+        let found = self.look_up(review, policy, now, instant);
         let Some((context, node)) = found
             .context()
             .and_then(|context| Some((context, context.node.as_ref()?)))

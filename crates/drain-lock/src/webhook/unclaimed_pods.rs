@@ -44,19 +44,19 @@ struct Classified {
 
 impl UnclaimedPods {
     /// Whether the drain of the pod's node needs no disruption for it; false for a pod that is not classified.
-    pub fn contains(&self, pod: &PodUid) -> bool {
-        self.last(|last| last.pods.contains(pod))
+    pub fn contains(&self, pod: &PodUid, now: Instant) -> bool {
+        self.last(now, |last| last.pods.contains(pod))
     }
 
     /// Whether pods of the node leave under its claim alone, so that no drainer is done with it before.
-    pub fn are_beside_held(&self, node: &NodeUid) -> bool {
-        self.last(|last| last.nodes_of_held.contains(node))
+    pub fn are_beside_held(&self, node: &NodeUid, now: Instant) -> bool {
+        self.last(now, |last| last.nodes_of_held.contains(node))
     }
 
-    fn last(&self, tells: impl Fn(&Classified) -> bool) -> bool {
+    fn last(&self, now: Instant, tells: impl Fn(&Classified) -> bool) -> bool {
         let classified = self.classified.lock();
-        let last = classified.as_ref().filter(|last| last.at.elapsed() < SERVES);
-        last.is_some_and(tells)
+        let serves = |last: &&Classified| now.saturating_duration_since(last.at) < SERVES;
+        classified.as_ref().filter(serves).is_some_and(tells)
     }
 
     /// Sees to it that there is a fresh classification, or waits for it in vain. One is made at a time, on a thread of its
@@ -65,20 +65,13 @@ impl UnclaimedPods {
         let (this, cache, policy) = (Arc::clone(self), Arc::clone(cache), policy.clone());
         let refresh = async move {
             let turn = Arc::clone(&this.turn).lock_owned().await;
-            if this.is_fresh() {
+            if this.is_fresh(Instant::now()) {
                 return;
             }
             // The turn goes with the work, which ends by itself.
             let classify = move || {
-                let (_turn, at, now) = (turn, Instant::now(), Timestamp::now());
-                let snapshot = cache.snapshot(&SnapshotScope::default(), now);
-                let classified = snapshot.map(|snapshot| unclaimed_pods(&snapshot, &policy, now));
-                let (pods, nodes_of_held) = classified.unwrap_or_default();
-                *this.classified.lock() = Some(Classified {
-                    pods,
-                    nodes_of_held,
-                    at,
-                });
+                let _turn = turn;
+                this.classify(&cache, &policy, Timestamp::now(), Instant::now());
             };
             if let Err(error) = tokio::task::spawn_blocking(classify).await {
                 tracing::error!(%error, "the pods of draining nodes could not be classified");
@@ -87,9 +80,25 @@ impl UnclaimedPods {
         let _ = tokio::time::timeout(WAIT, refresh).await;
     }
 
-    fn is_fresh(&self) -> bool {
+    /// Classifies them, unless that was done a moment ago.
+    pub fn classify(&self, cache: &ClusterCache, policy: &Policy, now: Timestamp, at: Instant) {
+        if self.is_fresh(at) {
+            return;
+        }
+        let snapshot = cache.snapshot(&SnapshotScope::default(), now);
+        let classified = snapshot.map(|snapshot| unclaimed_pods(&snapshot, policy, now));
+        let (pods, nodes_of_held) = classified.unwrap_or_default();
+        *self.classified.lock() = Some(Classified {
+            pods,
+            nodes_of_held,
+            at,
+        });
+    }
+
+    fn is_fresh(&self, now: Instant) -> bool {
         let classified = self.classified.lock();
-        classified.as_ref().is_some_and(|last| last.at.elapsed() < FRESH)
+        let age = |last: &Classified| now.saturating_duration_since(last.at);
+        classified.as_ref().is_some_and(|last| age(last) < FRESH)
     }
 }
 
