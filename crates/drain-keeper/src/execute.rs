@@ -1,9 +1,9 @@
 //! Execute: carries out actions, each with its own preconditions. What every action shares is in
 //! [`nodeward_runtime::control`].
 
-mod force_pod;
-mod preconditions;
-mod write_clock;
+pub mod force_pod;
+pub mod preconditions;
+pub mod write_clock;
 pub mod write_condition;
 
 use std::fmt;

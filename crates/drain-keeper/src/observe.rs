@@ -1,6 +1,6 @@
 //! Observe: from watches to a [`Snapshot`]. Pods are watched only on draining nodes, one watch a node.
 
-pub(crate) mod holds;
+mod holds;
 mod pod_watches;
 
 use std::collections::BTreeSet;
@@ -27,6 +27,7 @@ use crate::settings::Settings;
 use crate::snapshot::{Memory, Snapshot};
 
 use self::holds::HoldWatches;
+pub use self::holds::claims_holds;
 use self::pod_watches::PodWatches;
 
 /// Key in managed-upgrade-operator's ConfigMap.

@@ -106,24 +106,16 @@ impl Forcing<'_> {
     async fn override_budgets(&self, refusal: ApiError) -> Result<Forced, PodResult> {
         let Self { context, action, .. } = *self;
         let _permit = self.permits.next_write().await?;
-        let VerifiedState { budgets, holds } = Box::pin(check_preconditions(action, context)).await?;
-        if budgets.is_empty() {
+        let state = Box::pin(check_preconditions(action, context)).await?;
+        if state.budgets.is_empty() {
             // Then the next eviction passes, and needs no override.
             return Err(ActionResult::Outdated("no budget selects the pod any more".to_owned()));
         }
         let now = Timestamp::now();
-        // A refusal also says "not counted yet", and room may have come since: then the next eviction passes. But not where
-        // drain-lock refuses it for a claim, which is beyond its limit by now, or for an owner's hold that the configuration does
-        // not honour: any other hold had stopped the action.
-        let may_pass = |budget: &BudgetView| {
-            let (key, node) = (&budget.key, &action.node_uid);
-            let is_held = holds.against(key, node, &action.pod.uid, now).next().is_some();
-            budget.allowance(&action.pod).is_available() && !is_held && !holds.is_outlasted(key, node, now)
-        };
-        let is_worth_another = matches!(budgets.as_slice(), [budget] if may_pass(budget));
-        if is_worth_another || budgets.iter().any(|budget| !budget.is_status_current()) {
+        if waits_for_eviction(action, &state, now) {
             return Err(ActionResult::Failed(refusal));
         }
+        let VerifiedState { budgets, .. } = state;
         for budget in &budgets {
             let mut evidence = OverrideEvidence::of(budget, &context.snapshot);
             evidence.alive.extend(self.last_overridden(budget).await?);
@@ -278,9 +270,23 @@ impl Forcing<'_> {
     }
 }
 
+/// Whether the pod's eviction may pass yet, or its budgets have not counted yet: none of them is overridden then. Pure.
+pub fn waits_for_eviction(action: &PodAction, state: &VerifiedState, now: Timestamp) -> bool {
+    // A refusal also says "not counted yet", and room may have come since: then the next eviction passes. But not where
+    // drain-lock refuses it for a claim, which is beyond its limit by now, or for an owner's hold that the configuration does
+    // not honour: any other hold had stopped the action.
+    let may_pass = |budget: &BudgetView| {
+        let (key, node) = (&budget.key, &action.node_uid);
+        let is_held = state.holds.against(key, node, &action.pod.uid, now).next().is_some();
+        budget.allowance(&action.pod).is_available() && !is_held && !state.holds.is_outlasted(key, node, now)
+    };
+    let is_worth_another = matches!(state.budgets.as_slice(), [budget] if may_pass(budget));
+    is_worth_another || state.budgets.iter().any(|budget| !budget.is_status_current())
+}
+
 /// The record on the budget. As from the eviction handler, a disruption that the budget allowed is taken off it: until the
 /// disruption controller has counted the pod's going, no other eviction may have it.
-fn record_patch(budget: &BudgetView, record: &LastOverride) -> Value {
+pub fn record_patch(budget: &BudgetView, record: &LastOverride) -> Value {
     let allowed = budget.status.disruptions_allowed;
     json!({
         "metadata": {

@@ -26,16 +26,18 @@ use nodeward_core::ledger::{Claim, Ledger};
 use nodeward_core::node::NodeView;
 use nodeward_runtime::{ApiError, QuorumReads};
 
-use crate::gate;
-use crate::observe::holds::claims_holds;
+use crate::gate::{self, Gates};
+use crate::observe::claims_holds;
 use crate::plan::PodAction;
 use crate::plan::may_force::{Decision, Evidence, may_force};
+use crate::policy::Policy;
+use crate::snapshot::Snapshot;
 
 use super::{PassContext, PodResult};
 
 /// Why an action is not carried out after all.
 #[derive(Debug, Clone)]
-pub(super) enum PreconditionError {
+pub enum PreconditionError {
     /// What it rested on has changed.
     Changed(String),
     /// It could not be read.
@@ -69,11 +71,11 @@ pub struct Reads {
 }
 
 /// What an action rests on, as it was read anew.
-pub(super) struct VerifiedState {
+pub struct VerifiedState {
     /// The budgets that select the pod.
-    pub(super) budgets: Vec<Arc<BudgetView>>,
+    pub budgets: Vec<Arc<BudgetView>>,
     /// What holds them, or did.
-    pub(super) holds: Holds,
+    pub holds: Holds,
 }
 
 /// The node still drains, and the pod may still be forced by the strategy that was planned.
@@ -86,32 +88,55 @@ pub(super) async fn check_preconditions(
     let without_opt_outs = Box::pin(without_opt_outs(&action.pod.key.namespace, context)).await?;
     let budgets = Box::pin(budgets_of(action, context)).await?;
     let holds = Box::pin(holds_on(&budgets, &action.node_uid, context)).await?;
+    let (state, now) = (VerifiedState { budgets, holds }, Timestamp::now());
+    let due = still_due(
+        action,
+        &node,
+        &state,
+        &without_opt_outs,
+        &context.snapshot,
+        &context.policy,
+        now,
+    );
+    due.map(|()| state).map_err(PreconditionError::Changed)
+}
+
+/// The pod may still be forced by the strategy that was planned, by what was read of its node and budgets. Pure.
+///
+/// # Errors
+/// When it may not: what has changed.
+pub fn still_due(
+    action: &PodAction,
+    node: &NodeView,
+    state: &VerifiedState,
+    without_opt_outs: &BTreeSet<Arc<str>>,
+    snapshot: &Snapshot,
+    policy: &Policy,
+    now: Timestamp,
+) -> Result<(), String> {
     let evidence = Evidence {
-        node: &node,
+        node,
         clock: &action.clock,
-        budgets: &budgets,
-        holds: &holds,
-        without_opt_outs: &without_opt_outs,
-        waits: context
-            .policy
-            .waits_for(&node, &context.snapshot.pdb_force_drain_timeout),
-        memory: &context.snapshot.memory,
-        policy: &context.policy,
+        budgets: &state.budgets,
+        holds: &state.holds,
+        without_opt_outs,
+        waits: policy.waits_for(node, &snapshot.pdb_force_drain_timeout),
+        memory: &snapshot.memory,
+        policy,
     };
-    let changed = match may_force(&action.pod, &evidence, Timestamp::now()) {
-        Decision::Due { strategy, .. } if strategy == action.strategy => return Ok(VerifiedState { budgets, holds }),
+    Err(match may_force(&action.pod, &evidence, now) {
+        Decision::Due { strategy, .. } if strategy == action.strategy => return Ok(()),
         Decision::Due { strategy, .. } => format!("strategy {} fits the pod now", strategy.name),
         Decision::NoBlocker => "no drain waits for the pod any more".to_owned(),
         Decision::Blocked { reason, detail, .. } => {
-            let budgets: Vec<String> = budgets.iter().map(|budget| budget.key.to_string()).collect();
+            let budgets: Vec<String> = state.budgets.iter().map(|budget| budget.key.to_string()).collect();
             let (why, budgets) = (reason.explanation(), budgets.join(", "));
             format!("the pod {why}; {detail} (budgets: {budgets})")
         }
-    };
-    Err(PreconditionError::Changed(changed))
+    })
 }
 
-/// The node is the same, under the same cordon, timed by the same clock, with all gates open.
+/// The node, if it still drains.
 async fn node_still_drains(action: &PodAction, context: &PassContext) -> Result<Arc<NodeView>, PreconditionError> {
     let name = action.node.as_str();
     let read = context.reads.nodes.get(name.to_owned(), context.planned_at, async {
@@ -119,33 +144,42 @@ async fn node_still_drains(action: &PodAction, context: &PassContext) -> Result<
         let node = nodes.get_opt(name).await?;
         Ok(node.and_then(|node| NodeView::project(&node)).map(Arc::new))
     });
-    let changed = |what: &str| Err(PreconditionError::Changed(format!("node {name}: {what}")));
-    let Some(node) = read.await?.filter(|node| node.uid == action.node_uid) else {
-        return changed("is gone");
-    };
-    if !node.concerns_drains() {
-        return changed("is no longer cordoned");
-    }
+    let changed = |what: &str| PreconditionError::Changed(format!("node {name}: {what}"));
+    let node = read.await?.ok_or_else(|| changed("is gone"))?;
     let (drains, unread) = drains_for(&action.node, context).await;
     let gates = gate::look(&node, &context.snapshot.signals, &drains, &context.policy);
+    match unread {
+        Some(error) if matches!(gates.reason, GateReason::DrainUnknown | GateReason::TurnUnknown) => {
+            Err(PreconditionError::Unread(error))
+        }
+        _ => still_drains(action, &node, &gates).map(|()| node).map_err(changed),
+    }
+}
+
+/// The node is the same, under the same cordon, timed by the same clock, with all gates open. Pure.
+///
+/// # Errors
+/// When it is not: what has become of it.
+pub fn still_drains(action: &PodAction, node: &NodeView, gates: &Gates) -> Result<(), &'static str> {
+    if node.uid != action.node_uid {
+        return Err("is gone");
+    }
+    if !node.concerns_drains() {
+        return Err("is no longer cordoned");
+    }
     if !gates.are_open() {
-        return match unread {
-            Some(error) if matches!(gates.reason, GateReason::DrainUnknown | GateReason::TurnUnknown) => {
-                Err(PreconditionError::Unread(error))
-            }
-            _ => changed(gates.reason.explanation()),
-        };
+        return Err(gates.reason.explanation());
     }
     let clock = DrainClock::of(&node.annotations).and_then(Result::ok);
     // Another clock has other deadlines: the strategy may not be due by it.
     if clock.as_ref() != Some(&action.clock) {
-        return changed("its drain is timed by another clock now");
+        return Err("its drain is timed by another clock now");
     }
     // Between the two cordons the node was in service, and the drain that fell due is over.
     if gates.cordon.and_then(|cordon| cordon.time_added) != action.clock.cordoned_at {
-        return changed("is under another cordon now");
+        return Err("is under another cordon now");
     }
-    Ok(node)
+    Ok(())
 }
 
 /// The namespace, if no opt-out counts in it by its labels as they stand now. Where the watch says that they count, nobody was

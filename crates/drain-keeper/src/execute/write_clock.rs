@@ -36,7 +36,7 @@ pub(super) async fn write(context: &PassContext, permits: &Permits, action: &Clo
 }
 
 /// A JSON patch: the change, after a test of what it replaces. A test for null holds where there is nothing.
-fn operations(action: &ClockAction) -> Value {
+pub fn operations(action: &ClockAction) -> Value {
     let annotations = Some(&action.node.annotations).filter(|annotations| !annotations.is_empty());
     let (path, before, after) = match (annotations, &action.write) {
         (Some(annotations), write) => {

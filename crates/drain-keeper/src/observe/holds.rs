@@ -106,7 +106,7 @@ impl HoldWatches {
 }
 
 /// The holds of the ledger's claims. Where a claim's drain cannot be read its hold has no end.
-pub(crate) fn claims_holds<'a>(claims: impl IntoIterator<Item = &'a Claim>, drains: &NodeDrains) -> Vec<Hold> {
+pub fn claims_holds<'a>(claims: impl IntoIterator<Item = &'a Claim>, drains: &NodeDrains) -> Vec<Hold> {
     let mut holds = Vec::new();
     for claim in claims {
         match drains.of(&claim.node.as_str().into()) {
