@@ -177,6 +177,10 @@ pub struct StoredClaim {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub holds: Vec<StoredHold>,
+    /// Places of the budgets of which it holds one disruption more, for the movable pods of its node: they follow one another on it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(with = "Vec<i32>", extend("x-kubernetes-list-type" = "atomic"))]
+    pub movable: Vec<u32>,
     /// Fields of later versions.
     #[serde(flatten)]
     #[schemars(skip)]

@@ -10,6 +10,7 @@ mod circle;
 mod completion;
 pub mod control_plane;
 mod cordon;
+mod disruptions;
 mod drain_context;
 mod evict;
 pub mod eviction_budget;
@@ -20,6 +21,7 @@ pub mod lease;
 pub mod need;
 pub mod node_groups;
 pub mod node_markers;
+mod obstacles;
 pub mod pod_classes;
 pub mod preview;
 pub mod recovery;
@@ -170,6 +172,8 @@ struct ActiveDrain<'a> {
     limits: TimeLimits,
     /// Whether its fallback goes on without the disruptions that it waited for.
     forced: bool,
+    /// Whether its claim is to be asked for: before, its movable pods leave.
+    asks: bool,
     /// Whether the ledger has it as away in each of its node's groups.
     has_places: bool,
 }
@@ -251,6 +255,7 @@ impl Planner<'_> {
                 classes,
                 limits: TimeLimits::of(Some(drain), self.policy.deadlines, &self.write.next),
                 forced: false,
+                asks: false,
                 has_places: has_places(context.claim.as_ref(), self.policy, node),
             }),
             (Intent::Preview, Some(_), _, _) => self.preview(context),
@@ -295,6 +300,8 @@ impl Planner<'_> {
             .next
             .enqueue(context.name.as_str(), uid, is_foreign, self.now);
         active.forced = self.apply_timeouts(&active);
+        self.write.next.settle_movable(uid, &active.classes.needs);
+        active.asks = self.is_to_ask(&active);
         let Some(claim) = self.write.next.claim(uid).cloned() else {
             return;
         };

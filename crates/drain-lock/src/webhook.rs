@@ -9,10 +9,10 @@ pub mod decide;
 pub mod drain_request_queue;
 pub mod identity;
 pub mod metrics;
+pub mod movable_pods;
 pub mod planning_timeout;
 pub mod recent_admissions;
 pub mod review;
-pub mod unclaimed_pods;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -8,7 +8,7 @@ use nodeward_api::drain_ledger::{ClaimState, StoredClaim};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::{Facts, disruptions};
+use super::{BudgetFacts, Facts, disruptions};
 use crate::id::{BudgetKey, PodKey, PodUid};
 
 /// A drain's place in the queue, what it needs and what it holds.
@@ -72,6 +72,9 @@ pub struct Need {
     /// The pods, where this process has planned the need.
     #[serde(default)]
     pub pods: Unstored<Vec<HeldPod>>,
+    /// Whether one more is for the movable pods, where this process has planned the need.
+    #[serde(default)]
+    pub movable: Unstored<bool>,
 }
 
 /// A part of the ledger that is not stored: two ledgers that differ in nothing else are the same.
@@ -99,6 +102,9 @@ pub struct Disruptions {
     /// How many of its pods were healthy at the grant; an evicted pod's disruption is back when as many are again.
     #[serde(default)]
     pub healthy_at_grant: i32,
+    /// Whether one more is for the movable pods of the node: they follow one another on it.
+    #[serde(default)]
+    pub movable: bool,
     #[serde(default)]
     pub pods: Vec<HeldPod>,
 }
@@ -137,7 +143,13 @@ impl Disruptions {
     /// How many disruptions of their budget these are, by what is known of it; one a pod where nothing is.
     pub fn number(&self, facts: &Facts) -> i32 {
         let facts = facts.get(&BudgetKey::from(&self.pdb));
-        facts.map_or_else(|| disruptions::count(self.pods.len()), |facts| facts.cost(&self.pods))
+        let for_pods = facts.map_or_else(|| disruptions::count(self.pods.len()), |facts| facts.cost(&self.pods));
+        for_pods + i32::from(self.movable)
+    }
+
+    /// Whether nothing is needed or held of the budget.
+    pub(super) fn is_empty(&self) -> bool {
+        self.pods.is_empty() && !self.movable
     }
 }
 
@@ -162,6 +174,18 @@ impl Claim {
         self.holds.iter().flat_map(|disruptions| &disruptions.pods)
     }
 
+    /// Whether it holds a disruption of the budget of this name for the movable pods of its node.
+    pub fn has_movable_disruption(&self, budget: &BudgetKey) -> bool {
+        let mut of_budget = self.holds.iter().filter(|held| disruptions::is_of(&held.pdb, budget));
+        of_budget.any(|held| held.movable)
+    }
+
+    /// Whether a movable pod of its node may go by the disruption of this very budget that it holds for these.
+    pub(super) fn gives_movable(&self, budget: &BudgetFacts) -> bool {
+        let is_of = |held: &Disruptions| disruptions::is_of(&held.pdb, &budget.key) && *held.pdb.uid == *budget.uid;
+        self.state.is_confirmed() && self.holds.iter().any(|held| is_of(held) && held.movable)
+    }
+
     /// Whether it waits for disruptions of the budget of this name.
     pub fn needs_of(&self, budget: &BudgetKey) -> bool {
         self.needs.iter().any(|need| disruptions::is_of(&need.pdb, budget))
@@ -174,20 +198,31 @@ impl Claim {
         needed.chain(held).map(BudgetKey::from)
     }
 
+    /// How many disruptions of a budget it holds.
+    pub(super) fn disruptions_of(&self, budget: &BudgetFacts) -> i32 {
+        let of_budget = || {
+            self.holds
+                .iter()
+                .filter(|held| disruptions::is_of(&held.pdb, &budget.key))
+        };
+        let for_pods = budget.cost(of_budget().flat_map(|held| &held.pods));
+        for_pods + i32::from(of_budget().any(|held| held.movable))
+    }
+
     /// Whether the node runs in another boot than when the claim was granted; false while either is unknown.
     pub fn has_rebooted(&self, boot_id: &str) -> bool {
         !self.boot_id.is_empty() && !boot_id.is_empty() && self.boot_id != boot_id
     }
 
-    /// Whether it holds less than these needs ask for, as far as they are about pods of which `counts` holds: a disruption of
-    /// that very budget is missing, or a pod is to stay that was to leave.
+    /// Whether it holds less than these needs ask for, as far as they are about movable pods or pods of which `counts` holds: a
+    /// disruption of that very budget is missing, or a pod is to stay that was to leave.
     pub fn lacks(&self, needs: &[Disruptions], counts: impl Fn(&str) -> bool) -> bool {
         let is_to_leave = |pod: &HeldPod| self.held_pods().any(|held| held.uid == pod.uid && !held.retained);
         let asked = needs.iter().flat_map(|disruptions| &disruptions.pods);
         let missing = disruptions::missing(needs, &self.holds);
-        let mut missing = missing.iter().flat_map(|disruptions| &disruptions.pods);
+        let is_missing = |needed: &Disruptions| needed.movable || needed.pods.iter().any(|pod| counts(&pod.uid));
         let mut to_stay = asked.filter(|pod| pod.retained && counts(&pod.uid));
-        missing.any(|pod| counts(&pod.uid)) || to_stay.any(is_to_leave)
+        missing.iter().any(is_missing) || to_stay.any(is_to_leave)
     }
 
     /// Whether a pod that stays on its node may go down with it at any moment: somebody was told that it may, or somebody
@@ -250,16 +285,27 @@ impl Claim {
                 None => holds.push(Disruptions {
                     pdb,
                     healthy_at_grant,
+                    movable: false,
                     pods: vec![pod],
                 }),
             }
         }
+        holds.extend(stored.movable.iter().map(|place| {
+            let (pdb, healthy_at_grant) = budget(*place);
+            Disruptions {
+                pdb,
+                healthy_at_grant,
+                movable: true,
+                pods: Vec::new(),
+            }
+        }));
         let needs = stored.needs.iter().map(|need| Need {
             pdb: budget(need.budget).0,
             disruptions: need.disruptions,
             healthy: need.healthy,
             several: need.several.clone(),
             pods: Unstored::default(),
+            movable: Unstored::default(),
         });
         let state = ClaimState::parse(&stored.state);
         let mut unknown = stored.unknown.clone();

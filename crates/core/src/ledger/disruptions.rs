@@ -41,7 +41,7 @@ pub(super) fn normal(disruptions: impl IntoIterator<Item = Disruptions>) -> Vec<
     for disruption in disruptions {
         add(&mut normal, &disruption);
     }
-    normal.retain(|u| !u.pods.is_empty());
+    normal.retain(|u| !u.is_empty());
     normal.sort_by(|a, b| order(&a.pdb).cmp(&order(&b.pdb)));
     normal
 }
@@ -61,6 +61,7 @@ pub(super) fn add(disruptions: &mut Vec<Disruptions>, more: &Disruptions) {
     });
     let entry = &mut disruptions[present];
     entry.healthy_at_grant = entry.healthy_at_grant.max(more.healthy_at_grant);
+    entry.movable |= more.movable;
     for pod in &more.pods {
         if entry.pods.iter().all(|known| known.uid != pod.uid) {
             entry.pods.push(pod.clone());
@@ -74,9 +75,40 @@ pub(super) fn missing(needs: &[Disruptions], holds: &[Disruptions]) -> Vec<Disru
     let mut missing = needs.to_vec();
     for disruption in &mut missing {
         disruption.pods.retain(|pod| !has(holds, &disruption.pdb, &pod.uid));
+        disruption.movable &= !has_movable(holds, &disruption.pdb);
     }
-    missing.retain(|u| !u.pods.is_empty());
+    missing.retain(|u| !u.is_empty());
     missing
+}
+
+/// Whether the list has a disruption of this very budget for movable pods.
+pub(super) fn has_movable(disruptions: &[Disruptions], budget: &BudgetRef) -> bool {
+    disruptions.iter().any(|u| u.pdb == *budget && u.movable)
+}
+
+/// Gives the pods that are still without a disruption the ones of movable pods that need none any more. Of each budget that is one,
+/// so the claim holds no more than before.
+pub(super) fn hand_on_movable(holds: &mut [Disruptions], needs: &[Disruptions]) {
+    for needed in needs.iter().filter(|needed| !needed.movable) {
+        let held = holds.iter_mut().find(|held| held.pdb == needed.pdb && held.movable);
+        let Some(held) = held else { continue };
+        let is_without = |pod: &&HeldPod| held.pods.iter().all(|known| known.uid != pod.uid);
+        if let Some(pod) = needed.pods.iter().find(is_without).cloned() {
+            held.movable = false;
+            held.pods.push(pod);
+            held.pods.sort_by(|a, b| a.uid.cmp(&b.uid));
+        }
+    }
+}
+
+/// Gives up the disruptions for movable pods of which `keeps` does not hold; answers how many.
+pub(super) fn retain_movable(disruptions: &mut Vec<Disruptions>, keeps: impl Fn(&BudgetRef) -> bool) -> usize {
+    let before = len(disruptions);
+    for disruption in disruptions.iter_mut() {
+        disruption.movable &= keeps(&disruption.pdb);
+    }
+    disruptions.retain(|u| !u.is_empty());
+    before - len(disruptions)
 }
 
 /// Notes which pods are to stay by now, of those that were to leave.
@@ -99,12 +131,12 @@ pub(super) fn retain(disruptions: &mut Vec<Disruptions>, keep: impl Fn(&BudgetRe
         let Disruptions { pdb, pods, .. } = disruption;
         pods.retain(|pod| keep(pdb, pod));
     }
-    disruptions.retain(|u| !u.pods.is_empty());
+    disruptions.retain(|u| !u.is_empty());
     before - len(disruptions)
 }
 
 pub(super) fn len(disruptions: &[Disruptions]) -> usize {
-    disruptions.iter().map(|u| u.pods.len()).sum()
+    disruptions.iter().map(|u| u.pods.len() + usize::from(u.movable)).sum()
 }
 
 /// The pods of the list by the budget of this name.

@@ -98,6 +98,7 @@ impl Ledger {
                 healthy_at_grant: facts
                     .get(&BudgetKey::from(&need.pdb))
                     .map_or(0, |budget| self.healthy_without_claims(budget)),
+                movable: need.movable.0,
                 pods: need.pods.0.clone(),
             })
             .collect();
@@ -215,7 +216,9 @@ impl Ledger {
         };
         let held = claim.holds.iter().filter_map(|held| {
             let counted = || held.pods.iter().filter(|pod| counts(claim, pod));
-            counted().next()?;
+            if counted().next().is_none() && !held.movable {
+                return None;
+            }
             let key = BudgetKey::from(&held.pdb);
             let budget = facts.get(&key).filter(|b| *b.uid == *held.pdb.uid);
             let free = budget.map_or(0, |b| b.without_owner(self.free(b)));
@@ -226,7 +229,8 @@ impl Ledger {
                 Some(b) if free < 0 || b.owner_disruptions == Some(OwnerDisruptions::All) => LockReason::OwnerHold,
                 Some(_) => return None,
             };
-            let needed = budget.map_or_else(|| disruptions::count(counted().count()), |b| b.cost(counted()));
+            let for_pods = budget.map_or_else(|| disruptions::count(counted().count()), |b| b.cost(counted()));
+            let needed = for_pods + i32::from(held.movable);
             Some(Obstacle::of_budget(reason, &key, needed, free))
         });
         held.collect()
@@ -249,22 +253,22 @@ impl Ledger {
         claim.map(|claim| claim.node_uid.as_str())
     }
 
-    /// Whether an eviction outside any claim may go: a disruption is free after grants, owners' holds and what the queue is to
-    /// have.
-    pub fn admits_foreign(&self, budget: &BudgetFacts, facts: &Facts) -> Result<(), Obstacle> {
-        self.admits_foreign_by(budget, facts, &Reservations::of_all(self, facts))
-    }
-
-    /// The same by reservations of all claims, for whoever asks about many evictions.
-    pub fn admits_foreign_by(
+    /// Whether a pod may go that no claim holds a disruption for: a movable one of a draining node, or one of any other node. It goes by
+    /// the disruption that its node's claim holds for movable pods, or else by one that is free after grants, owners' holds
+    /// and reservations of claims ahead of its node's.
+    pub fn admits(
         &self,
+        node_uid: Option<&str>,
         budget: &BudgetFacts,
-        facts: &Facts,
         reservations: &Reservations,
     ) -> Result<(), Obstacle> {
-        self.admits_movable(budget)?;
-        let left = budget.without_owner(self.free(budget));
-        match Queue::new(self, facts, reservations).reserved_of(&budget.key) {
+        let left = self.spares(node_uid, budget)?;
+        let claim = node_uid.and_then(|uid| self.claim(uid));
+        if claim.is_some_and(|claim| claim.gives_movable(budget)) {
+            return Ok(());
+        }
+        let place = claim.map_or(usize::MAX, |claim| reservations.place_of(claim.ticket));
+        match reservations.ahead_of(place, &budget.key) {
             Some((reserved, node)) if left <= reserved => Err(Obstacle {
                 holder: Some(node.clone()),
                 ..Obstacle::of_budget(LockReason::Reserved, &budget.key, 1, left - reserved)
@@ -273,18 +277,24 @@ impl Ledger {
         }
     }
 
-    /// Whether the eviction of a movable pod of a draining node may go: a disruption is free after grants and owners' holds.
-    /// Reservations do not stand against it: the claim that reserves may be waiting for that very drain.
-    pub fn admits_movable(&self, budget: &BudgetFacts) -> Result<(), Obstacle> {
-        self.admits(budget, |_| true)
+    /// How many disruptions there are for such a pod, whoever is to have them; at least one.
+    pub fn spares(&self, node_uid: Option<&str>, budget: &BudgetFacts) -> Result<i32, Obstacle> {
+        self.spares_beside(node_uid, budget, |_| true)
     }
 
-    /// Whether a disruption is free after owners' holds, and the grants of which `counts` holds.
-    fn admits(&self, budget: &BudgetFacts, counts: fn(&Claim) -> bool) -> Result<(), Obstacle> {
-        let free = self.free_beside(budget, counts);
+    /// The same beside the grants alone of which `counts` holds.
+    fn spares_beside(
+        &self,
+        node_uid: Option<&str>,
+        budget: &BudgetFacts,
+        counts: fn(&Claim) -> bool,
+    ) -> Result<i32, Obstacle> {
+        let claim = node_uid.and_then(|uid| self.claim(uid));
+        let own = claim.is_some_and(|claim| counts(claim) && claim.gives_movable(budget));
+        let free = self.free_beside(budget, counts) + i32::from(own);
         let left = budget.without_owner(free);
         if left >= 1 {
-            return Ok(());
+            return Ok(left);
         }
         if let Some(unusable @ (Unusable::ClosedByCeph | Unusable::SyncFailed)) = budget.unusable {
             return Err(Obstacle::of_budget(unusable.reason(), &budget.key, 1, 0));
@@ -292,13 +302,8 @@ impl Ledger {
         if free >= 1 {
             return Err(Obstacle::of_budget(LockReason::OwnerHold, &budget.key, 1, left));
         }
-        let holder = self
-            .holders_of(&budget.key)
-            .filter(|claim| counts(claim))
-            .find(|claim| {
-                let of_budget = claim.holds.iter().filter(|u| disruptions::is_of(&u.pdb, &budget.key));
-                of_budget.flat_map(|u| &u.pods).next().is_some()
-            });
+        let has_some = |claim: &&Claim| counts(claim) && claim.disruptions_of(budget) > 0;
+        let holder = self.holders_of(&budget.key).find(has_some);
         let reason = match (&holder, budget.unusable) {
             (Some(_), _) => LockReason::WaitsForDisruptions,
             (None, Some(unusable)) => unusable.reason(),
@@ -314,6 +319,6 @@ impl Ledger {
     /// that budgets granted and those that their owner keeps. What other fallbacks took counts for nothing, for of two
     /// claims neither of which had a disruption the budget itself is to let one go.
     pub fn admits_by_fallback(&self, budget: &BudgetFacts) -> Result<(), Obstacle> {
-        self.admits(budget, |claim| !claim.by_fallback)
+        self.spares_beside(None, budget, |claim| !claim.by_fallback).map(drop)
     }
 }

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use nodeward_api::budget_ref::BudgetRef;
 use nodeward_api::drain_ledger::ClaimState;
 
 use super::claim::Unstored;
@@ -85,6 +84,22 @@ impl Ledger {
         change
     }
 
+    /// Of a claim that has its grant, and of which no movable pods of a budget are left, gives the disruption that was for them to a
+    /// held pod which waits for it, or back.
+    pub fn settle_movable(&mut self, node_uid: &str, needs: &[Disruptions]) {
+        let is_settled = |claim: &Claim| {
+            let mut movable = claim.holds.iter().filter(|held| held.movable);
+            !claim.state.has_grant() || movable.all(|held| disruptions::has_movable(needs, &held.pdb))
+        };
+        if self.claim(node_uid).is_none_or(is_settled) {
+            return;
+        }
+        if let Some(claim) = self.claim_mut(node_uid) {
+            disruptions::hand_on_movable(&mut claim.holds, needs);
+            disruptions::retain_movable(&mut claim.holds, |pdb| disruptions::has_movable(needs, pdb));
+        }
+    }
+
     fn plan_needs(&mut self, node_uid: &str, needs: &[Disruptions]) -> NeedChange {
         let Some(claim) = self.waiting_claim_mut(node_uid) else {
             return NeedChange::NoClaim;
@@ -126,13 +141,14 @@ impl Ledger {
 /// All of its pods count, until they are looked at ([`Ledger::count_needs`]).
 impl From<Disruptions> for Need {
     fn from(needed: Disruptions) -> Self {
-        let disruptions = disruptions::count(needed.pods.len());
+        let disruptions = disruptions::count(needed.pods.len()) + i32::from(needed.movable);
         Self {
             pdb: needed.pdb,
             disruptions,
             healthy: disruptions,
             several: None,
             pods: Unstored(needed.pods),
+            movable: Unstored(needed.movable),
         }
     }
 }
@@ -140,7 +156,7 @@ impl From<Disruptions> for Need {
 impl Need {
     /// Whether its pods are known.
     pub(super) fn is_planned(&self) -> bool {
-        !self.pods.0.is_empty()
+        !self.pods.0.is_empty() || self.movable.0
     }
 
     /// How many disruptions it needs, how many of them it takes from what is free, and a pod that several budgets select: of the
@@ -150,6 +166,7 @@ impl Need {
             return (self.disruptions, self.healthy, self.several.clone());
         }
         let budget = facts.get(&BudgetKey::from(&self.pdb));
+        let movable = i32::from(self.movable.0 && !disruptions::has_movable(&claim.holds, &self.pdb));
         // A budget that was made again may have had pods of this claim before.
         let is_new = |pod: &&HeldPod| !disruptions::holds_pod_of(&claim.holds, &self.pdb, &pod.uid);
         let new = self.pods.0.iter().filter(is_new);
@@ -159,12 +176,12 @@ impl Need {
                 budget.cost(held().chain(new)) - budget.cost(held())
             }
             None => disruptions::count(new.count()),
-        };
+        } + movable;
         // An unready pod needs a disruption that is its own already, for it is not counted as healthy; should it turn ready, it
         // counts on both sides.
         let healthy = budget.map_or(0, |budget| {
             let before = claim.outstanding(budget, &[]);
-            (claim.outstanding(budget, &self.pods.0) - before).max(0)
+            (claim.outstanding(budget, &self.pods.0) - before).max(0) + movable
         });
         // The eviction API refuses such a pod; one that stays is not evicted.
         let is_refused =
@@ -175,7 +192,8 @@ impl Need {
 }
 
 impl Claim {
-    /// How many disruptions of a budget have yet to be taken for the pods that it holds, by whichever budget, and for `more`.
+    /// How many disruptions of a budget have yet to be taken for the pods that it holds, by whichever budget, and for `more`; with
+    /// the one for movable pods, for another of them may be next.
     pub(super) fn outstanding(&self, budget: &BudgetFacts, more: &[HeldPod]) -> i32 {
         let of_budget = |disruptions: &Disruptions| {
             disruptions::is_of(&disruptions.pdb, &budget.key) && *disruptions.pdb.uid == *budget.uid
@@ -186,7 +204,8 @@ impl Claim {
             pods.filter(move |pod| is_own || budget.is_healthy(&pod.uid))
         });
         let pods: BTreeMap<&str, &HeldPod> = held.chain(more).map(|pod| (pod.uid.as_str(), pod)).collect();
-        budget.outstanding(pods.into_values())
+        let movable = self.holds.iter().any(|held| of_budget(held) && held.movable);
+        budget.outstanding(pods.into_values()) + i32::from(movable)
     }
 
     /// Whether a write can give the pod's disruption back: it runs, and its node will not take it down at any moment.
@@ -198,7 +217,10 @@ impl Claim {
     pub(super) fn requeue(&mut self, is_down: &dyn Fn(&HeldPod) -> bool, now: Timestamp) -> usize {
         for disruptions in self.holds.clone() {
             let returned = disruptions.pods.iter().filter(|pod| self.can_return(pod, is_down));
-            self.ask_again(&disruptions.pdb, returned.cloned().collect());
+            self.ask_again(Disruptions {
+                pods: returned.cloned().collect(),
+                ..disruptions.clone()
+            });
         }
         self.return_running(is_down);
         self.state = self.keeping_drained(ClaimState::Asking);
@@ -213,24 +235,22 @@ impl Claim {
     pub(super) fn return_running(&mut self, is_down: &dyn Fn(&HeldPod) -> bool) {
         let mut holds = std::mem::take(&mut self.holds);
         disruptions::retain(&mut holds, |_, pod| !self.can_return(pod, is_down));
+        disruptions::retain_movable(&mut holds, |_| false);
         self.holds = holds;
     }
 
     /// Asks for disruptions that were returned.
-    fn ask_again(&mut self, pdb: &BudgetRef, returned: Vec<HeldPod>) {
+    fn ask_again(&mut self, returned: Disruptions) {
         if returned.is_empty() {
             return;
         }
-        let before = self.needs.iter().position(|need| need.pdb == *pdb);
-        let mut need = Need::from(Disruptions {
-            pdb: pdb.clone(),
-            healthy_at_grant: 0,
-            pods: returned,
-        });
+        let before = self.needs.iter().position(|need| need.pdb == returned.pdb);
+        let mut need = Need::from(returned);
         if let Some(before) = before.map(|at| self.needs.remove(at)) {
             need.disruptions += before.disruptions;
             need.healthy += before.healthy;
             need.pods.0.extend(before.pods.0);
+            need.movable.0 |= before.movable.0;
         }
         self.needs.push(need);
         self.needs.sort_by(|a, b| a.pdb.cmp(&b.pdb));
@@ -243,6 +263,7 @@ impl Claim {
         is_down: &dyn Fn(&HeldPod) -> bool,
         now: Timestamp,
     ) -> NeedChange {
+        disruptions::hand_on_movable(&mut self.holds, needs);
         if disruptions::missing(needs, &self.holds).is_empty() {
             disruptions::retain_pods(&mut self.holds, needs);
             return self.shrink(needs, is_down);
@@ -273,12 +294,12 @@ impl Claim {
         }
     }
 
-    /// Returns the disruptions of running pods that are no longer needed.
+    /// Returns the disruptions of running pods, and of movable ones, that are no longer needed.
     fn shrink(&mut self, needs: &[Disruptions], is_down: &dyn Fn(&HeldPod) -> bool) -> NeedChange {
         let mut holds = std::mem::take(&mut self.holds);
         let returned = disruptions::retain(&mut holds, |_, pod| {
             disruptions::holds_pod(needs, &pod.uid) || !self.can_return(pod, is_down)
-        });
+        }) + disruptions::retain_movable(&mut holds, |pdb| disruptions::has_movable(needs, pdb));
         self.holds = holds;
         if returned == 0 {
             NeedChange::Unchanged

@@ -6,7 +6,7 @@ use nodeward_api::drain_ledger::ClaimState;
 use nodeward_api::reason::LockReason;
 
 use super::{Claim, Facts, Ledger, Need, Obstacle, OwnerDisruptions, Reservations, disruptions};
-use crate::id::{BudgetKey, NodeName, PodKey};
+use crate::id::{BudgetKey, PodKey};
 
 /// Whose disruptions come back without anybody's help, by ticket.
 type Returning = BTreeSet<i64>;
@@ -75,11 +75,6 @@ impl<'a, 'f> Queue<'a, 'f> {
             .all(|lack| matches!(lack.reason, LockReason::WaitsForDisruptions | LockReason::Reserved))
     }
 
-    /// Disruptions of a budget that claims in the queue are to have before anybody outside it.
-    pub(super) fn reserved_of(&self, budget: &BudgetKey) -> Option<(i32, &'f NodeName)> {
-        self.reservations.ahead_of(usize::MAX, budget)
-    }
-
     /// What stands in the way of a claim that asks.
     pub(super) fn obstacles(&self, claim: &Claim) -> Vec<Obstacle> {
         let place = self.reservations.place_of(claim.ticket);
@@ -110,7 +105,7 @@ impl<'a, 'f> Queue<'a, 'f> {
         let Some(budget) = self.facts.get(&key).filter(|b| *b.uid == *need.pdb.uid) else {
             return Some(obstacle(LockReason::NotPlanned, beyond, 0));
         };
-        let held_of = |claim: &Claim| budget.cost(disruptions::pods_of(&claim.holds, &need.pdb));
+        let held_of = |claim: &Claim| claim.disruptions_of(budget);
         let whole = beyond + held_of(claim);
         if let Some(pod) = several {
             return Some(Obstacle {

@@ -174,6 +174,8 @@ impl Ledger {
             return false;
         };
         if !claim.state.is_suspect() {
+            // Nobody evicts under it.
+            disruptions::retain_movable(&mut claim.holds, |_| false);
             claim.state = claim.keeping_drained(ClaimState::Suspect);
             claim.since = now;
         }

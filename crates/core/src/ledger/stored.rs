@@ -151,6 +151,11 @@ fn stored_claim(claim: &Claim, places: &Places<'_>) -> StoredClaim {
             unknown: pod.unknown.clone(),
         })
     });
+    let movable = claim.holds.iter().filter(|disruptions| disruptions.movable);
+    let movable = movable.map(|disruptions| {
+        let row = (&disruptions.pdb, disruptions.healthy_at_grant);
+        places.get(&row).copied().unwrap_or(u32::MAX)
+    });
     StoredClaim {
         ticket: claim.ticket,
         node: claim.node.clone(),
@@ -165,6 +170,7 @@ fn stored_claim(claim: &Claim, places: &Places<'_>) -> StoredClaim {
         node_groups: claim.node_groups.clone(),
         needs: needs.collect(),
         holds: holds.collect(),
+        movable: movable.collect(),
         unknown,
     }
 }

@@ -2,6 +2,7 @@
 //! `tests/ledger_model.rs`.
 
 mod asking;
+mod movable;
 mod osds;
 mod queueing;
 mod releasing;
@@ -16,8 +17,8 @@ use nodeward_api::budget_ref::BudgetRef;
 use nodeward_api::reason::LockReason;
 
 use super::{
-    BudgetFacts, BudgetPods, Claim, ClaimState, Disruptions, Facts, Fence, FirstGrant, HeldPod, Ledger,
-    OwnerDisruptions,
+    BudgetFacts, BudgetPods, Claim, ClaimState, Disruptions, Facts, Fence, FirstGrant, HeldPod, Ledger, Obstacle,
+    OwnerDisruptions, Reservations,
 };
 use crate::id::{BudgetKey, PodUid};
 
@@ -75,6 +76,7 @@ fn disruptions(pods: &[&str]) -> Vec<Disruptions> {
                 uid: format!("uid of {name}"),
             },
             healthy_at_grant: 0,
+            movable: false,
             pods: vec![HeldPod {
                 name: (*pod).to_owned(),
                 uid: (*pod).to_owned(),
@@ -105,6 +107,11 @@ fn queue(claims: &[(&str, &[&str])]) -> Ledger {
 fn ask(ledger: &mut Ledger, node: &str, pods: &[&str]) {
     ledger.enqueue(node, node, false, NOW);
     ledger.set_needs(node, disruptions(pods), NOT_DOWN, NOW);
+}
+
+/// Whether a pod may go that no claim holds a disruption for: a movable one of this node's drain, or one of any other node.
+fn admits(ledger: &Ledger, node: Option<&str>, budget: &BudgetFacts, facts: &Facts) -> Result<(), Obstacle> {
+    ledger.admits(node, budget, &Reservations::of_all(ledger, facts))
 }
 
 fn grant(ledger: &mut Ledger, node: &str, facts: &Facts) -> Fence {

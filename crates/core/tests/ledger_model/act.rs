@@ -4,7 +4,7 @@
 //! else goes on. Which is which changes with every step. That both stop at once is left out: what each would do later rests
 //! on what it read, not on the other's plans.
 
-use nodeward_core::ledger::{Claim, Ledger};
+use nodeward_core::ledger::{Claim, Ledger, Reservations};
 use stateright::{Model, Property};
 
 use crate::decide::{decide, held, running};
@@ -584,7 +584,9 @@ fn is_admitted(plan: &Plan, state: &State, pdb: usize) -> bool {
     let question = (pdb, &state.ledger, state.pods, state.allowed, state.exempt);
     plan.admissions.get_or(question, || {
         let facts = state.facts(plan, false);
-        state.ledger.admits_foreign(&facts[&budget_key(pdb)], &facts).is_ok()
+        let reservations = Reservations::of_all(&state.ledger, &facts);
+        let budget = &facts[&budget_key(pdb)];
+        state.ledger.admits(None, budget, &reservations).is_ok()
     })
 }
 

@@ -846,6 +846,7 @@ impl State {
             Pod::Up(generation) => Some(Disruptions {
                 pdb: budget_ref(plan.slots[slot].pdb),
                 healthy_at_grant: 0,
+                movable: false,
                 pods: vec![HeldPod {
                     name: format!("pod-{slot}"),
                     uid: pod_uid(slot, generation),

@@ -297,6 +297,7 @@ impl Builder {
                             uid: budget_uid(budget),
                         },
                         healthy_at_grant: 0,
+                        movable: false,
                         pods: vec![HeldPod {
                             uid: format!("uid-{name}"),
                             name,

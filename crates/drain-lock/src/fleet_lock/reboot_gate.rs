@@ -130,6 +130,7 @@ mod tests {
                 uid: "b".to_owned(),
             },
             healthy_at_grant: 0,
+            movable: false,
             pods: vec![HeldPod {
                 name: "web-0".to_owned(),
                 uid: "p0".to_owned(),

@@ -8,7 +8,7 @@ use nodeward_core::predicate::is_ceph_daemon;
 
 use crate::snapshot::PodFacts;
 
-use super::eviction_budget::NotEvictable;
+use super::eviction_budget::{Ledgers, NotEvictable};
 use super::need::kept;
 use super::verdict::DrainVerdict;
 use super::{Action, ActiveDrain, Force, Planner, PodEviction};
@@ -26,12 +26,15 @@ impl Planner<'_> {
             return;
         }
         let classes = active.classes;
-        let to_leave = classes.held.iter().chain(&classes.movable).cloned();
-        let (with_disruption, mut without): (Vec<_>, Vec<_>) =
-            to_leave.partition(|pod| claim.has_disruption(pod.uid.as_str()));
+        let has_disruption = |pod: &Arc<PodFacts>| claim.has_disruption(pod.uid.as_str());
+        let to_leave = classes.held.iter().chain(&classes.movable);
+        let with_disruption: Vec<_> = to_leave.clone().filter(|pod| has_disruption(pod)).cloned().collect();
+        // A held pod without one goes after the movable ones of its budget, by what they had.
+        let movable = classes.movable.iter().filter(|pod| !has_disruption(pod));
+        let mut without: Vec<_> = movable.cloned().collect();
         verdict.message = format!(
             "{} pods leave, {} are on their way out",
-            with_disruption.len() + without.len() + classes.kept.len() + classes.completing.len(),
+            to_leave.count() + classes.kept.len() + classes.completing.len(),
             classes.leaving
         );
         if active.context.is_by_requester() || verdict.lease_lost || self.is_left_to_remediation(active, verdict) {
@@ -125,6 +128,14 @@ impl Planner<'_> {
         });
     }
 
+    /// Evicts the movable pods of a drain whose claim is not granted.
+    pub(super) fn evict_before_claim(&mut self, active: &ActiveDrain<'_>, verdict: &mut DrainVerdict) {
+        let classes = active.classes;
+        if !active.context.is_by_requester() && !self.is_left_to_remediation(active, verdict) {
+            self.evict_movable(active, &classes.movable, classes.leaving, Force::Never, verdict);
+        }
+    }
+
     /// Evicts pods that have no disruption, as far as their budgets allow. So many are on their way out already.
     pub(super) fn evict_movable(
         &mut self,
@@ -140,10 +151,9 @@ impl Planner<'_> {
                 return;
             }
             let allowed_force = if self.forbids_force(pod) { Force::Never } else { force };
-            let budget = &mut self.eviction_budget;
             let allowed = match allowed_force {
-                Force::Never => budget.take_free_disruption(&self.before, &self.write.next, pod),
-                Force::Delete => budget.check_last_attempt(pod),
+                Force::Never => self.take_free_disruption(active.uid(), pod),
+                Force::Delete => self.eviction_budget.check_last_attempt(pod),
             };
             match allowed {
                 Ok(()) => {
@@ -157,6 +167,16 @@ impl Planner<'_> {
                 }
             }
         }
+    }
+
+    /// Takes a disruption for a pod that its node's claim has none for by name.
+    fn take_free_disruption(&mut self, node_uid: &str, pod: &PodFacts) -> Result<(), NotEvictable> {
+        let ledgers = Ledgers {
+            written: &self.before,
+            next: &self.write.next,
+            reservations: &self.reservations,
+        };
+        self.eviction_budget.take_free_disruption(ledgers, node_uid, pod)
     }
 
     fn eviction(&self, active: &ActiveDrain<'_>, pod: &Arc<PodFacts>, force: Force) -> PodEviction {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use jiff::Timestamp;
 use nodeward_api::reason::LockReason;
 use nodeward_core::id::{BudgetKey, NodeName, PodUid};
-use nodeward_core::ledger::{Facts, Ledger, Obstacle};
+use nodeward_core::ledger::{Facts, Ledger, Obstacle, Reservations};
 use nodeward_core::predicate::is_ceph_daemon;
 
 use super::Force;
@@ -17,6 +17,17 @@ pub struct EvictionBudget<'a> {
     memory: &'a Memory,
     facts: Facts,
     now: Timestamp,
+}
+
+/// What of each budget is whose.
+#[derive(Debug, Clone, Copy)]
+pub struct Ledgers<'a> {
+    /// As it is written.
+    pub written: &'a Ledger,
+    /// As this pass makes it.
+    pub next: &'a Ledger,
+    /// What claims in the latter keep from others, as far as the pod's node's.
+    pub reservations: &'a Reservations,
 }
 
 /// Why a pod is not evicted now.
@@ -84,21 +95,38 @@ impl<'a> EvictionBudget<'a> {
         }
     }
 
-    /// Lets a pod leave that has no disruption of its own, if its budget has one to spare, and takes that one. It has to be
-    /// there in the ledger as it is written, and in what this pass makes of it: a disruption that is about to be returned may
-    /// still be in use, and the write may fail.
+    /// Lets a pod leave that its node's claim has no disruption for by name, if there is one for it, and takes that one.
     pub fn take_free_disruption(
         &mut self,
-        written: &Ledger,
-        next: &Ledger,
+        ledgers: Ledgers<'_>,
+        node_uid: &str,
         pod: &PodFacts,
     ) -> Result<(), NotEvictable> {
+        if let Some(key) = self.free_disruption(ledgers, node_uid, pod)?
+            && let Some(facts) = self.facts.get_mut(key)
+        {
+            facts.healthy.remove(&pod.uid);
+            facts.disruptions_allowed -= 1;
+        }
+        Ok(())
+    }
+
+    /// The budget that such a pod would take a disruption of; `None`: it needs none.
+    ///
+    /// The disruption has to be there in the ledger as it is written, and in what this pass makes of it: one that is about to be
+    /// returned may still be in use, and the write may fail.
+    pub fn free_disruption(
+        &self,
+        ledgers: Ledgers<'_>,
+        node_uid: &str,
+        pod: &PodFacts,
+    ) -> Result<Option<&'a BudgetKey>, NotEvictable> {
         self.check_last_attempt(pod)?;
         if pod.skips_budgets() {
-            return Ok(());
+            return Ok(None);
         }
         let key = match self.snapshot.budgets_of(pod) {
-            [] => return Ok(()),
+            [] => return Ok(None),
             [key] => key,
             several @ [key, ..] => {
                 let closed = several.iter().find(|key| self.is_closed_by_ceph(key));
@@ -107,22 +135,20 @@ impl<'a> EvictionBudget<'a> {
             }
         };
         let Some(budget) = self.snapshot.budgets.get(key).map(|entry| &entry.view) else {
-            return Ok(());
+            return Ok(None);
         };
         if !pod.ready && budget.lets_unready_go() {
-            return Ok(());
+            return Ok(None);
         }
-        let Some(facts) = self.facts.get_mut(key).filter(|facts| facts.current) else {
+        let Some(facts) = self.facts.get(key).filter(|facts| facts.current) else {
             return Err(NotEvictable::by_budget(LockReason::StatusBehind, key));
         };
         if let Some(unusable) = facts.unusable {
             return Err(NotEvictable::by_budget(unusable.reason(), key));
         }
-        written.admits_movable(facts)?;
-        next.admits_movable(facts)?;
-        facts.healthy.remove(&pod.uid);
-        facts.disruptions_allowed -= 1;
-        Ok(())
+        ledgers.written.spares(Some(node_uid), facts)?;
+        ledgers.next.admits(Some(node_uid), facts, ledgers.reservations)?;
+        Ok(Some(key))
     }
 
     /// Lets a pod leave whose disruption comes of a fallback, if each of its budgets has one to spare beside what was granted to

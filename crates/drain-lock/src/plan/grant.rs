@@ -8,6 +8,10 @@ use nodeward_core::id::NodeName;
 use nodeward_core::lease::LeaseState;
 use nodeward_core::ledger::{Disruptions, Obstacle};
 
+use crate::snapshot::PodFacts;
+
+use super::disruptions::moves_by;
+use super::eviction_budget::Ledgers;
 use super::node_markers::Progress;
 use super::verdict::{DrainVerdict, in_words};
 use super::{ActiveDrain, ConfirmAsk, GrantAsk, Planner};
@@ -28,6 +32,33 @@ impl Planner<'_> {
         ledger.obstacles_by(uid, facts, &self.reservations)
     }
 
+    /// Whether the drain's claim is to be asked for: no movable pod under a budget is left, or none of those left could go now,
+    /// or its drainer asks for other pods first. What was asked for stays asked for.
+    pub(super) fn is_to_ask(&mut self, active: &ActiveDrain<'_>) -> bool {
+        let (classes, uid) = (active.classes, active.uid());
+        let by_budget = |pod: &&Arc<PodFacts>| moves_by(pod, self.snapshot).map(|key| (Arc::clone(pod), key));
+        let movable: Vec<_> = classes.movable.iter().filter_map(|pod| by_budget(&pod)).collect();
+        let go_first = movable.iter().any(|(_, key)| classes.movable_first.contains(*key));
+        if movable.is_empty() || go_first {
+            return !go_first;
+        }
+        // Others are kept from evicting anything before the claim, for the place of the node or the pods that stay on it.
+        let goes_nowhere = active.context.is_by_requester() && (!active.has_places || !classes.retained.is_empty());
+        let has_asked = self.write.next.claim(uid).is_some_and(|claim| !claim.needs.is_empty());
+        if has_asked || goes_nowhere {
+            return true;
+        }
+        self.reservations
+            .look_ahead_of(uid, &self.write.next, &self.snapshot.facts);
+        let ledgers = Ledgers {
+            written: &self.before,
+            next: &self.write.next,
+            reservations: &self.reservations,
+        };
+        let could_go = |pod: &PodFacts| self.eviction_budget.free_disruption(ledgers, uid, pod).is_ok();
+        !movable.iter().any(|(pod, _)| could_go(pod))
+    }
+
     /// What keeps drain-lock off a node that somebody is remediating.
     pub(super) fn remediation(&mut self, node: &NodeName) -> Option<String> {
         let open = self.snapshot.remediations.of(node, self.now).ok()??;
@@ -38,7 +69,11 @@ impl Planner<'_> {
     /// Whether its pods stay for now: whoever remediates the node has it to itself.
     pub(super) fn is_left_to_remediation(&mut self, active: &ActiveDrain<'_>, verdict: &mut DrainVerdict) -> bool {
         let remediation = self.remediation(&active.node.name);
-        if let Some(text) = &remediation {
+        let is_said = verdict
+            .blocked_by
+            .iter()
+            .any(|one| one.reason == LockReason::UnderRemediation);
+        if let Some(text) = remediation.as_ref().filter(|_| !is_said) {
             verdict.block(LockReason::UnderRemediation, text.clone());
             verdict.message.clone_from(text);
         }

@@ -101,7 +101,7 @@ pub fn intent(
                 // Whether its pods are back, or its drainer is done, is for the later version to say.
                 return (Intent::Drain, None);
             }
-            let has_returned = claim.is_some_and(|claim| claim.holds.is_empty());
+            let has_returned = claim.is_some_and(|claim| claim.held_pods().next().is_none());
             if record.has_rebooted() && node.ready && has_returned {
                 return over(Ending::Recovered);
             }

@@ -1,5 +1,6 @@
 //! The pods of a draining node, sorted by what becomes of them.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
@@ -7,6 +8,7 @@ use nodeward_api::node_drain::{BlockedBy, DrainPlan, LISTED_AT_MOST, PlannedPod,
 use nodeward_api::reason::LockReason;
 use nodeward_core::consent::Consents;
 use nodeward_core::deadline::saturating_add;
+use nodeward_core::id::BudgetKey;
 use nodeward_core::ledger::Disruptions;
 
 use crate::snapshot::{Memory, PodFacts, Snapshot};
@@ -42,6 +44,8 @@ pub struct PodClasses {
     /// No drain concerns them.
     pub ignored: usize,
     pub needs: Vec<Disruptions>,
+    /// Budgets whose movable pods leave before the claim is asked for.
+    pub movable_first: BTreeSet<BudgetKey>,
     /// What needs a person.
     pub problems: Vec<BlockedBy>,
     /// The plan, for people.
@@ -78,6 +82,7 @@ impl PodClasses {
         plan.omitted = count(omitted);
         Self {
             needs: need.needs,
+            movable_first: need.movable_first,
             problems: need.problems,
             ..classes
         }

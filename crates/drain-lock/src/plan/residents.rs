@@ -25,6 +25,7 @@ impl Resident {
             .map(|pdb| Disruptions {
                 pdb: pdb.clone(),
                 healthy_at_grant: 0,
+                movable: false,
                 pods: vec![HeldPod::new(&self.pod.key, &self.pod.uid, true)],
             })
             .collect();

@@ -9,10 +9,9 @@ use nodeward_core::ledger::{Claim, ClaimState, Fence};
 
 use super::eviction_budget::NotEvictable;
 use super::node_markers::{Cordon, Progress, taken};
-use super::pod_classes::PodClasses;
 use super::timeouts::TimeLimits;
 use super::verdict::DrainVerdict;
-use super::{ActiveDrain, DrainedAsk, Force, Planner};
+use super::{ActiveDrain, DrainedAsk, Planner};
 
 /// The life of a drain that is wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,7 +28,7 @@ pub enum Stage {
     Completing,
     /// The movable pods leave.
     Leaving,
-    /// It asks for all disruptions that it needs.
+    /// It asks for all disruptions that it needs; what movable pods are left go on leaving.
     Claiming,
     /// It was granted them, and makes sure.
     Confirming,
@@ -64,7 +63,7 @@ impl Stage {
             ClaimState::Queued | ClaimState::Asking | ClaimState::DrainedAsking => match context.evictor() {
                 _ if !active.node.is_cordoned() => Self::Uncordoned,
                 Evictor::Nodeward if !active.forced && !classes.completing.is_empty() => Self::Completing,
-                Evictor::Nodeward if !active.forced && are_leaving(claim, classes) => Self::Leaving,
+                _ if !active.forced && !active.asks => Self::Leaving,
                 Evictor::Nodeward | Evictor::Requester => Self::Claiming,
             },
             ClaimState::Granted | ClaimState::DrainedGranted => Self::Confirming,
@@ -114,12 +113,6 @@ impl Stage {
     }
 }
 
-/// Whether pods that need no claim are still there. What it claimed meanwhile would only be kept from others; a claim that
-/// holds disruptions already has its own pods among these, and goes on.
-fn are_leaving(claim: &Claim, classes: &PodClasses) -> bool {
-    !classes.movable.is_empty() || (claim.holds.is_empty() && !classes.departing.is_empty())
-}
-
 impl Planner<'_> {
     pub(super) fn run_stage(&mut self, stage: Stage, active: &ActiveDrain<'_>, verdict: &mut DrainVerdict) {
         let (context, node, classes) = (active.context, active.node, active.classes);
@@ -161,11 +154,15 @@ impl Planner<'_> {
                 if classes.movable.is_empty() {
                     verdict.block(LockReason::AwaitingPods, verdict.message.clone());
                 }
-                if !self.is_left_to_remediation(active, verdict) {
-                    self.evict_movable(active, &classes.movable, classes.leaving, Force::Never, verdict);
+                self.evict_before_claim(active, verdict);
+            }
+            Stage::Claiming => {
+                self.request_grant(active, verdict);
+                // What it asks for is to be there still when that is read.
+                if !self.write.grants.iter().any(|ask| ask.node_uid == node.uid) && !active.forced {
+                    self.evict_before_claim(active, verdict);
                 }
             }
-            Stage::Claiming => self.request_grant(active, verdict),
             Stage::Confirming => self.confirm_grant(active, verdict),
             Stage::Evicting => self.evict(active, verdict),
             // Pods that came since need more than was granted: the node may not go down without that.

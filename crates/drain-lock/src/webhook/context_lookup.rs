@@ -1,5 +1,5 @@
 //! What the watches know of an eviction's pod, its node and its budgets. One node's worth of work, whatever the size of
-//! the cluster, but for the [classification](super::unclaimed_pods) that evictions under a waiting claim ask for.
+//! the cluster, but for the [classification](super::movable_pods) that evictions under a waiting claim ask for.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,9 +18,9 @@ use crate::policy::Policy;
 use crate::snapshot::{LedgerFacts, NodeFacts, PodFacts, UnreadableLedger};
 
 use super::decide::{EvictionContext, LookupResult, MatchingBudgets, NodeContext, PodState};
+use super::movable_pods::MovablePods;
 use super::planning_timeout::PlanningTimeouts;
 use super::review::EvictionReview;
-use super::unclaimed_pods::UnclaimedPods;
 
 /// For how long the facts of the budgets in the ledger serve. They tell what is reserved, and what a claim waits for; the
 /// budget of the pod itself is looked up each time.
@@ -40,7 +40,7 @@ pub struct ContextLookup {
     cache: Arc<ClusterCache>,
     waiting: Semaphore,
     planning_timeouts: Mutex<PlanningTimeouts>,
-    unclaimed_pods: Arc<UnclaimedPods>,
+    movable_pods: Arc<MovablePods>,
     view: Mutex<Option<Arc<LedgerView>>>,
     /// Held by who makes the next view.
     refreshing: Mutex<()>,
@@ -68,7 +68,7 @@ impl ContextLookup {
             cache,
             waiting: Semaphore::new(WAIT_AT_ONCE),
             planning_timeouts: Mutex::default(),
-            unclaimed_pods: Arc::default(),
+            movable_pods: Arc::default(),
             view: Mutex::default(),
             refreshing: Mutex::default(),
         }
@@ -90,21 +90,20 @@ impl ContextLookup {
             PodState::Pending | PodState::Unready | PodState::Counts => self.budgets(&pod, now),
             PodState::Mirror | PodState::SkipsBudgets => MatchingBudgets::None,
         };
-        let always_allowed = state.is_starting() && self.is_always_allowed(&pod);
-        let needs_no_disruption = self.is_asked_about(&pod.uid, node.as_ref(), &budgets, always_allowed)
-            && self.unclaimed_pods.contains(&pod.uid, instant);
+        let is_asked_about = self.is_asked_about(&pod.uid, node.as_ref(), &budgets);
+        let is_movable = is_asked_about && self.movable_pods.contains(&pod.uid, instant);
         LookupResult::Found(Box::new(EvictionContext {
             uid: pod.uid.clone(),
             state,
             opted_out: pod.opt_out().map(|(opt_out, _)| opt_out),
-            is_beside_held: needs_no_disruption
+            is_beside_held: is_movable
                 && node
                     .as_ref()
-                    .is_some_and(|node| self.unclaimed_pods.are_beside_held(&node.uid, instant)),
+                    .is_some_and(|node| self.movable_pods.are_beside_held(&node.uid, instant)),
             node,
             budgets,
-            needs_no_disruption,
-            always_allowed,
+            is_movable,
+            always_allowed: state.is_starting() && self.is_always_allowed(&pod),
             refuse_opt_out: policy.auto.refuse_opt_out,
         }))
     }
@@ -125,45 +124,34 @@ impl ContextLookup {
         budgets.iter().any(|budget| budget.view.always_lets_unready_go())
     }
 
-    /// Whether the claim of the pod's node waits for disruptions of the pod's budget, and so perhaps for one for this pod; or,
-    /// of a pod that needs none while it is not Ready, for its turn.
-    fn is_asked_about(
-        &self,
-        pod: &PodUid,
-        node: Option<&NodeContext>,
-        budgets: &MatchingBudgets,
-        always_allowed: bool,
-    ) -> bool {
-        let (Some(node), MatchingBudgets::One(budget), Some(ledger)) = (node, budgets, self.cache.ledger()) else {
+    /// Whether the claim of the pod's node has no disruption for it by name, so that it matters whether it is movable.
+    fn is_asked_about(&self, pod: &PodUid, node: Option<&NodeContext>, budgets: &MatchingBudgets) -> bool {
+        let (Some(node), MatchingBudgets::One(_), Some(ledger)) = (node, budgets, self.cache.ledger()) else {
             return false;
         };
         let claim = ledger.ledger.claim(node.uid.as_str());
-        claim.is_some_and(|claim| {
-            let waits = claim.needs_of(&budget.key) || always_allowed && !claim.state.is_confirmed();
-            waits && !claim.has_disruption(pod.as_str())
-        })
+        claim.is_some_and(|claim| !claim.has_disruption(pod.as_str()))
     }
 
     /// Has the pods of draining nodes classified, where that decides on this eviction.
     pub async fn classify_pods(&self, review: &EvictionReview, policy: &Policy, now: Timestamp) {
         if self.depends_on_classes(review, policy, now, Instant::now()) {
-            self.unclaimed_pods.refresh(&self.cache, policy).await;
+            self.movable_pods.refresh(&self.cache, policy).await;
         }
     }
 
     /// The same at once, on this thread.
     pub fn classify_pods_now(&self, review: &EvictionReview, policy: &Policy, now: Timestamp, instant: Instant) {
         if self.depends_on_classes(review, policy, now, instant) {
-            self.unclaimed_pods.classify(&self.cache, policy, now, instant);
+            self.movable_pods.classify(&self.cache, policy, now, instant);
         }
     }
 
     fn depends_on_classes(&self, review: &EvictionReview, policy: &Policy, now: Timestamp, instant: Instant) -> bool {
         let found = self.look_up(review, policy, now, instant);
-        found.context().is_some_and(|context| {
-            let always_allowed = context.always_allowed;
-            self.is_asked_about(&context.uid, context.node.as_ref(), &context.budgets, always_allowed)
-        })
+        found
+            .context()
+            .is_some_and(|context| self.is_asked_about(&context.uid, context.node.as_ref(), &context.budgets))
     }
 
     /// Waits a moment where it matters whether the eviction comes ahead of its node's cordon: it would take the last disruption of

@@ -1,8 +1,8 @@
 //! What the webhook says to an eviction: pure.
 //!
-//! An eviction belongs to the claim of its pod's node. Held pods go once that claim is confirmed, movable ones while their
-//! budget has a disruption that no claim holds. Every other eviction goes while a disruption is free after grants, reservations and
-//! owners' holds. Whatever the eviction API itself decides without counting disruptions is admitted, so that its own answer shows.
+//! An eviction belongs to the claim of its pod's node. Pods that the claim has a disruption for go once it is confirmed, movable
+//! ones by the disruption that it has for these, or by one that is free after grants, reservations and owners' holds. So does
+//! every other eviction. Whatever the eviction API itself decides without counting disruptions is admitted, so that its own answer shows.
 
 use std::collections::BTreeSet;
 
@@ -91,10 +91,10 @@ pub struct EvictionContext {
     pub node: Option<NodeContext>,
     /// The budgets that select it.
     pub budgets: MatchingBudgets,
-    /// Whether the drain of its node needs no disruption for it, as of a movable pod; false where that is not known. It only
-    /// matters while that drain's claim waits for disruptions of the pod's budget.
-    pub needs_no_disruption: bool,
-    /// Whether it needs none, and pods of its node leave under the claim alone.
+    /// Whether it is movable in the drain of its node; false where that is not known. It only matters while that drain's
+    /// claim has no disruption for it.
+    pub is_movable: bool,
+    /// Whether it is movable, and pods of its node leave under the claim alone.
     pub is_beside_held: bool,
     /// Whether it is not Ready, and its budget lets such pods go whatever else it says (`AlwaysAllow`).
     pub always_allowed: bool,
@@ -491,11 +491,10 @@ impl Judge<'_> {
         match self.ledger.claim(node.uid.as_str()) {
             // Of a budget that lets it go it needs no disruption; its turn it awaits all the same.
             Some(claim) if context.always_allowed && claim.state.is_confirmed() => admitted,
-            Some(claim) if context.always_allowed && is_planned(claim) && !context.needs_no_disruption => {
-                self.held(claim, node, context, false, budget)
+            Some(claim) if claim.has_disruption(context.uid.as_str()) => {
+                self.under_claim(claim, node, context, false, budget)
             }
-            Some(claim) if is_held(claim, context, budget) => self.held(claim, node, context, false, budget),
-            Some(claim) if node.is_drained_by_another() && claim.state == ClaimState::Queued => not_planned(node),
+            Some(claim) if is_draining(claim, node) && !context.is_movable => self.waits(claim, Some(budget)),
             None if node.is_drained_by_another() && !node.planning_timed_out => not_planned(node),
             Some(_) | None => admitted,
         }
@@ -534,7 +533,7 @@ impl Judge<'_> {
             return None;
         }
         let Decision::Refuse(refused) = (match claim {
-            Some(claim) if is_planned(claim) || claim.state.is_recovering() => self.waits(claim, None),
+            Some(claim) if claim.state != ClaimState::Unknown => self.waits(claim, None),
             Some(_) | None => not_planned(node),
         }) else {
             return None;
@@ -549,26 +548,31 @@ impl Judge<'_> {
     /// A pod whose budget is asked for a disruption.
     fn counted(&self, context: &EvictionContext, budget: &BudgetFacts) -> Decision {
         let Some(node) = &context.node else {
-            return self.foreign(budget, Admission::FreeDisruption);
+            return self.free(None, budget, Admission::FreeDisruption);
         };
         let claim = self.ledger.claim(node.uid.as_str());
         let is_ours = self.request.caller == Caller::Ourselves;
         match claim {
-            Some(claim) if is_held(claim, context, budget) => self.held(claim, node, context, is_ours, budget),
-            // What drain-lock evicts beside its held pods it has found movable.
-            _ if is_ours => self.movable(budget, Admission::FreeDisruption),
-            Some(claim) if is_planned(claim) => self.movable(budget, Admission::FreeDisruption),
+            Some(claim) if claim.has_disruption(context.uid.as_str()) => {
+                self.under_claim(claim, node, context, is_ours, budget)
+            }
+            // What drain-lock evicts beside these it has found movable.
+            _ if is_ours => self.free(Some(node), budget, Admission::FreeDisruption),
+            Some(claim) if is_draining(claim, node) && context.is_movable => {
+                self.free(Some(node), budget, Admission::FreeDisruption)
+            }
+            Some(claim) if is_draining(claim, node) => self.waits(claim, Some(budget)),
             // It is drained again before its last drain has come to its end.
             Some(claim) if node.cordoned && claim.state.is_recovering() => self.waits(claim, Some(budget)),
             Some(_) if node.cordoned => not_planned(node),
             None if node.is_drained_by_another() && !node.planning_timed_out => not_planned(node),
-            None if node.is_drained_by_another() => self.foreign(budget, Admission::Unplanned),
-            Some(_) | None => self.foreign(budget, Admission::FreeDisruption),
+            None if node.is_drained_by_another() => self.free(None, budget, Admission::Unplanned),
+            Some(_) | None => self.free(None, budget, Admission::FreeDisruption),
         }
     }
 
-    /// A pod that the claim of its node has, or needs, a disruption for.
-    fn held(
+    /// A pod that the claim of its node has a disruption for.
+    fn under_claim(
         &self,
         claim: &Claim,
         node: &NodeContext,
@@ -582,7 +586,7 @@ impl Judge<'_> {
             } else {
                 Ok(())
             };
-            return self.free(room, Admission::UnderClaim);
+            return self.by_room(room, Admission::UnderClaim);
         }
         if is_ours && !claim.state.is_suspect() {
             return wait(
@@ -629,6 +633,10 @@ impl Judge<'_> {
                 let words = format!("node {node} waits for its turn to drain (ticket {ticket}): {obstacle_words}");
                 wait(obstacle.reason, &words)
             }
+            None if claim.needs.is_empty() => wait(
+                LockReason::AwaitingPods,
+                &format!("pods of node {node} that find room elsewhere leave first (ticket {ticket})"),
+            ),
             None => wait(
                 LockReason::Queued,
                 &format!("node {node} is about to get its turn to drain (ticket {ticket})"),
@@ -636,16 +644,13 @@ impl Judge<'_> {
         }
     }
 
-    fn movable(&self, budget: &BudgetFacts, admission: Admission) -> Decision {
-        self.free(self.ledger.admits_movable(budget), admission)
+    /// A pod that no claim has a disruption for by name; with the node of its drain, if it is movable.
+    fn free(&self, node: Option<&NodeContext>, budget: &BudgetFacts, admission: Admission) -> Decision {
+        let node_uid = node.map(|node| node.uid.as_str());
+        self.by_room(self.ledger.admits(node_uid, budget, self.reservations), admission)
     }
 
-    fn foreign(&self, budget: &BudgetFacts, admission: Admission) -> Decision {
-        let room = self.ledger.admits_foreign_by(budget, self.facts, self.reservations);
-        self.free(room, admission)
-    }
-
-    fn free(&self, room: Result<(), Obstacle>, admission: Admission) -> Decision {
+    fn by_room(&self, room: Result<(), Obstacle>, admission: Admission) -> Decision {
         match room {
             Ok(()) => Decision::Admit(admission),
             Err(obstacle) => wait(obstacle.reason, &self.words(&obstacle)),
@@ -699,12 +704,6 @@ fn refuse(kind: RefusalKind, reason: LockReason, message: &str) -> Decision {
     })
 }
 
-/// Whether the pod goes under the claim. A claim that waits names no pods: those of the budgets that it needs wait with it,
-/// but for those that it needs no disruption for.
-fn is_held(claim: &Claim, context: &EvictionContext, budget: &BudgetFacts) -> bool {
-    claim.has_disruption(context.uid.as_str()) || claim.needs_of(&budget.key) && !context.needs_no_disruption
-}
-
 fn words(state: ClaimState) -> &'static str {
     match state {
         ClaimState::Queued
@@ -719,12 +718,11 @@ fn words(state: ClaimState) -> &'static str {
     }
 }
 
-/// Whether it is known what the claim needs: something, or nothing, which is granted at once. Of a claim in a state of a
-/// later version that is not known.
-fn is_planned(claim: &Claim) -> bool {
+/// Whether the node is being emptied under the claim. One that nobody has cordoned yet is not, while its claim only has its place.
+fn is_draining(claim: &Claim, node: &NodeContext) -> bool {
     match claim.state {
-        ClaimState::Queued | ClaimState::Recovering | ClaimState::DrainedRecovering | ClaimState::Unknown => false,
-        ClaimState::DrainedAsking => !claim.needs.is_empty() || !claim.holds.is_empty(),
+        ClaimState::Recovering | ClaimState::DrainedRecovering | ClaimState::Unknown => false,
+        ClaimState::Queued => node.cordoned,
         _ => true,
     }
 }

@@ -101,7 +101,7 @@ fn closed_budget_is_waited_for_and_nothing_reserved() {
     assert_eq!(ledger.reserver(&facts), None);
     grant(&mut ledger, "b", &facts);
     assert_eq!(claim(&ledger, "a").ticket, 1, "it keeps its place");
-    let foreign = ledger.admits_foreign(&closed(), &facts).unwrap_err();
+    let foreign = admits(&ledger, None, &closed(), &facts).unwrap_err();
     assert_eq!(foreign.reason, LockReason::CephClosed);
 }
 

@@ -63,7 +63,7 @@ fn oldest_reserves_only_if_claims_alone_block_it(
     let is_refused = reasons(&ledger, "younger", &now) == [LockReason::Reserved];
     assert_eq!(is_refused, reserves);
     // Anybody else's eviction is measured by the same.
-    let is_admitted = ledger.admits_foreign(&now[&key("db")], &now).is_ok();
+    let is_admitted = admits(&ledger, None, &now[&key("db")], &now).is_ok();
     assert!(!reserves || !is_admitted);
 }
 
@@ -77,36 +77,6 @@ fn first_waiter_reserves_and_others_overtake() {
     ask(&mut ledger, "third", &["api-1"]);
     assert_eq!(ledger.reserver(&all), Some(fence(&ledger, "oldest").ticket));
     grant(&mut ledger, "third", &all);
-}
-
-#[test]
-fn movable_pods_pass_reservations_only() {
-    let all = facts([budget("web"), budget("db")]);
-    let web = &all[&key("web")];
-    let mut ledger = queue(&[("first", &["web-2"])]);
-    assert!(ledger.admits_movable(web).is_ok());
-    grant(&mut ledger, "first", &all);
-    ask(&mut ledger, "oldest", &["web-0", "db-0"]);
-    assert_eq!(
-        ledger.admits_movable(web).unwrap_err().reason,
-        LockReason::WaitsForDisruptions
-    );
-    let db = &all[&key("db")];
-    assert!(ledger.admits_movable(db).is_ok());
-    assert_eq!(
-        ledger.admits_foreign(db, &all).unwrap_err().reason,
-        LockReason::Reserved
-    );
-    let kept = BudgetFacts {
-        owner_disruptions: Some(OwnerDisruptions::All),
-        ..budget("db")
-    };
-    assert_eq!(ledger.admits_movable(&kept).unwrap_err().reason, LockReason::OwnerHold);
-    let unhealthy = without(budget("db"), "db-1");
-    assert_eq!(
-        ledger.admits_movable(&unhealthy).unwrap_err().reason,
-        LockReason::BudgetUnhealthy
-    );
 }
 
 #[test]

@@ -244,6 +244,7 @@ fn large(nodes: usize, disruptions_each: usize) -> Ledger {
                     uid: uid(number),
                 },
                 healthy_at_grant: 3,
+                movable: false,
                 pods: vec![HeldPod {
                     name: format!("orders-db-{number}-{}", node % 3),
                     uid: uid(node * disruptions_each + disruption),

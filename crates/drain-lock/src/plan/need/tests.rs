@@ -44,7 +44,9 @@ fn shown(needs: &[Disruptions]) -> Vec<String> {
                     pod.name.clone()
                 }
             });
-            format!("{}: {}", disruptions.pdb, pods.collect::<Vec<_>>().join(" "))
+            let movable = disruptions.movable.then(|| "+1".to_owned());
+            let pods: Vec<String> = pods.chain(movable).collect();
+            format!("{}: {}", disruptions.pdb, pods.join(" "))
         })
         .collect()
 }
@@ -70,7 +72,7 @@ fn with_cpu(cpu: &str) -> Value {
 }
 
 #[rstest]
-#[case::movable(json!({}), Class::Movable, "")]
+#[case::movable(json!({}), Class::Movable, "shop/web: +1")]
 #[case::daemon(
     json!({ "metadata": { "ownerReferences": [owner("apps/v1", "DaemonSet", "d")] } }), Class::Ignored(Ignored::DaemonSet), ""
 )]
@@ -120,14 +122,18 @@ fn with_cpu(cpu: &str) -> Value {
 #[case::a_leaving_pod_needs_nothing_more(
     merged(tied_to_n1(), json!({ "metadata": { "deletionTimestamp": "2026-01-01T12:00:00Z" } })), Class::Movable, ""
 )]
-// Nobody makes it again: its disruption never returns by waiting.
+// Nobody makes it again: it is not waited for.
 #[case::a_pod_without_controller_is_not_waited_for(
-    merged(tied_to_n1(), json!({ "metadata": { "ownerReferences": null } })), Class::Movable, ""
+    merged(tied_to_n1(), json!({ "metadata": { "ownerReferences": null } })), Class::Movable, "shop/web: +1"
 )]
 #[case::held_under_no_budget(
     merged(tied_to_n1(), json!({ "metadata": { "labels": { "app": "other" } } })), Class::Held(LockReason::Pinned), ""
 )]
-fn only_pods_that_stay_down_need_disruptions(#[case] patch: Value, #[case] class: Class, #[case] needs: &str) {
+fn pods_that_stay_down_need_a_disruption_each_and_movable_ones_one_together(
+    #[case] patch: Value,
+    #[case] class: Class,
+    #[case] needs: &str,
+) {
     let need = classified(&draining([pod("a", patch)]).volumes([volume("pv", "local", &["n1"])]));
     assert_eq!(need.pods.iter().map(|pod| pod.class).collect::<Vec<_>>(), [class]);
     assert_eq!(shown(&need.needs).join(" "), needs);
@@ -161,11 +167,12 @@ fn pod_that_returned_in_the_drain_stays(
     let cluster = || Cluster::new([node_1.clone(), node("n2", json!({}))], [pod("a", there.clone())]);
     let of_drain = classified(&cluster().budgets([budget("web", json!({}))]).drains([drain]));
     assert_eq!(of_drain.pods[0].class, class);
-    let is_retained = matches!(class, Class::Retained(_));
-    assert_eq!(
-        shown(&of_drain.needs).join(" "),
-        if is_retained { "shop/web: (a)" } else { "" }
-    );
+    let needs = match class {
+        Class::Retained(_) => "shop/web: (a)",
+        _ if deleted.is_some() => "",
+        _ => "shop/web: +1",
+    };
+    assert_eq!(shown(&of_drain.needs).join(" "), needs);
     // Without a drain nobody would evict it for good.
     assert_eq!(classified(&cluster()).pods[0].class, Class::Movable);
 }
@@ -209,7 +216,11 @@ fn two_movable_pods_do_not_share_the_last_place() {
         classes,
         [Class::Movable, Class::Held(LockReason::NoRoom), Class::Movable]
     );
-    assert_eq!(shown(&need.needs), ["shop/web: b"]);
+    assert_eq!(
+        shown(&need.needs),
+        ["shop/web: +1"],
+        "of one disruption, the held pod goes last"
+    );
 }
 
 #[test]
@@ -226,7 +237,7 @@ fn budget_need_counts_pods_that_stay_down() {
         pod("d", merged(other, tied_to_n1())),
     ];
     let need = classified(&draining(pods).budgets([budget("web", json!({})), db]));
-    assert_eq!(shown(&need.needs), ["shop/db: d", "shop/web: a (b)"]);
+    assert_eq!(shown(&need.needs), ["shop/db: d", "shop/web: a (b) +1"]);
     let uids: Vec<&str> = need
         .needs
         .iter()
@@ -626,8 +637,15 @@ proptest! {
                     .filter(|(_, held)| held.uid == pod.uid.as_str())
                     .map(|(key, held)| (key, held.retained))
                     .collect();
-                prop_assert_eq!(disruptions.len(), expected.len(), "one disruption of each budget");
-                prop_assert_eq!(disruptions.into_iter().collect::<BTreeSet<_>>(), expected);
+                // A budget that has no more goes to the movable pods first.
+                let goes_later = |key: &String| {
+                    let mut movable = need.needs.iter().filter(|needed| needed.movable);
+                    *class != Class::Retained(LockReason::OptedOut) && movable.any(|needed| needed.pdb.to_string() == *key)
+                };
+                let found: BTreeSet<(String, bool)> = disruptions.iter().cloned().collect();
+                prop_assert_eq!(found.len(), disruptions.len(), "one disruption of each budget");
+                prop_assert!(found.is_subset(&expected));
+                prop_assert!(expected.difference(&found).all(|(key, retained)| !retained && goes_later(key)));
             }
         }
         let promised: Vec<&str> = placement.promises().map(|(pod, _)| pod.uid.as_str()).collect();

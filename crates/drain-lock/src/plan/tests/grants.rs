@@ -33,7 +33,10 @@ fn requested_eviction_spends_its_disruption_once() {
     let pods = [pod("a", json!({})), pod("d", json!({}))];
     let cluster = cluster(ours(json!({})), Some(drain(json!({}))), &[claim(json!({}))], &pods);
     let plan = plan(&cluster.snapshot(), &memory, &policy(), now());
-    assert_eq!(shown(&plan), ["n1 is Queued: BudgetUnhealthy"]);
+    assert_eq!(
+        shown(&plan),
+        ["ledger: n1#1 Asking needs [] holds []", "n1 is Queued: BudgetUnhealthy"]
+    );
 }
 
 #[test]

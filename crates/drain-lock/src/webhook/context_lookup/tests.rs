@@ -314,5 +314,5 @@ fn movable_pod_waits_until_it_is_classified() {
         ..review()
     };
     let found = lookup.look_up(&review, &policy(json!({})), now(), Instant::now());
-    assert!(!found.context().unwrap().needs_no_disruption);
+    assert!(!found.context().unwrap().is_movable);
 }

@@ -18,6 +18,7 @@ fn disruptions(pods: &[&str]) -> Disruptions {
             uid: "web-uid".to_owned(),
         },
         healthy_at_grant: 0,
+        movable: false,
         pods: pods
             .iter()
             .map(|pod| HeldPod {
@@ -109,7 +110,7 @@ fn context() -> EvictionContext {
         opted_out: None,
         node: Some(node()),
         budgets: MatchingBudgets::One(budget()),
-        needs_no_disruption: false,
+        is_movable: false,
         is_beside_held: false,
         always_allowed: false,
         refuse_opt_out: false,
@@ -274,7 +275,7 @@ fn of_another_budget(state: ClaimState) -> Vec<Claim> {
 #[case::not_planned_yet(starting(PodState::Unready), Err(LockReason::NotPlanned))]
 #[case::granted(starting(PodState::Unready).with(vec![claim(2, NODE, ClaimState::Granted, &[], &[POD])]), Err(LockReason::AwaitsConfirmation))]
 #[case::confirmed(starting(PodState::Unready).with(vec![claim(2, NODE, ClaimState::Confirmed, &[], &[POD])]), Ok(Admission::UnderClaim))]
-#[case::not_held(starting(PodState::Unready).with(of_another_budget(ClaimState::Asking)), Ok(Admission::Unready))]
+#[case::movable(case().of(EvictionContext { state: PodState::Unready, ..movable_pod() }).with(asking()), Ok(Admission::Unready))]
 #[case::node_is_not_drained(starting(PodState::Unready).on_a_running_node(), Ok(Admission::Unready))]
 #[case::ours_and_movable(starting(PodState::Unready).with(asking()).ours(None), Ok(Admission::Unready))]
 #[case::always_allowed_awaits_its_turn(always_allowed().with(of_another_budget(ClaimState::Asking)), Err(LockReason::NotPlanned))]
@@ -354,7 +355,7 @@ fn unknown_pod_is_admitted_without_a_drain(#[case] found: LookupResult, #[case] 
 }
 
 #[rstest]
-#[case::not_planned(vec![claim(1, NODE, ClaimState::Queued, &[], &[])], LockReason::NotPlanned)]
+#[case::movable_pods_leave_first(vec![claim(1, NODE, ClaimState::Queued, &[], &[])], LockReason::AwaitingPods)]
 #[case::no_claim_yet(vec![], LockReason::NotPlanned)]
 #[case::in_a_later_versions_state(vec![claim(1, NODE, ClaimState::Unknown, &[], &["web-1"])], LockReason::NotPlanned)]
 #[case::under_a_later_versions_claim(vec![claim(1, NODE, ClaimState::Unknown, &[], &[POD])], LockReason::NotPlanned)]
@@ -406,8 +407,6 @@ fn new_node_of_same_name_has_no_claim() {
 #[case::none_ever_is(impossible(), vec![], Err(LockReason::BudgetNeverAllows))]
 #[case::it_is_granted(budget(), vec![claim(2, "n2", ClaimState::Confirmed, &[], &["web-1"])], Err(LockReason::WaitsForDisruptions))]
 #[case::it_is_granted_and_unconfirmed(budget(), vec![claim(2, "n2", ClaimState::Granted, &["web-1"], &["web-1"])], Err(LockReason::WaitsForDisruptions))]
-// Reservations do not stand against a draining node: the older claim may be waiting for that very drain.
-#[case::it_is_reserved(budget(), vec![claim(2, "n2", ClaimState::Asking, &["web-1"], &[])], Ok(Admission::FreeDisruption))]
 #[case::its_owner_holds_it(BudgetFacts { owner_disruptions: Some(OwnerDisruptions::All), ..budget() }, vec![], Err(LockReason::OwnerHold))]
 #[case::its_owner_holds_a_disruption(BudgetFacts { owner_disruptions: Some(OwnerDisruptions::Some(1)), ..budget() }, vec![], Err(LockReason::OwnerHold))]
 fn movable_pod_of_planned_drain_takes_free_disruption(
@@ -427,23 +426,62 @@ fn movable_pod_of_planned_drain_takes_free_disruption(
     };
     claims[0].needs = vec![needed.into()];
     claims.extend(others);
-    let verdict = case().with(claims).under(MatchingBudgets::One(budget)).judge();
+    let verdict = case()
+        .of(movable_pod())
+        .with(claims)
+        .under(MatchingBudgets::One(budget))
+        .judge();
     assert_eq!(told(&verdict), expected);
     assert_eq!(verdict.takes_free_disruption(), expected.is_ok());
+}
+
+fn movable_pod() -> EvictionContext {
+    EvictionContext {
+        is_movable: true,
+        ..context()
+    }
+}
+
+#[rstest]
+#[case::of_a_younger_claim(1, Ok(Admission::FreeDisruption))]
+#[case::of_an_older_claim(3, Err(LockReason::Reserved))]
+fn movable_pod_waits_for_reservations_ahead_of_its_drain(
+    #[case] ticket: i64,
+    #[case] expected: Result<Admission, LockReason>,
+) {
+    let own = claim(ticket, NODE, ClaimState::Asking, &["db-0"], &[]);
+    let mut claims = vec![own, claim(2, "n2", ClaimState::Asking, &["web-1"], &[])];
+    claims.sort_by_key(|claim| claim.ticket);
+    assert_eq!(told(&case().of(movable_pod()).with(claims).judge()), expected);
+}
+
+#[rstest]
+#[case::confirmed(ClaimState::Confirmed, movable_pod(), Ok(Admission::FreeDisruption))]
+#[case::unconfirmed(ClaimState::Granted, movable_pod(), Err(LockReason::WaitsForDisruptions))]
+#[case::held_one(ClaimState::Confirmed, context(), Err(LockReason::AwaitingPods))]
+fn movable_pod_goes_by_what_its_claim_has_for_these(
+    #[case] state: ClaimState,
+    #[case] context: EvictionContext,
+    #[case] expected: Result<Admission, LockReason>,
+) {
+    let mut own = claim(1, NODE, state, &[], &["web-0"]);
+    own.holds[0].movable = true;
+    own.holds[0].pods.clear();
+    assert_eq!(told(&case().of(context).with(vec![own]).judge()), expected);
 }
 
 #[rstest]
 #[case::movable(true, budget(), Ok(Admission::FreeDisruption))]
 #[case::movable_without_a_free_disruption(true, exhausted(), Err(LockReason::BudgetUnhealthy))]
 #[case::held_or_not_classified(false, budget(), Err(LockReason::Queued))]
-fn only_pods_needing_disruption_wait_with_claim(
-    #[case] needs_no_disruption: bool,
+fn only_pods_that_are_not_movable_wait_with_claim(
+    #[case] is_movable: bool,
     #[case] budget: BudgetFacts,
     #[case] expected: Result<Admission, LockReason>,
 ) {
     let asking = vec![claim(1, NODE, ClaimState::Asking, &["web-1"], &[])];
     let seen = EvictionContext {
-        needs_no_disruption,
+        is_movable,
         ..context()
     };
     let verdict = case().of(seen).under(MatchingBudgets::One(budget)).with(asking).judge();
@@ -556,7 +594,7 @@ fn eviction_requests_drain_unless_nothing_is_to_happen(#[case] case: Case, #[cas
 }
 
 #[rstest]
-#[case::claimed_by_hand(false, vec![claim(1, NODE, ClaimState::Queued, &[], &[])], Err(LockReason::NotPlanned))]
+#[case::claimed_by_hand(false, vec![claim(1, NODE, ClaimState::Queued, &[], &[])], Err(LockReason::AwaitingPods))]
 #[case::nobody_drains_it(false, vec![], Ok(Admission::FreeDisruption))]
 fn only_requested_drains_block_without_auto_mode(
     #[case] auto: bool,
@@ -750,7 +788,7 @@ fn asked(state: ClaimState) -> Case {
 fn movable(is_beside_held: bool) -> Case {
     let mut case = beside_retained().under(MatchingBudgets::One(budget())).with(asking());
     case.claims.remove(0);
-    case.context.needs_no_disruption = true;
+    case.context.is_movable = true;
     case.context.is_beside_held = is_beside_held;
     case
 }
@@ -772,7 +810,7 @@ fn on(change: impl FnOnce(&mut NodeContext)) -> Case {
 
 #[rstest]
 #[case::nobody_has_asked_for_its_drain(beside_retained(), Err(LockReason::NotPlanned))]
-#[case::queued(asked(ClaimState::Queued), Err(LockReason::NotPlanned))]
+#[case::queued(asked(ClaimState::Queued), Err(LockReason::AwaitingPods))]
 #[case::waits(beside_retained().under(MatchingBudgets::One(exhausted())).with(asking()), Err(LockReason::BudgetUnhealthy))]
 #[case::granted(asked(ClaimState::Granted), Err(LockReason::AwaitsConfirmation))]
 #[case::confirmed(asked(ClaimState::Confirmed), Ok(Admission::NoBudget))]

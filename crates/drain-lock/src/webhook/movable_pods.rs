@@ -1,6 +1,5 @@
-//! Which pods of a draining node its claim needs no disruption for. The budgets that a claim needs do not tell: a budget may select
-//! held and movable pods of one node, and a movable one that waited with the claim could wait for ever, once the held ones
-//! have taken the last disruption.
+//! Which pods of a draining node are movable. The budgets that its claim needs do not tell: a budget may select held and movable
+//! pods of one node, and these go before the claim, or by the disruption that it has for them.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -26,24 +25,24 @@ const SERVES: Duration = Duration::from_secs(5);
 /// where many pods have anti-affinity. Then the pod's claim decides, and the drainer asks again.
 const WAIT: Duration = Duration::from_millis(250);
 
-/// The pods of all claims' nodes that need no disruption, as they were classified last.
+/// The movable pods of all claims' nodes, as they were classified last.
 #[derive(Debug, Default)]
-pub struct UnclaimedPods {
+pub struct MovablePods {
     classified: Mutex<Option<Classified>>,
     turn: Arc<tokio::sync::Mutex<()>>,
 }
 
 #[derive(Debug)]
 struct Classified {
-    /// Those that need none.
+    /// Those that are movable, or that no claim concerns.
     pods: BTreeSet<PodUid>,
     /// Nodes with pods that leave under the claim alone.
     nodes_of_held: BTreeSet<NodeUid>,
     at: Instant,
 }
 
-impl UnclaimedPods {
-    /// Whether the drain of the pod's node needs no disruption for it; false for a pod that is not classified.
+impl MovablePods {
+    /// Whether the pod is movable; false for one that is not classified.
     pub fn contains(&self, pod: &PodUid, now: Instant) -> bool {
         self.last(now, |last| last.pods.contains(pod))
     }
@@ -86,7 +85,7 @@ impl UnclaimedPods {
             return;
         }
         let snapshot = cache.snapshot(&SnapshotScope::default(), now);
-        let classified = snapshot.map(|snapshot| unclaimed_pods(&snapshot, policy, now));
+        let classified = snapshot.map(|snapshot| movable_pods(&snapshot, policy, now));
         let (pods, nodes_of_held) = classified.unwrap_or_default();
         *self.classified.lock() = Some(Classified {
             pods,
@@ -102,9 +101,9 @@ impl UnclaimedPods {
     }
 }
 
-/// The pods of all claims' nodes that need no disruption, and the nodes with pods that leave under a claim. The oldest drain comes first, as in the plan: a place that its pods
-/// take is none for those of the next.
-fn unclaimed_pods(snapshot: &Snapshot, policy: &Policy, now: Timestamp) -> (BTreeSet<PodUid>, BTreeSet<NodeUid>) {
+/// The movable pods of all claims' nodes, and the nodes with pods that leave under a claim alone. The oldest drain comes first, as in
+/// the plan: a place that its pods take is none for those of the next.
+fn movable_pods(snapshot: &Snapshot, policy: &Policy, now: Timestamp) -> (BTreeSet<PodUid>, BTreeSet<NodeUid>) {
     let mut placement = Placement::new(&snapshot.scheduling);
     let (mut pods, mut nodes_of_held) = (BTreeSet::new(), BTreeSet::new());
     for claim in snapshot.claims() {
@@ -115,11 +114,11 @@ fn unclaimed_pods(snapshot: &Snapshot, policy: &Policy, now: Timestamp) -> (BTre
             continue;
         };
         let need = classify(node, snapshot, &mut placement, policy, now);
-        let unclaimed = need.pods.iter().filter(|pod| match pod.class {
+        let movable = need.pods.iter().filter(|pod| match pod.class {
             Class::Held(_) | Class::Retained(_) => false,
             Class::Ignored(_) | Class::Finished | Class::WaitsCompleted | Class::Movable => true,
         });
-        pods.extend(unclaimed.map(|classified| classified.pod.uid.clone()));
+        pods.extend(movable.map(|classified| classified.pod.uid.clone()));
         let mut needed = need.needs.iter().flat_map(|disruptions| &disruptions.pods);
         if needed.any(|pod| !pod.retained) {
             nodes_of_held.insert(node.uid.clone());

@@ -1,0 +1,143 @@
+//! Which disruptions of which budgets a drain needs. Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use nodeward_api::BudgetRef;
+use nodeward_core::id::BudgetKey;
+use nodeward_core::ledger::{BudgetFacts, Claim, Disruptions, HeldPod, Unusable};
+
+use crate::snapshot::{PodFacts, Snapshot};
+
+use super::need::{Class, ClassifiedPod};
+
+/// The pods of each budget that stay down with their node. An unready pod counts as if it were ready, but for one that must
+/// leave and that its budget lets go while it is not (`AlwaysAllow`): that takes nothing from anybody.
+pub(super) fn pods_that_stay_down<'a>(
+    pods: &[ClassifiedPod],
+    snapshot: &'a Snapshot,
+) -> BTreeMap<&'a BudgetKey, Vec<HeldPod>> {
+    let mut stay_down: BTreeMap<&BudgetKey, Vec<HeldPod>> = BTreeMap::new();
+    for ClassifiedPod { pod, class, .. } in pods {
+        let retained = match class {
+            Class::Held(_) => false,
+            Class::Retained(_) => true,
+            Class::Ignored(_) | Class::Finished | Class::WaitsCompleted | Class::Movable => continue,
+        };
+        for key in snapshot.budgets_of(pod) {
+            if retained || !lets_unready_go(key, pod, snapshot) {
+                let pod = HeldPod::new(&pod.key, &pod.uid, retained);
+                stay_down.entry(key).or_default().push(pod);
+            }
+        }
+    }
+    stay_down
+}
+
+/// What a drain needs: of each budget one disruption for each pod that stays down, and one for its movable pods. With it, the
+/// budgets whose movable pods have to leave before the claim is asked for.
+///
+/// Where a budget never has that many, pods that stay down go after the movable ones. Those that stay on the node do not: with the
+/// last pod that leaves it may go down, and they with it.
+pub(super) fn disruptions(
+    pods: &[ClassifiedPod],
+    claim: Option<&Claim>,
+    snapshot: &Snapshot,
+) -> (Vec<Disruptions>, BTreeSet<BudgetKey>) {
+    let mut needs = pods_that_stay_down(pods, snapshot);
+    let movable: BTreeSet<&BudgetKey> = movable(pods, claim, snapshot).collect();
+    for key in &movable {
+        needs.entry(*key).or_default();
+    }
+    let mut movable_first = BTreeSet::new();
+    let needs = needs.into_iter().map(|(key, mut pods)| {
+        let facts = snapshot.facts.get(key);
+        let mut with_movable = movable.contains(key);
+        if with_movable && !go_after_movable(&mut pods, key, claim, facts) {
+            movable_first.insert(key.clone());
+            with_movable = false;
+        }
+        Disruptions {
+            pdb: BudgetRef {
+                namespace: key.namespace.to_string(),
+                name: key.name.to_string(),
+                uid: facts.map(|budget| budget.uid.to_string()).unwrap_or_default(),
+            },
+            healthy_at_grant: 0,
+            movable: with_movable,
+            pods,
+        }
+    });
+    (needs.collect(), movable_first)
+}
+
+/// The budgets that movable pods take a disruption of, but for those which the claim has one for by name.
+fn movable<'a>(
+    pods: &'a [ClassifiedPod],
+    claim: Option<&'a Claim>,
+    snapshot: &'a Snapshot,
+) -> impl Iterator<Item = &'a BudgetKey> {
+    let pods = pods.iter().filter(|classified| classified.class == Class::Movable);
+    pods.filter_map(move |ClassifiedPod { pod, .. }| match claim {
+        Some(claim) if claim.has_disruption(pod.uid.as_str()) => None,
+        // Until it has gone, what it took is not handed on.
+        Some(claim) if pod.deletion.is_some() => {
+            let mut budgets = snapshot.budgets_of(pod).iter();
+            budgets.find(|key| claim.has_movable_disruption(key))
+        }
+        _ => moves_by(pod, snapshot),
+    })
+}
+
+/// The budget that a movable pod takes a disruption of. One that never gives it, or that the eviction API does not ask, is none:
+/// no claim helps such a pod.
+pub(super) fn moves_by<'a>(pod: &PodFacts, snapshot: &'a Snapshot) -> Option<&'a BudgetKey> {
+    let [key] = snapshot.budgets_of(pod) else { return None };
+    let unusable = snapshot.facts.get(key).and_then(|budget| budget.unusable);
+    let gives = unusable.is_none_or(|unusable| unusable == Unusable::ClosedByCeph);
+    (gives && !pod.skips_budgets() && !lets_unready_go(key, pod, snapshot)).then_some(key)
+}
+
+fn lets_unready_go(budget: &BudgetKey, pod: &PodFacts, snapshot: &Snapshot) -> bool {
+    let budget = snapshot.budgets.get(budget);
+    !pod.ready && budget.is_some_and(|budget| budget.view.always_lets_unready_go())
+}
+
+/// Leaves out pods that go after the movable ones of their budget. Answers whether that leaves a disruption for these.
+///
+/// Once it is granted one, a claim keeps it for as long as they need it, whatever the budget has by then.
+fn go_after_movable(
+    pods: &mut Vec<HeldPod>,
+    key: &BudgetKey,
+    claim: Option<&Claim>,
+    budget: Option<&BudgetFacts>,
+) -> bool {
+    let has = |pod: &HeldPod| claim.is_some_and(|claim| claim.has_disruption(&pod.uid));
+    if claim.is_some_and(|claim| claim.state.has_grant() && claim.has_movable_disruption(key)) {
+        pods.retain(has);
+        return true;
+    }
+    let Some(budget) = budget else { return true };
+    let is_here = |down: &&HeldPod| pods.iter().any(|pod| pod.uid == down.uid);
+    let held = claim
+        .iter()
+        .flat_map(|claim| &claim.holds)
+        .filter(|held| BudgetKey::from(&held.pdb) == *key);
+    let down: Vec<HeldPod> = held
+        .flat_map(|held| &held.pods)
+        .filter(|pod| !is_here(pod))
+        .cloned()
+        .collect();
+    let cost = |pods: &[HeldPod]| budget.cost(pods.iter().chain(&down));
+    if cost(pods) > budget.ceiling() {
+        // No order helps.
+        return true;
+    }
+    let leaves_one = |pods: &[HeldPod]| cost(pods) < budget.ceiling();
+    while !leaves_one(pods) {
+        let Some(last) = pods.iter().rposition(|pod| !pod.retained && !has(pod)) else {
+            break;
+        };
+        pods.remove(last);
+    }
+    leaves_one(pods) || pods.is_empty()
+}
