@@ -138,7 +138,7 @@ follows from the switches (flags, ports, volumes) is worked out here. They are c
 {{- $ctx := dict "root" . "component" "drain-lock" "values" .Values.drainLock -}}
 {{- $fullname := include "nodeward.component.fullname" $ctx -}}
 {{- $values := deepCopy .Values.drainLock -}}
-{{- range $switch := list "fleetLock" "medik8sLease" "reserveThroughBudgetStatus" -}}
+{{- range $switch := list "fleetLock" "medik8sLease" -}}
 {{- if hasKey $values.config $switch -}}
 {{- fail (printf "drainLock.config.%s and drainLock.%s say the same: set the second only, which also grants and mounts what it needs" $switch $switch) -}}
 {{- end -}}
@@ -153,9 +153,6 @@ follows from the switches (flags, ports, volumes) is worked out here. They are c
 {{- $isReadable := or (eq $values.medik8sLease.rbac "external") (include "nodeward.drainLock.leaseRole" .) -}}
 {{- $lease := dict "enabled" (and $values.medik8sLease.enabled $isReadable | not | not) "namespace" $values.medik8sLease.namespace -}}
 {{- $_ := set $values.config "medik8sLease" $lease -}}
-{{- if $values.reserveThroughBudgetStatus -}}
-{{- $_ := set $values.config "reserveThroughBudgetStatus" true -}}
-{{- end -}}
 {{- $hook := $values.webhook -}}
 {{- $args = append $args (printf "--webhook-bind=%s" (include "nodeward.bind" (dict "address" .Values.bindAddress "port" $hook.containerPort))) -}}
 {{- $args = append $args (printf "--webhook-configuration=%s" $fullname) -}}

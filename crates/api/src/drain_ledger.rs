@@ -162,9 +162,6 @@ pub struct StoredClaim {
     /// Whether the node was cordoned by somebody else, so that it is not drain-lock's to uncordon.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub foreign_cordon: bool,
-    /// Whether its present grant was made by its drain's fallback, whether its budgets had the disruptions or not.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub by_fallback: bool,
     /// The node groups of which it counts as a node that is away.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]

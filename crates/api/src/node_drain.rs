@@ -77,10 +77,12 @@ pub struct NodeDrainSpec {
     /// How long each part of the drain may take.
     #[serde(default, skip_serializing_if = "Deadlines::is_default")]
     pub deadlines: Deadlines,
-    /// What happens when a deadline passes. Wait: the drain is reported as overdue. ReleaseAndRequeue: it releases the
-    /// disruptions of running pods and queues again. EvictAnyway: its pods are evicted as their budgets allow. Delete: pods
-    /// whose eviction is refused are deleted.
+    /// What happens when its deadline `drain` passes. Wait: the drain is reported as overdue. ReleaseAndRequeue: it releases the
+    /// disruptions of running pods and queues again.
     #[serde(default)]
+    #[schemars(with = "String", extend("x-kubernetes-validations" = [{
+        "rule": "self in ['ReleaseAndRequeue', 'Wait']", "message": Fallback::REFUSED
+    }]))]
     pub fallback: Fallback,
     /// Plan only: nothing is cordoned, claimed or evicted. It can be taken back, and the drain begins; it cannot be set later.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -154,20 +156,25 @@ impl Deadlines {
     }
 }
 
-/// What happens when a deadline passes.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+/// What happens when a drain has not emptied its node in time.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Fallback {
     /// Disruptions of pods that still run are given back, and the drain queues again, last. It keeps its ticket only where it
     /// held nothing, or where pods are down under somebody else's cordon.
     #[default]
     ReleaseAndRequeue,
-    /// Its pods are evicted without disruptions, as any drain would: each as its budget allows.
-    EvictAnyway,
-    /// Pods whose eviction is refused are deleted despite their budgets.
-    Delete,
+    /// `EvictAnyway` or `Delete`, which went around budgets and are refused now. One that is stored counts as `Wait`.
+    #[serde(rename(serialize = "Wait", deserialize = "Delete"), alias = "EvictAnyway")]
+    Removed,
     /// It goes on waiting. Also what a value of a later version is read as: waiting harms nothing.
     #[serde(other)]
     Wait,
+}
+
+impl Fallback {
+    /// Why a fallback that is neither of the two is refused, and what to use instead.
+    pub const REFUSED: &str = "fallback is ReleaseAndRequeue or Wait; EvictAnyway and Delete are gone: to override budgets, run \
+                               drain-keeper with overrideBudgets: all";
 }
 
 /// How far a drain has come: written by drain-lock for people and other programs, and never read by it for a decision.
@@ -217,7 +224,7 @@ pub struct NodeDrainStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::optional_timestamp")]
     pub drained_at: Option<Timestamp>,
-    /// Until when the present phase lasts at most; the fallback comes after.
+    /// Until when the present phase lasts at most; from then on the drain is overdue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::optional_timestamp")]
     pub deadline: Option<Timestamp>,
@@ -392,4 +399,25 @@ pub struct PodCounts {
     /// Not evicted yet, or waited for until they finish.
     #[schemars(range(min = 0))]
     pub waiting: i32,
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{from_value, json, to_value};
+
+    use super::*;
+
+    #[test]
+    fn removed_fallback_is_read_and_written_as_wait() {
+        for stored in ["EvictAnyway", "Delete"] {
+            let fallback: Fallback = from_value(json!(stored)).unwrap();
+            assert_eq!(fallback, Fallback::Removed);
+            assert_eq!(to_value(fallback).unwrap(), "Wait");
+        }
+        assert_eq!(from_value::<Fallback>(json!("Wait")).unwrap(), Fallback::Wait);
+        assert_eq!(
+            from_value::<Fallback>(json!("OfALaterVersion")).unwrap(),
+            Fallback::Wait
+        );
+    }
 }

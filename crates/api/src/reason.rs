@@ -275,8 +275,6 @@ reasons! {
         EmptyDirDataKept => "has emptyDir volumes, and nobody has consented to the loss of their data",
         /// Its opt-out has a value that Nodeward does not know.
         UnknownOptOut => "has an unknown nodeward.dev/drain value and is waited for",
-        /// It is a daemon of Ceph, and the drain's fallback deletes pods.
-        CephDaemon => "is a daemon of Ceph, which no fallback deletes",
         /// Another drainer evicts it although it asked to stay, or to finish first.
         OptOutIgnored => "opted out of the drain, but another drainer evicts it",
         /// The node does not exist, or not any more.
@@ -299,8 +297,6 @@ reasons! {
         GrantLost => "lost its grant before using it",
         /// A deadline passed: it gave back what it could, and queues again.
         Requeued => "released its disruptions and queues again",
-        /// A deadline passed: what the fallback says was done.
-        Fallback => "went on without its disruptions, as its fallback demands",
         /// A deadline passed.
         DeadlinePassed => "has passed a deadline",
         /// Its drainer vanished while pods are down.
@@ -327,8 +323,6 @@ reasons! {
         // What became of a pod.
         /// It was evicted.
         PodEvicted => "was evicted for the drain",
-        /// It was deleted around its budget.
-        PodDeleted => "was deleted despite its budget, as the fallback demands",
         /// Somebody deleted it where an eviction would have asked its budget.
         BudgetBypassed => "was deleted, not evicted, and its budget is below its minimum",
         /// The last attempt to evict it failed; it is tried again after a delay.
@@ -389,7 +383,6 @@ impl LockReason {
             | Self::UnmanagedPodKept
             | Self::EmptyDirDataKept
             | Self::UnknownOptOut
-            | Self::CephDaemon
             | Self::OptOutIgnored
             | Self::NodeReplaced
             | Self::CordonTaken
@@ -397,7 +390,6 @@ impl LockReason {
             | Self::QuorumLost
             | Self::GrantLost
             | Self::Requeued
-            | Self::Fallback
             | Self::DeadlinePassed
             | Self::Suspect
             | Self::AdminRelease
@@ -405,7 +397,6 @@ impl LockReason {
             | Self::HoldExpired
             | Self::LeaseLost
             | Self::Drained
-            | Self::PodDeleted
             | Self::BudgetBypassed
             | Self::EvictionFailed
             | Self::Other => Severity::Warning,
@@ -851,16 +842,16 @@ mod tests {
             R::OptedOut | R::WaitCompleted | R::UnknownOptOut | R::OptOutIgnored => false,
             R::ToleratesCordon => false,
             R::LocalVolume | R::Pinned | R::NoRoom | R::Unschedulable | R::TolerationTooShort => false,
-            R::UnmanagedPodKept | R::EmptyDirDataKept | R::CephDaemon => false,
+            R::UnmanagedPodKept | R::EmptyDirDataKept => false,
             R::StuckTerminating | R::FinalizerStuck => false,
             // Its node.
             R::LeaseHeldByOther | R::LeaseLost | R::UnderRemediation | R::QuorumLost => false,
             R::NodeGone | R::NodeReplaced | R::CordonTaken | R::InvalidDrain => false,
             // What became of it.
-            R::Granted | R::ConsentGiven | R::GrantLost | R::Requeued | R::Fallback | R::DeadlinePassed => false,
+            R::Granted | R::ConsentGiven | R::GrantLost | R::Requeued | R::DeadlinePassed => false,
             R::AdminRelease | R::HoldOverridden | R::HoldExpired | R::Drained | R::Uncordoned => false,
             R::Released | R::Cancelled | R::Abandoned => false,
-            R::PodEvicted | R::PodDeleted | R::BudgetBypassed | R::EvictionFailed | R::Other => false,
+            R::PodEvicted | R::BudgetBypassed | R::EvictionFailed | R::Other => false,
         };
         for reason in LockReason::ALL {
             assert_eq!(reason.refuses_for_a_budget(), lacks_a_disruption(*reason), "{reason}");

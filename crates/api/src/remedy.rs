@@ -132,7 +132,6 @@ impl LockReason {
             Self::UnmanagedPodKept => "delete the pod, or consent to its eviction (--force)",
             Self::EmptyDirDataKept => "delete the pod, or consent to the loss of its data (--delete-emptydir-data)",
             Self::UnknownOptOut => "correct its nodeward.dev/drain to skip or wait-completed, or remove it",
-            Self::CephDaemon => "bring Ceph back to clean; ask ceph osd ok-to-stop before you delete the pod by hand",
             Self::OptOutIgnored => "have the other drainer leave the pod out, or set auto.refuseOptOut: true",
             Self::NodeGone => "delete the NodeDrain if it was a mistake",
             Self::NodeReplaced => "delete the NodeDrain, and request the drain of the new node",
@@ -146,7 +145,6 @@ impl LockReason {
             Self::QuorumLost => {
                 "end the drain now if the API server must stay reachable, or add control-plane nodes before the next one"
             }
-            Self::Fallback | Self::PodDeleted => "make sure that its budgets are healthy again",
             Self::Suspect => "look at the node; release the drain by force only if its pods will not come back",
             Self::AdminRelease | Self::Uncordoned | Self::Cancelled | Self::Abandoned => {
                 "request the drain again if the node is still to go down"

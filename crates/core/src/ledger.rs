@@ -165,7 +165,6 @@ impl Ledger {
             grant: now.as_millisecond(),
             boot_id: String::new(),
             foreign_cordon,
-            by_fallback: false,
             node_groups: Vec::new(),
             needs: Vec::new(),
             holds: Vec::new(),
@@ -196,12 +195,7 @@ impl Ledger {
     /// Both bounds are needed: an accepted eviction lowers `disruptionsAllowed` at once and the healthy pods only later,
     /// and a pod that stopped being ready lowers the healthy pods at once and `disruptionsAllowed` only later.
     pub fn free(&self, budget: &BudgetFacts) -> i32 {
-        self.free_beside(budget, |_| true)
-    }
-
-    /// The same, less the pods of those claims alone of which `counts` holds.
-    fn free_beside(&self, budget: &BudgetFacts, counts: fn(&Claim) -> bool) -> i32 {
-        let claims = self.holders_near(budget).filter(|claim| counts(claim));
+        let claims = self.holders_near(budget);
         let granted: i32 = claims.map(|claim| claim.outstanding(budget, &[])).sum();
         budget.unbroken() - granted
     }

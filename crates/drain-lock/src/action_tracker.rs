@@ -3,7 +3,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 use nodeward_core::deadline::saturating_add;
-use nodeward_core::id::{BudgetKey, NodeUid, PodUid};
+use nodeward_core::id::{NodeUid, PodUid};
 use nodeward_core::ledger::Leaderless;
 use nodeward_runtime::control::EXPECTATION_TIMEOUT;
 use nodeward_runtime::pause::PastPause;
@@ -80,13 +80,12 @@ impl ActionTracker {
         &self.memory
     }
 
-    /// Keeps what the next plan has to know of this one: movable pods that are on their way out, reservations that stand in
-    /// budgets' statuses, and budgets whose status contradicts their pods.
+    /// Keeps what the next plan has to know of this one: movable pods that are on their way out, and budgets whose status
+    /// contradicts their pods.
     pub fn planned(&mut self, plan: &mut Plan, now: Timestamp) {
         let departing = std::mem::take(&mut plan.departing);
         self.memory
             .note_departing(departing, saturating_add(now, REPLACED_WITHIN));
-        self.memory.reserved = std::mem::take(&mut plan.reserved);
         self.memory.stale_budgets = std::mem::take(&mut plan.stale_budgets);
         self.memory.is_first_plan = false;
     }
@@ -105,11 +104,6 @@ impl ActionTracker {
         let times = [Some(before_it_led), paused].into_iter().flatten();
         let is_long = |time: &Leaderless| time.to.duration_since(time.from).unsigned_abs() >= LEADERLESS;
         self.memory.leaderless = times.filter(is_long).collect();
-    }
-
-    /// Budgets in whose statuses pods are reserved: the next snapshot has to contain them.
-    pub fn reserved_budgets(&self) -> impl Iterator<Item = &BudgetKey> {
-        self.memory.reserved.keys()
     }
 
     /// Evictions are on their way.

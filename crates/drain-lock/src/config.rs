@@ -11,7 +11,8 @@ use nodeward_api::node_drain::{Consent, Fallback};
 use nodeward_core::duration::ConfigDuration;
 use nodeward_core::selector::Selector;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::Deserialize;
+use serde::de::Error;
+use serde::{Deserialize, Deserializer};
 
 /// The configuration file of drain-lock.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
@@ -22,7 +23,7 @@ pub struct Config {
     pub mode: Mode,
     /// How long each part of a drain may take, where the NodeDrain does not say.
     pub deadlines: DeadlinesConfig,
-    /// What becomes of drains that the webhook or FleetLock asks for when a time of theirs is over. Default
+    /// What becomes of drains that the webhook or FleetLock asks for when they have not emptied their nodes in time. Default
     /// `ReleaseAndRequeue`.
     pub fallback: Option<KnownFallback>,
     /// How long a node is away when it reboots: pods that stay have to tolerate that. Default 15 minutes.
@@ -44,9 +45,6 @@ pub struct Config {
     pub medik8s_lease: Medik8sLeaseConfig,
     /// The FleetLock endpoint.
     pub fleet_lock: FleetLockConfig,
-    /// Whether retained pods are written into their budgets' status, so that they are reserved where the webhook does
-    /// not answer. Default false.
-    pub reserve_through_budget_status: bool,
 }
 
 /// What becomes of decisions.
@@ -78,20 +76,31 @@ fn nodes_or_percentage(_: &mut SchemaGenerator) -> Schema {
 }
 
 /// What becomes of a drain whose time is over. As in a NodeDrain, but here nothing else is taken for one of them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
-pub struct KnownFallback(#[serde(with = "FallbackConfig")] pub Fallback);
-
-#[derive(Deserialize, JsonSchema)]
-#[serde(remote = "Fallback")]
-enum FallbackConfig {
+#[derive(Debug, Clone, Copy, PartialEq, Eq, JsonSchema)]
+pub enum KnownFallback {
     /// It waits on.
     Wait,
     /// It gives back what it can, and queues again.
     ReleaseAndRequeue,
-    /// It goes on without its disruptions, as far as the budgets allow.
-    EvictAnyway,
-    /// It goes on, and deletes what the budgets refuse.
-    Delete,
+}
+
+impl<'de> Deserialize<'de> for KnownFallback {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        match String::deserialize(deserializer)?.as_str() {
+            "Wait" => Ok(Self::Wait),
+            "ReleaseAndRequeue" => Ok(Self::ReleaseAndRequeue),
+            _ => Err(D::Error::custom(Fallback::REFUSED)),
+        }
+    }
+}
+
+impl From<KnownFallback> for Fallback {
+    fn from(known: KnownFallback) -> Self {
+        match known {
+            KnownFallback::Wait => Self::Wait,
+            KnownFallback::ReleaseAndRequeue => Self::ReleaseAndRequeue,
+        }
+    }
 }
 
 /// The block `deadlines`.

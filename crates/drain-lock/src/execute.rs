@@ -3,13 +3,12 @@
 
 pub mod drain;
 mod evict;
-mod force;
 pub(crate) mod fresh;
 mod lease;
 pub mod ledger;
 pub mod node;
 mod owner_scale;
-mod reservation;
+mod stale_entries;
 mod status_update;
 
 use std::fmt;
@@ -45,8 +44,8 @@ pub enum TaskKey {
     Held(NodeUid),
     /// A lease, by name.
     Lease(String),
-    /// The pods that are reserved in a budget's status.
-    Reservation(BudgetKey),
+    /// The stale entries of a budget's status.
+    StaleEntries(BudgetKey),
     /// Something that is only for people: by kind and name.
     StatusUpdate(&'static str, String),
 }
@@ -61,7 +60,7 @@ impl fmt::Display for TaskKey {
             Self::Pod(uid) => write!(f, "pod {uid}"),
             Self::Held(uid) => write!(f, "pods of node {uid}"),
             Self::Lease(name) => write!(f, "lease {name}"),
-            Self::Reservation(budget) => write!(f, "reservation in budget {budget}"),
+            Self::StaleEntries(budget) => write!(f, "stale entries of budget {budget}"),
             Self::StatusUpdate(kind, name) => write!(f, "{kind} {name}"),
         }
     }
@@ -95,8 +94,6 @@ pub struct Eviction {
     pub node: NodeName,
     /// How it ended.
     pub done: ActionResult,
-    /// Whether the pod was deleted around its budget.
-    pub deleted: bool,
 }
 
 /// What came of an action.
@@ -221,7 +218,7 @@ impl Action for Task {
                 Planned::Evict { eviction } => TaskKey::Pod(eviction.pod.uid.clone()),
                 Planned::EvictHeld { node_uid, .. } => TaskKey::Held(node_uid.clone()),
                 Planned::Lease(change) => TaskKey::Lease(change.name.clone()),
-                Planned::Reserve(reservation) => TaskKey::Reservation(reservation.budget.clone()),
+                Planned::RemoveStaleEntries(stale) => TaskKey::StaleEntries(stale.budget.clone()),
                 Planned::Touch(touch) => {
                     TaskKey::StatusUpdate(status_update::BUDGET_ANNOTATION, touch.budget.to_string())
                 }
@@ -320,7 +317,7 @@ async fn act(context: &ExecutorContext, action: Planned) -> TaskOutcome {
             pods,
         } => evict::evict_held(context, &node_uid, fence, &ledger_uid, pods).await,
         Planned::Lease(change) => lease::write(context, &change).await,
-        Planned::Reserve(reservation) => reservation::write(context, &reservation).await.into(),
+        Planned::RemoveStaleEntries(stale) => stale_entries::remove(context, &stale).await.into(),
         Planned::Touch(touch) => status_update::touch(context, touch).await.into(),
     }
 }

@@ -90,8 +90,8 @@ impl Operator for DrainLock {
         policy.audits
     }
 
-    /// What the plan needs to see besides the nodes of drains and claims: the budgets that owners hold, in either form, those that
-    /// have annotations of ours, and those in whose statuses pods are reserved.
+    /// What the plan needs to see besides the nodes of drains and claims: the budgets that owners hold, in either form, and those
+    /// that have annotations of ours.
     fn observe(&mut self, policy: &Policy, now: Timestamp) -> Observed<Snapshot> {
         let audits = self.dry_run || policy.audits;
         self.cache.keep_audit(audits);
@@ -104,10 +104,7 @@ impl Operator for DrainLock {
         }
         let held = self.cache.owner_holds().into_iter().map(|hold| hold.budget.clone());
         let scope = SnapshotScope {
-            budgets: held
-                .chain(self.cache.annotated_budgets())
-                .chain(self.tracker.reserved_budgets().cloned())
-                .collect(),
+            budgets: held.chain(self.cache.annotated_budgets()).collect(),
             ..SnapshotScope::default()
         };
         let Some(mut snapshot) = self.cache.snapshot(&scope, now) else {

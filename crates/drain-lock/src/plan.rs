@@ -25,10 +25,10 @@ mod obstacles;
 pub mod pod_classes;
 pub mod preview;
 pub mod recovery;
-pub mod reservation;
 pub mod residents;
 mod stage;
 pub mod stale_budget;
+pub mod stale_entries;
 #[cfg(test)]
 mod tests;
 pub mod timeouts;
@@ -39,7 +39,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use nodeward_api::node_drain::{NodeDrain, Phase};
+use nodeward_api::node_drain::{Fallback, NodeDrain, Phase};
 use nodeward_api::reason::LockReason;
 use nodeward_core::deadline::{RequeueAt, saturating_add};
 use nodeward_core::id::{NodeName, PodUid};
@@ -47,7 +47,7 @@ use nodeward_core::ledger::{Ledger, NodeGroupVerdict, Reservations};
 use nodeward_scheduling::Cordons;
 
 use crate::policy::Policy;
-use crate::snapshot::{Memory, NodeFacts, PodFacts, Reserved, Snapshot, StaleBudgets};
+use crate::snapshot::{Memory, NodeFacts, PodFacts, Snapshot, StaleBudgets};
 
 use self::bypass::{Bypassed, bypassed};
 use self::circle::{Circles, circles};
@@ -62,7 +62,7 @@ use self::recovery::UnavailablePods;
 use self::timeouts::TimeLimits;
 use self::verdict::{Announcement, DrainVerdict};
 
-pub use self::action::{Action, CalledOff, ConfirmAsk, DrainedAsk, Force, GonePod, GrantAsk, LedgerWrite, PodEviction};
+pub use self::action::{Action, CalledOff, ConfirmAsk, DrainedAsk, GonePod, GrantAsk, LedgerWrite, PodEviction};
 pub use self::stage::Stage;
 
 /// What follows from one moment.
@@ -84,8 +84,6 @@ pub struct Plan {
     pub bypassed: Vec<Bypassed>,
     /// Movable pods that are on their way out: what replaces them will seek a place.
     pub departing: Vec<Arc<PodFacts>>,
-    /// Reservations of retained pods in budgets' statuses.
-    pub reserved: Reserved,
     /// Budgets whose status contradicts their pods.
     pub stale_budgets: StaleBudgets,
     /// When to plan again at the latest.
@@ -170,8 +168,6 @@ struct ActiveDrain<'a> {
     node: &'a Arc<NodeFacts>,
     classes: &'a PodClasses,
     limits: TimeLimits,
-    /// Whether its fallback goes on without the disruptions that it waited for.
-    forced: bool,
     /// Whether its claim is to be asked for: before, its movable pods leave.
     asks: bool,
     /// Whether the ledger has it as away in each of its node's groups.
@@ -254,7 +250,6 @@ impl Planner<'_> {
                 node,
                 classes,
                 limits: TimeLimits::of(Some(drain), self.policy.deadlines, &self.write.next),
-                forced: false,
                 asks: false,
                 has_places: has_places(context.claim.as_ref(), self.policy, node),
             }),
@@ -299,7 +294,7 @@ impl Planner<'_> {
         self.write
             .next
             .enqueue(context.name.as_str(), uid, is_foreign, self.now);
-        active.forced = self.apply_timeouts(&active);
+        self.apply_timeouts(&active);
         self.write.next.settle_movable(uid, &active.classes.needs);
         active.asks = self.is_to_ask(&active);
         let Some(claim) = self.write.next.claim(uid).cloned() else {
@@ -309,6 +304,12 @@ impl Planner<'_> {
         verdict.blocked_by.extend(active.classes.problems.iter().cloned());
         for text in &active.limits.unreadable {
             verdict.block(LockReason::InvalidDrain, text.as_str());
+        }
+        if active.drain.spec.fallback == Fallback::Removed {
+            verdict.block(
+                LockReason::InvalidDrain,
+                format!("it counts as Wait: {}", Fallback::REFUSED),
+            );
         }
         verdict.gives_lease_up = active.limits.recover_until(&claim) <= self.now && context.is_granted();
         let stage = Stage::of(&claim, &active);
@@ -394,7 +395,7 @@ impl Planner<'_> {
 
     /// The end of the pass: of the claims that could be granted each by itself, those that can be granted together.
     fn finish(mut self) -> Plan {
-        self.reserve_retained_pods();
+        self.remove_stale_entries();
         self.keep_control_plane_lease();
         self.touch_stale_budgets();
         self.leave_out_doubted();

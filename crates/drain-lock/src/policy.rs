@@ -11,7 +11,7 @@ use nodeward_core::hold::{DRAIN_LASTS, RECOVERY_LASTS};
 use nodeward_core::selector::Selector;
 use nodeward_runtime::ConfigError;
 
-use crate::config::{Config, FleetLockConfig, KnownConsent, KnownFallback, Mode};
+use crate::config::{Config, FleetLockConfig, KnownConsent, Mode};
 use crate::node_group::NodeGroup;
 
 const QUEUE: SignedDuration = SignedDuration::from_hours(1);
@@ -30,7 +30,7 @@ pub struct Policy {
     pub audits: bool,
     /// How long each part of a drain may take, where the NodeDrain does not say.
     pub deadlines: Deadlines,
-    /// What becomes of drains that the webhook or FleetLock asks for when a time of theirs is over.
+    /// What becomes of drains that the webhook or FleetLock asks for when they have not emptied their nodes in time.
     pub fallback: Fallback,
     /// How long a node is away when it reboots.
     pub expected_outage: SignedDuration,
@@ -50,8 +50,6 @@ pub struct Policy {
     pub medik8s_leases: Option<String>,
     /// The FleetLock endpoint, where it is served.
     pub fleet_lock: Option<FleetLock>,
-    /// Whether retained pods are written into their budgets' status.
-    pub reserve_through_budget_status: bool,
 }
 
 /// How long each part of a drain may take.
@@ -113,7 +111,7 @@ impl Policy {
                 drain: or(config.deadlines.drain, DRAIN_LASTS),
                 recover: or(config.deadlines.recover, RECOVERY_LASTS),
             },
-            fallback: config.fallback.map(|KnownFallback(known)| known).unwrap_or_default(),
+            fallback: config.fallback.map(Fallback::from).unwrap_or_default(),
             expected_outage: or(config.expected_outage, EXPECTED_OUTAGE),
             unschedulable_after: or(config.unschedulable_after, UNSCHEDULABLE_AFTER),
             evictions_per_node: config
@@ -130,7 +128,6 @@ impl Policy {
             node_groups: NodeGroup::from_config(config.node_groups)?,
             medik8s_leases: medik8s.enabled.unwrap_or(true).then_some(namespace),
             fleet_lock: FleetLock::from_config(config.fleet_lock)?,
-            reserve_through_budget_status: config.reserve_through_budget_status,
         })
     }
 }

@@ -24,3 +24,20 @@ impl Settings {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case::fallback_that_deleted("fallback: Delete", "overrideBudgets: all")]
+    #[case::fallback_that_evicted("fallback: EvictAnyway", "overrideBudgets: all")]
+    #[case::unknown_fallback("fallback: Force", "Wait")]
+    #[case::field_that_is_gone("reserveThroughBudgetStatus: true", "reserveThroughBudgetStatus")]
+    fn what_is_gone_is_refused_by_name(#[case] file: &str, #[case] named: &str) {
+        let refusal = Settings::parse(file).unwrap_err().to_string();
+        assert!(refusal.contains(named), "{refusal}");
+    }
+}

@@ -165,10 +165,10 @@ pub struct DrainArgs {
     /// Accepted for who comes from kubectl drain: the pods of DaemonSets always stay
     #[arg(long)]
     pub ignore_daemonsets: bool,
-    /// What happens when a drain's deadline passes [default of a new drain: release-and-requeue]
+    /// What happens when a drain's deadline for being drained passes [default of a new drain: release-and-requeue]
     #[arg(long, value_enum, ignore_case = true, value_name = "WHAT")]
     pub fallback: Option<FallbackArg>,
-    /// The time a drain may wait for its turn before the fallback acts [default: drain-lock's configuration]
+    /// The time a drain may wait for its turn before it counts as overdue [default: drain-lock's configuration]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub deadline_queue: Option<ConfigDuration>,
     /// The time from the grant until the node is drained before the fallback acts
@@ -187,7 +187,7 @@ pub struct DrainArgs {
     pub no_wait: bool,
 }
 
-/// What happens when a drain's deadline passes.
+/// What happens when a drain has not emptied its node in time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum FallbackArg {
     /// Keep waiting.
@@ -196,12 +196,6 @@ pub enum FallbackArg {
     /// Release the disruptions of running pods, and queue again.
     #[value(alias = "ReleaseAndRequeue")]
     ReleaseAndRequeue,
-    /// Evict the pods without disruptions, as any drain would.
-    #[value(alias = "EvictAnyway")]
-    EvictAnyway,
-    /// Delete the pods despite their budgets.
-    #[value(alias = "Delete")]
-    Delete,
 }
 
 impl From<FallbackArg> for Fallback {
@@ -209,8 +203,6 @@ impl From<FallbackArg> for Fallback {
         match fallback {
             FallbackArg::Wait => Self::Wait,
             FallbackArg::ReleaseAndRequeue => Self::ReleaseAndRequeue,
-            FallbackArg::EvictAnyway => Self::EvictAnyway,
-            FallbackArg::Delete => Self::Delete,
         }
     }
 }

@@ -6,7 +6,7 @@ use std::fmt::{Display, Write as _};
 use jiff::Timestamp;
 use nodeward_api::CephClusterState;
 use nodeward_api::ceph_state::{PublishedCondition, PublishedDisruptions};
-use nodeward_api::node_drain::{BlockedBy, Evictor, Fallback, Phase, PodCounts};
+use nodeward_api::node_drain::{BlockedBy, Fallback, Phase, PodCounts};
 use nodeward_api::reason::CephReason;
 
 use crate::model::Unread;
@@ -85,20 +85,9 @@ pub fn deadline(drain: &Drain, now: Timestamp) -> Option<String> {
     let deadline = drain.deadline?;
     let then = match (drain.phase?, drain.fallback) {
         (Phase::Released | Phase::Failed, _) => return None,
-        (Phase::Drained | Phase::Recovering | Phase::Suspect, _) => "it counts as overdue",
-        (_, Fallback::Wait) => "it keeps waiting (fallback Wait)",
+        (Phase::Queued | Phase::Drained | Phase::Recovering | Phase::Suspect, _) => "it counts as overdue",
+        (_, Fallback::Wait | Fallback::Removed) => "it keeps waiting (fallback Wait)",
         (_, Fallback::ReleaseAndRequeue) => "it releases what it can and queues again (fallback ReleaseAndRequeue)",
-        // drain-lock evicts nothing here: whoever does is let in.
-        (_, Fallback::EvictAnyway) if drain.evict == Evictor::Requester => {
-            "its requester may evict its pods without disruptions, as their budgets allow (fallback EvictAnyway)"
-        }
-        (_, Fallback::Delete) if drain.evict == Evictor::Requester => {
-            "its requester may evict its pods without disruptions, as their budgets allow (fallback Delete)"
-        }
-        (_, Fallback::EvictAnyway) => {
-            "it evicts its pods without disruptions, as any drain would (fallback EvictAnyway)"
-        }
-        (_, Fallback::Delete) => "it deletes its pods despite their budgets (fallback Delete)",
     };
     let verb = if deadline <= now { "passed at" } else { "is at" };
     Some(format!("its deadline {verb} {}; then {then}", moment(deadline, now)))

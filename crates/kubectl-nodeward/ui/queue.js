@@ -99,7 +99,7 @@ function DrainDetail({ drain }) {
     ${obstacles.length > 0 && html`<ul>${obstacles.map((one) => html`<li>${one}</li>`)}</ul>`}
     ${before.length > 0 && html`<p>Waits for ${before.map((node, index) => html`${index ? ", " : ""}<${NodeLink} name=${node} />`)}</p>`}
     ${drain.holds && drain.holds.length > 0 && html`<p>Holds ${drain.holds.map((held) => `${held.disruptions} of ${held.pdb.namespace}/${held.pdb.name}`).join(", ")}</p>`}
-    ${drain.deadline && html`<p>Deadline <${Age} at=${drain.deadline} /> (${drain.fallback})</p>`}
+    ${drain.deadline && html`<p>Deadline <${Age} at=${drain.deadline} />${["Granted", "Draining"].includes(drain.phase ?? "") && ` (${drain.fallback})`}</p>`}
     ${drain.commands?.map((one) => html`<${CopyCommand} ...${one} key=${one.command} />`)}`;
 }
 

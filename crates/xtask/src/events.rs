@@ -139,7 +139,6 @@ const fn emitted_by_drain_lock(reason: LockReason) -> Option<&'static str> {
         | LockReason::ConsentGiven
         | LockReason::GrantLost
         | LockReason::Requeued
-        | LockReason::Fallback
         | LockReason::Suspect
         | LockReason::AdminRelease
         | LockReason::QuorumLost
@@ -150,7 +149,7 @@ const fn emitted_by_drain_lock(reason: LockReason) -> Option<&'static str> {
         LockReason::HoldOverridden => Some("DisruptionHold"),
         LockReason::HoldExpired => Some("PodDisruptionBudget"),
         LockReason::BudgetBypassed => Some("PodDisruptionBudget, Node"),
-        LockReason::PodEvicted | LockReason::PodDeleted | LockReason::OptOutIgnored => Some("Pod"),
+        LockReason::PodEvicted | LockReason::OptOutIgnored => Some("Pod"),
         _ => None,
     }
 }

@@ -38,9 +38,6 @@ pub struct Claim {
     /// Whether somebody else cordoned the node.
     #[serde(default)]
     pub foreign_cordon: bool,
-    /// Whether its present grant was made by its drain's fallback, whether its budgets had the disruptions or not.
-    #[serde(default)]
-    pub by_fallback: bool,
     /// The node groups of which it counts as a node that is away.
     #[serde(default)]
     pub node_groups: Vec<String>,
@@ -322,7 +319,6 @@ impl Claim {
             grant: stored.grant,
             boot_id: stored.boot_id.clone(),
             foreign_cordon: stored.foreign_cordon,
-            by_fallback: stored.by_fallback,
             node_groups: stored.node_groups.clone(),
             needs: needs.collect(),
             holds: disruptions::normal(holds),

@@ -70,17 +70,6 @@ impl Ledger {
             .ok_or_else(|| vec![Obstacle::of_claim(LockReason::NotPlanned, None)])
     }
 
-    /// Gives the claim all that it needs, whatever the budgets say: the fallback of a drain that its policy lets go on
-    /// without. The disruptions are recorded, so that nobody else counts on these pods. `None` for a node without a claim, and
-    /// for a suspect one.
-    pub fn grant_by_fallback(&mut self, node_uid: &str, boot_id: &str, facts: &Facts, now: Timestamp) -> Option<i64> {
-        let grant = self.take_all(node_uid, boot_id, facts, now)?;
-        let claim = self.claim_mut(node_uid)?;
-        claim.state = claim.keeping_drained(ClaimState::Confirmed);
-        claim.by_fallback = true;
-        Some(grant)
-    }
-
     fn take_all(&mut self, node_uid: &str, boot_id: &str, facts: &Facts, now: Timestamp) -> Option<i64> {
         let claim = self.claim(node_uid)?;
         if claim.state.has_grant() {
@@ -117,7 +106,6 @@ impl Ledger {
         };
         claim.holds = disruptions::normal(holds.into_iter().chain(taken));
         claim.needs.clear();
-        claim.by_fallback = false;
         claim.since = now;
         claim.grant += 1;
         boot_id.clone_into(&mut claim.boot_id);
@@ -166,7 +154,7 @@ impl Ledger {
 
     /// Notes that the node may go down ([`Ledger::drained`]), if what was read just now still shows the disruptions of the
     /// pods that stay: nothing evicts them, so nothing else would ask their budgets. If one is gone, all that can be
-    /// returned is. What a fallback granted was never there.
+    /// returned is.
     pub fn confirm_drained(
         &mut self,
         node_uid: &str,
@@ -180,9 +168,8 @@ impl Ledger {
         if self.claim(node_uid).is_some_and(is_confirmed) {
             let stays_and_runs = |claim: &Claim, pod: &HeldPod| pod.retained && claim.can_return(pod, is_down);
             let obstacles = self.broken(node_uid, facts, &stays_and_runs);
-            if let Some(claim) = self
-                .claim_mut(node_uid)
-                .filter(|claim| !(claim.by_fallback || obstacles.is_empty()))
+            if !obstacles.is_empty()
+                && let Some(claim) = self.claim_mut(node_uid)
             {
                 let kept = claim.requeue(is_down, now);
                 return Err(Lost::Returned { obstacles, kept });
@@ -197,10 +184,6 @@ impl Ledger {
 
     /// The budgets that no longer have the disruptions of the claim's pods that stay on their node.
     pub fn lost_by_retained(&self, node_uid: &str, facts: &Facts) -> Vec<Obstacle> {
-        let by_fallback = self.claim(node_uid).is_some_and(|claim| claim.by_fallback);
-        if by_fallback {
-            return Vec::new();
-        }
         let mut lost = self.broken(node_uid, facts, &|_, pod| pod.retained);
         // A budget that is gone forbids nothing.
         lost.retain(|obstacle| obstacle.reason != LockReason::NotPlanned);
@@ -279,19 +262,9 @@ impl Ledger {
 
     /// How many disruptions there are for such a pod, whoever is to have them; at least one.
     pub fn spares(&self, node_uid: Option<&str>, budget: &BudgetFacts) -> Result<i32, Obstacle> {
-        self.spares_beside(node_uid, budget, |_| true)
-    }
-
-    /// The same beside the grants alone of which `counts` holds.
-    fn spares_beside(
-        &self,
-        node_uid: Option<&str>,
-        budget: &BudgetFacts,
-        counts: fn(&Claim) -> bool,
-    ) -> Result<i32, Obstacle> {
         let claim = node_uid.and_then(|uid| self.claim(uid));
-        let own = claim.is_some_and(|claim| counts(claim) && claim.gives_movable(budget));
-        let free = self.free_beside(budget, counts) + i32::from(own);
+        let own = claim.is_some_and(|claim| claim.gives_movable(budget));
+        let free = self.free(budget) + i32::from(own);
         let left = budget.without_owner(free);
         if left >= 1 {
             return Ok(left);
@@ -302,7 +275,7 @@ impl Ledger {
         if free >= 1 {
             return Err(Obstacle::of_budget(LockReason::OwnerHold, &budget.key, 1, left));
         }
-        let has_some = |claim: &&Claim| counts(claim) && claim.disruptions_of(budget) > 0;
+        let has_some = |claim: &&Claim| claim.disruptions_of(budget) > 0;
         let holder = self.holders_of(&budget.key).find(has_some);
         let reason = match (&holder, budget.unusable) {
             (Some(_), _) => LockReason::WaitsForDisruptions,
@@ -313,12 +286,5 @@ impl Ledger {
             holder: holder.map(|claim| claim.node.as_str().into()),
             ..Obstacle::of_budget(reason, &budget.key, 1, free)
         })
-    }
-
-    /// Whether a pod of a claim that was granted by its fallback may go: as any drain's may, if a disruption is free beside those
-    /// that budgets granted and those that their owner keeps. What other fallbacks took counts for nothing, for of two
-    /// claims neither of which had a disruption the budget itself is to let one go.
-    pub fn admits_by_fallback(&self, budget: &BudgetFacts) -> Result<(), Obstacle> {
-        self.spares_beside(None, budget, |claim| !claim.by_fallback).map(drop)
     }
 }

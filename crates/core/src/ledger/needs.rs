@@ -224,7 +224,6 @@ impl Claim {
         }
         self.return_running(is_down);
         self.state = self.keeping_drained(ClaimState::Asking);
-        self.by_fallback = false;
         self.since = now;
         self.queued_at = now;
         self.settle();

@@ -200,7 +200,6 @@ impl Ledger {
         let Some(claim) = self.claim_mut(node_uid).filter(|claim| claim.state.is_suspect()) else {
             return false;
         };
-        claim.by_fallback = false;
         if claim.needs.is_empty() && !claim.holds.is_empty() {
             claim.state = claim.keeping_drained(ClaimState::Granted);
         } else {

@@ -166,7 +166,6 @@ fn stored_claim(claim: &Claim, places: &Places<'_>) -> StoredClaim {
         grant: claim.grant,
         boot_id: claim.boot_id.clone(),
         foreign_cordon: claim.foreign_cordon,
-        by_fallback: claim.by_fallback,
         node_groups: claim.node_groups.clone(),
         needs: needs.collect(),
         holds: holds.collect(),

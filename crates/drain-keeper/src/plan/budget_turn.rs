@@ -18,7 +18,6 @@ use nodeward_core::strategy::Remedy;
 use crate::snapshot::{Overridden, Snapshot};
 
 use super::Candidate;
-use super::limits::CLOCKS_APART;
 
 /// Turns of all budgets in one pass.
 pub(super) struct Turns<'a> {
@@ -147,11 +146,9 @@ pub fn may_override(
         .as_ref()
         .filter(|record| record.uid != candidate.uid.as_str());
     let own = evidence.overridden.as_ref().filter(|own| own.pod != candidate.uid);
-    // One that is still to come is no eviction: drain-lock reserves the disruption of a pod that stays on its node.
-    let until = saturating_add(now, CLOCKS_APART);
     let disrupted = budget.status.disrupted_pods.iter();
     let evicted = disrupted
-        .filter(|(pod, at)| **pod != *candidate.key.name && **at <= until)
+        .filter(|(pod, _)| **pod != *candidate.key.name)
         .map(|(_, at)| *at)
         .max();
     let last = [

@@ -16,7 +16,7 @@ use crate::snapshot::Snapshot;
 use super::budget_turn::NotYet;
 
 /// How far the API server's clock may be from ours, at most.
-pub(super) const CLOCKS_APART: SignedDuration = SignedDuration::from_mins(1);
+const CLOCKS_APART: SignedDuration = SignedDuration::from_mins(1);
 
 /// What the limits leave in this pass.
 pub struct Limits<'a> {

@@ -12,7 +12,7 @@ use nodeward_api::budget_ref::BudgetRef;
 use nodeward_api::node_drain::NodeDrain;
 use nodeward_core::id::{BudgetKey, NodeName, PodKey};
 use nodeward_core::labels::Labels;
-use nodeward_core::ledger::{Disruptions, Facts, HeldPod, Ledger};
+use nodeward_core::ledger::{ClaimState, Disruptions, Facts, HeldPod, Ledger};
 use nodeward_core::remediation::Remediations;
 use nodeward_scheduling::{NodeCapacity, NodeUsage, PodProjector, SchedulingView};
 use serde_json::json;
@@ -278,7 +278,6 @@ impl Builder {
     fn ledger(&self, snapshot: &Snapshot) -> Ledger {
         let mut ledger = Ledger::default();
         let since = self.now - SignedDuration::from_secs(30);
-        let facts = Facts::new();
         for (number, node) in snapshot.drains.keys().enumerate() {
             let uid = format!("uid-{node}");
             let moment = self.moment.of(number);
@@ -286,7 +285,9 @@ impl Builder {
                 continue;
             }
             ledger.enqueue(node.as_str(), &uid, false, since);
-            if moment == Moment::Evicting {
+            if moment == Moment::Evicting
+                && let Some(claim) = ledger.claims.last_mut()
+            {
                 let held = (0..BUDGETED_PODS).map(|pod| {
                     let budget = (number * BUDGETED_PODS + pod) % self.budgets;
                     let name = format!("{node}-{pod:02}");
@@ -305,12 +306,11 @@ impl Builder {
                         }],
                     }
                 });
-                ledger.set_needs(&uid, held.collect(), &|_| false, since);
-                ledger.grant_by_fallback(&uid, "boot-1", &facts, since);
+                claim.state = ClaimState::Confirmed;
+                "boot-1".clone_into(&mut claim.boot_id);
+                claim.holds = held.collect();
+                claim.holds.sort();
             }
-        }
-        for claim in &mut ledger.claims {
-            claim.by_fallback = false;
         }
         ledger
     }

@@ -18,7 +18,7 @@ use drain_lock::webhook::decide::{
 use jiff::Timestamp;
 use nodeward_api::budget_ref::BudgetRef;
 use nodeward_api::drain_ledger::DrainLedgerSpec;
-use nodeward_core::ledger::{Disruptions, Facts, HeldPod, Ledger, Reservations};
+use nodeward_core::ledger::{ClaimState, Disruptions, HeldPod, Ledger, Reservations};
 use serde_json::{Value, json};
 
 use self::fleet::{Fleet, Moment};
@@ -179,8 +179,12 @@ fn ledger_megabytes(disruptions: usize) -> Result<f64> {
                 ..Disruptions::default()
             }
         });
-        ledger.set_needs(&uid, held.collect(), &|_| false, now);
-        ledger.grant_by_fallback(&uid, &self::uid(4, node), &Facts::new(), now);
+        if let Some(claim) = ledger.claims.last_mut() {
+            claim.state = ClaimState::Confirmed;
+            claim.boot_id = self::uid(4, node);
+            claim.holds = held.collect();
+            claim.holds.sort();
+        }
     }
     let bytes = serde_json::to_vec(&DrainLedgerSpec::from(&ledger))?.len();
     Ok(f64::from(u32::try_from(bytes)?) / 1e6)

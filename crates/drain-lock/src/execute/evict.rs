@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::policy::v1::Eviction as EvictionRequest;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{DeleteOptions, ObjectMeta, Preconditions};
 use kube::Api;
-use kube::api::{DeleteParams, PostParams};
+use kube::api::PostParams;
 use nodeward_api::annotation;
 use nodeward_api::drain_ledger::{self, DrainLedger};
 use nodeward_core::id::NodeUid;
@@ -15,9 +15,9 @@ use nodeward_core::ledger::{Fence, Ledger};
 use nodeward_runtime::ApiError;
 use serde_json::Value;
 
-use crate::plan::{Force, PodEviction};
+use crate::plan::PodEviction;
 
-use super::{ActionResult, Eviction, ExecutorContext, TaskOutcome, Written, force};
+use super::{ActionResult, Eviction, ExecutorContext, TaskOutcome, Written};
 
 /// Controllers that give each pod a name of its own.
 const NEVER_THE_SAME_NAME: [&str; 3] = ["ReplicaSet", "ReplicationController", "Job"];
@@ -66,34 +66,21 @@ async fn read_ledger(context: &ExecutorContext, uid: &str) -> Result<Ledger, Act
     }
 }
 
-/// What has become of a pod that was to leave.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Left {
-    Evicted,
-    DeletedAroundBudget,
-}
-
 /// Asks for one pod to leave.
 pub(super) async fn evict(context: &ExecutorContext, eviction: &PodEviction, fence: Option<Fence>) -> Eviction {
-    ended(eviction, evict_or_delete(context, eviction, fence).await)
+    ended(eviction, request(context, eviction, fence).await)
 }
 
-fn ended(eviction: &PodEviction, left: Result<Left, ActionResult>) -> Eviction {
+fn ended(eviction: &PodEviction, done: Written) -> Eviction {
     Eviction {
         pod: eviction.pod.clone(),
         node: eviction.node.clone(),
-        deleted: left == Ok(Left::DeletedAroundBudget),
-        done: left.map(drop).into(),
+        done: done.into(),
     }
 }
 
-/// Asks the eviction API, which deletes the pod with its own grace unless a budget stands in the way. Then the pod is
-/// deleted around its budget where the drain's fallback says so.
-async fn evict_or_delete(
-    context: &ExecutorContext,
-    eviction: &PodEviction,
-    fence: Option<Fence>,
-) -> Result<Left, ActionResult> {
+/// Asks the eviction API, which deletes the pod with its own grace unless a budget stands in the way.
+async fn request(context: &ExecutorContext, eviction: &PodEviction, fence: Option<Fence>) -> Written {
     let key = &eviction.pod.key;
     let pods: Api<Pod> = context.api_in(&key.namespace);
     check_name_is_its_own(&pods, eviction).await?;
@@ -112,32 +99,16 @@ async fn evict_or_delete(
             ..DeleteOptions::default()
         }),
     };
-    let permit = context.permits.next_write().await?;
+    let _permit = context.permits.next_write().await?;
     let asked = pods
         .create_subresource::<_, Value>("eviction", &key.name, &PostParams::default(), &request)
         .await;
-    drop(permit);
-    let Err(error) = asked else {
-        return Ok(Left::Evicted);
-    };
-    let error = ApiError::from(&error);
-    let refusing = match &error {
+    asked.map(drop).map_err(|error| match ApiError::from(&error) {
         // Another pod has its name now, or it is on its way with its namespace: it is gone, or going.
-        ApiError::NotFound | ApiError::NamespaceTerminating => return Err(ActionResult::AlreadyDone),
-        ApiError::Conflict => return Err(name_is_taken()),
-        ApiError::RefusedByBudget { .. } => 1,
-        // So it answers where several budgets select the pod. A webhook's 500, or the server's own, has a reason.
-        ApiError::Server { code: 500, reason, .. }
-            if reason.is_empty() && context.pass.cache.budgets_of(&eviction.pod).len() > 1 =>
-        {
-            2
-        }
-        _ => return Err(ActionResult::Failed(error)),
-    };
-    if eviction.force == Force::Never {
-        return Err(ActionResult::Failed(error));
-    }
-    delete_around(context, eviction, refusing).await
+        ApiError::NotFound | ApiError::NamespaceTerminating => ActionResult::AlreadyDone,
+        ApiError::Conflict => name_is_taken(),
+        error => ActionResult::Failed(error),
+    })
 }
 
 /// The eviction API takes the budget's disruption before it looks at the UID, and keeps it for two minutes in the name of
@@ -156,25 +127,4 @@ async fn check_name_is_its_own(pods: &Api<Pod>, eviction: &PodEviction) -> Writt
 
 fn name_is_taken() -> ActionResult {
     ActionResult::Outdated("another pod has its name now".to_owned())
-}
-
-/// Deletes a pod around its budgets, of which so many stand in the way at least, unless one of them forbids it by now.
-async fn delete_around(
-    context: &ExecutorContext,
-    eviction: &PodEviction,
-    refusing: usize,
-) -> Result<Left, ActionResult> {
-    // The permit comes before the reads, so that they are not as old as the wait for it.
-    let _permit = context.permits.next_write().await?;
-    if let Some(objection) = force::objection(context, eviction, refusing).await? {
-        return Err(ActionResult::Outdated(objection));
-    }
-    context.permits.check()?;
-    let pods: Api<Pod> = context.api_in(&eviction.pod.key.namespace);
-    let params = DeleteParams::default().preconditions(kube::api::Preconditions {
-        uid: Some(eviction.pod.uid.to_string()),
-        resource_version: None,
-    });
-    pods.delete(&eviction.pod.key.name, &params).await?;
-    Ok(Left::DeletedAroundBudget)
 }

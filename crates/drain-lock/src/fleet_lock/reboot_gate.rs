@@ -151,7 +151,6 @@ mod tests {
             grant: 40,
             boot_id: "b1".to_owned(),
             foreign_cordon: false,
-            by_fallback: false,
             node_groups: Vec::new(),
             needs: needs.into_iter().map(Need::from).collect(),
             holds,

@@ -65,8 +65,6 @@ fn a_budget_covers_what_its_present_selector_selects(
 #[case::evicted_and_not_seen_to_go_yet(json!({}), json!({ "a": "2026-01-01T11:58:01Z" }), false)]
 #[case::evicted_2_min_ago(json!({}), json!({ "a": "2026-01-01T11:58:00Z" }), true)]
 #[case::another_was_evicted(json!({}), json!({ "b": "2026-01-01T11:59:59Z" }), true)]
-// A reservation for a pod that stays: its time lies ahead.
-#[case::evicted_in_the_future(json!({}), json!({ "a": "2026-01-01T12:13:00Z" }), false)]
 fn healthy_is_what_the_disruption_controller_counts(
     #[case] patch: Value,
     #[case] disrupted: Value,

@@ -14,8 +14,8 @@ use crate::snapshot::{LedgerFacts, PodFacts};
 
 use super::lease::LeaseChange;
 use super::node_markers::{ConditionWrite, NodeWrite};
-use super::reservation::Reservation;
 use super::stale_budget::Touch;
+use super::stale_entries::StaleEntries;
 use super::verdict::Announcement;
 
 /// A write of the ledger: one compare-and-swap.
@@ -171,8 +171,8 @@ pub enum Action {
     },
     /// Take, renew or give back the lease of a node or of the control plane.
     Lease(LeaseChange),
-    /// Reserve retained pods in their budget's status, or release them there.
-    Reserve(Reservation),
+    /// Have a budget's status count pods that it takes for evicted.
+    RemoveStaleEntries(StaleEntries),
     /// Have Kubernetes count a budget's pods anew.
     Touch(Touch),
 }
@@ -182,18 +182,4 @@ pub enum Action {
 pub struct PodEviction {
     pub pod: Arc<PodFacts>,
     pub node: NodeName,
-    pub node_uid: NodeUid,
-    /// UID of the NodeDrain.
-    pub drain_uid: String,
-    /// What is done when the server refuses.
-    pub force: Force,
-}
-
-/// What is done when the server refuses an eviction.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Force {
-    /// It is tried again.
-    Never,
-    /// The pod is deleted around its budget, as the drain's fallback says.
-    Delete,
 }

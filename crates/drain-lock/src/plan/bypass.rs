@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 
-use nodeward_api::node_drain::Fallback;
 use nodeward_core::id::{NodeName, NodeUid};
 
 use crate::snapshot::{BudgetEntry, PodFacts, Snapshot};
@@ -17,7 +16,7 @@ pub struct Bypassed {
     pub budget: Arc<BudgetEntry>,
 }
 
-/// What was deleted around budgets, less what drain-lock and drain-keeper deleted by right and have told of themselves.
+/// What was deleted around budgets, less what drain-keeper deleted by right and has told of itself.
 pub fn bypassed(snapshot: &Snapshot) -> Vec<Bypassed> {
     let mut bypassed = Vec::new();
     for pod in &snapshot.deleted {
@@ -27,10 +26,6 @@ pub fn bypassed(snapshot: &Snapshot) -> Vec<Bypassed> {
         let Some((name, node)) = node.and_then(|name| snapshot.nodes.get_key_value(name)) else {
             continue;
         };
-        let deletes = |drain: &Arc<nodeward_api::NodeDrain>| drain.spec.fallback == Fallback::Delete;
-        if snapshot.drains.get(name).is_some_and(deletes) {
-            continue;
-        }
         let budgets = snapshot.budgets_of(pod).iter();
         let short = budgets.filter_map(|key| snapshot.budgets.get(key)).filter(|budget| {
             let (view, status) = (&budget.view, &budget.view.status);

@@ -218,7 +218,7 @@ impl Planner<'_> {
         );
         let circle = self.circles.get(&node.name);
         let is_opener = circle.is_some_and(|circle| circle.is_ours && circle.opener == node.name);
-        if !waits || !is_opener || active.forced {
+        if !waits || !is_opener {
             return false;
         }
         self.set_needs(active, Vec::new());

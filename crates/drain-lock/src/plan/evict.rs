@@ -4,14 +4,12 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use nodeward_core::ledger::{Claim, Fence};
-use nodeward_core::predicate::is_ceph_daemon;
 
 use crate::snapshot::PodFacts;
 
 use super::eviction_budget::{Ledgers, NotEvictable};
-use super::need::kept;
 use super::verdict::DrainVerdict;
-use super::{Action, ActiveDrain, Force, Planner, PodEviction};
+use super::{Action, ActiveDrain, Planner, PodEviction};
 
 impl Planner<'_> {
     /// The pods of a granted claim leave, and with them whatever came later and finds room elsewhere. A need that has
@@ -22,7 +20,7 @@ impl Planner<'_> {
         let Some(claim) = self.write.next.claim(active.uid()).cloned() else {
             return;
         };
-        if !active.forced && self.requeue_grown_need(active, verdict) {
+        if self.requeue_grown_need(active, verdict) {
             return;
         }
         let classes = active.classes;
@@ -31,7 +29,7 @@ impl Planner<'_> {
         let with_disruption: Vec<_> = to_leave.clone().filter(|pod| has_disruption(pod)).cloned().collect();
         // A held pod without one goes after the movable ones of its budget, by what they had.
         let movable = classes.movable.iter().filter(|pod| !has_disruption(pod));
-        let mut without: Vec<_> = movable.cloned().collect();
+        let without: Vec<_> = movable.cloned().collect();
         verdict.message = format!(
             "{} pods leave, {} are on their way out",
             to_leave.count() + classes.kept.len() + classes.completing.len(),
@@ -40,18 +38,9 @@ impl Planner<'_> {
         if active.context.is_by_requester() || verdict.lease_lost || self.is_left_to_remediation(active, verdict) {
             return;
         }
-        let force = self.force(active, &claim);
-        let due = self.due(active, &claim, with_disruption, force, verdict);
-        self.evict_held(active, &claim, &due, force);
-        if active.forced {
-            for pod in &classes.completing {
-                match kept(pod, classes.consents).next() {
-                    Some(reason) => verdict.block_pod(pod, &NotEvictable::because(reason)),
-                    None => without.push(Arc::clone(pod)),
-                }
-            }
-        }
-        self.evict_movable(active, &without, classes.leaving + due.len(), force, verdict);
+        let due = self.due(active, with_disruption, verdict);
+        self.evict_held(active, &claim, &due);
+        self.evict_movable(active, &without, classes.leaving + due.len(), verdict);
     }
 
     /// Queues the whole need of a claim that lacks disruptions of it: a pod came late, asked to stay, or is another budget's by
@@ -73,9 +62,7 @@ impl Planner<'_> {
     fn due(
         &mut self,
         active: &ActiveDrain<'_>,
-        claim: &Claim,
         pods: Vec<Arc<PodFacts>>,
-        force: Force,
         verdict: &mut DrainVerdict,
     ) -> Vec<Arc<PodFacts>> {
         let room = self.policy.evictions_per_node.saturating_sub(active.classes.leaving);
@@ -89,29 +76,17 @@ impl Planner<'_> {
                 verdict.block_pod(&pod, &why);
                 continue;
             }
-            match self.take_disruption(claim, &pod, force) {
+            // A grant was made of free disruptions, of which Ceph's OSDs share one.
+            match self.eviction_budget.take_shared_disruption(&pod) {
                 Ok(()) => due.push(pod),
-                Err(why) => verdict.block_pod(&pod, &why.under(force, &pod)),
+                Err(why) => verdict.block_pod(&pod, &why),
             }
         }
         due
     }
 
-    /// Whether a pod with a disruption may be evicted. A grant was made of free disruptions, of which Ceph's OSDs share one; a
-    /// fallback makes none, and what budgets granted to others, and what their owners keep, is not its to take. Where it
-    /// deletes, only owners are asked.
-    fn take_disruption(&mut self, claim: &Claim, pod: &PodFacts, force: Force) -> Result<(), NotEvictable> {
-        if force == Force::Delete && !self.forbids_force(pod) {
-            return Ok(());
-        }
-        if !claim.by_fallback {
-            return self.eviction_budget.take_shared_disruption(pod);
-        }
-        self.eviction_budget.take_by_fallback(&self.write.next, pod)
-    }
-
     /// Evicts pods that have disruptions.
-    fn evict_held(&mut self, active: &ActiveDrain<'_>, claim: &Claim, pods: &[Arc<PodFacts>], force: Force) {
+    fn evict_held(&mut self, active: &ActiveDrain<'_>, claim: &Claim, pods: &[Arc<PodFacts>]) {
         let Some(ledger) = &self.write.base else { return };
         // The grant that evictions rest on is the one that is in the ledger, not one that is about to be written.
         let written = self.before.claim(active.uid());
@@ -124,7 +99,7 @@ impl Planner<'_> {
             node_uid: active.node.uid.clone(),
             fence: Fence::of(claim),
             ledger_uid: Arc::clone(&ledger.uid),
-            pods: pods.iter().map(|pod| self.eviction(active, pod, force)).collect(),
+            pods: pods.iter().map(|pod| eviction(active, pod)).collect(),
         });
     }
 
@@ -132,7 +107,7 @@ impl Planner<'_> {
     pub(super) fn evict_before_claim(&mut self, active: &ActiveDrain<'_>, verdict: &mut DrainVerdict) {
         let classes = active.classes;
         if !active.context.is_by_requester() && !self.is_left_to_remediation(active, verdict) {
-            self.evict_movable(active, &classes.movable, classes.leaving, Force::Never, verdict);
+            self.evict_movable(active, &classes.movable, classes.leaving, verdict);
         }
     }
 
@@ -142,7 +117,6 @@ impl Planner<'_> {
         active: &ActiveDrain<'_>,
         pods: &[Arc<PodFacts>],
         leaving: usize,
-        force: Force,
         verdict: &mut DrainVerdict,
     ) {
         let mut room = self.policy.evictions_per_node.saturating_sub(leaving);
@@ -150,20 +124,15 @@ impl Planner<'_> {
             if room == 0 {
                 return;
             }
-            let allowed_force = if self.forbids_force(pod) { Force::Never } else { force };
-            let allowed = match allowed_force {
-                Force::Never => self.take_free_disruption(active.uid(), pod),
-                Force::Delete => self.eviction_budget.check_last_attempt(pod),
-            };
-            match allowed {
+            match self.take_free_disruption(active.uid(), pod) {
                 Ok(()) => {
                     room -= 1;
-                    let eviction = self.eviction(active, pod, force);
+                    let eviction = eviction(active, pod);
                     self.plan.actions.push(Action::Evict { eviction });
                 }
                 Err(why) => {
                     self.requeue_at.note(why.until);
-                    verdict.block_pod(pod, &why.under(force, pod));
+                    verdict.block_pod(pod, &why);
                 }
             }
         }
@@ -178,26 +147,11 @@ impl Planner<'_> {
         };
         self.eviction_budget.take_free_disruption(ledgers, node_uid, pod)
     }
+}
 
-    fn eviction(&self, active: &ActiveDrain<'_>, pod: &Arc<PodFacts>, force: Force) -> PodEviction {
-        PodEviction {
-            pod: Arc::clone(pod),
-            node: active.node.name.clone(),
-            node_uid: active.node.uid.clone(),
-            drain_uid: active.context.drain_uid().to_owned(),
-            force: if self.forbids_force(pod) { Force::Never } else { force },
-        }
-    }
-
-    /// Whether the pod is never deleted around its budget, whatever the fallback says: it is a daemon of Ceph, its budget
-    /// forbids that for good, or its owner holds disruptions of it for now.
-    fn forbids_force(&self, pod: &PodFacts) -> bool {
-        is_ceph_daemon(pod)
-            || self.snapshot.budgets_of(pod).iter().any(|key| {
-                let budget = self.snapshot.budgets.get(key);
-                let facts = self.snapshot.facts.get(key);
-                budget.is_some_and(|budget| budget.view.forbids_force().is_some())
-                    || facts.is_some_and(|facts| facts.owner_disruptions.is_some())
-            })
+fn eviction(active: &ActiveDrain<'_>, pod: &Arc<PodFacts>) -> PodEviction {
+    PodEviction {
+        pod: Arc::clone(pod),
+        node: active.node.name.clone(),
     }
 }

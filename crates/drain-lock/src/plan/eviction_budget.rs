@@ -6,9 +6,7 @@ use jiff::Timestamp;
 use nodeward_api::reason::LockReason;
 use nodeward_core::id::{BudgetKey, NodeName, PodUid};
 use nodeward_core::ledger::{Facts, Ledger, Obstacle, Reservations};
-use nodeward_core::predicate::is_ceph_daemon;
 
-use super::Force;
 use crate::snapshot::{Memory, PodFacts, Snapshot};
 
 /// What all budgets allow, less what this pass has given away.
@@ -52,15 +50,6 @@ impl NotEvictable {
             holder: None,
             until: None,
         }
-    }
-
-    /// The same where a fallback is in force that deletes pods: of a daemon of Ceph it is to be told that it is not deleted.
-    pub(super) fn under(self, force: Force, pod: &PodFacts) -> Self {
-        let reason = match force {
-            Force::Delete if is_ceph_daemon(pod) => LockReason::CephDaemon,
-            Force::Delete | Force::Never => self.reason,
-        };
-        Self { reason, ..self }
     }
 
     fn by_budget(reason: LockReason, budget: &BudgetKey) -> Self {
@@ -149,29 +138,6 @@ impl<'a> EvictionBudget<'a> {
         ledgers.written.spares(Some(node_uid), facts)?;
         ledgers.next.admits(Some(node_uid), facts, ledgers.reservations)?;
         Ok(Some(key))
-    }
-
-    /// Lets a pod leave whose disruption comes of a fallback, if each of its budgets has one to spare beside what was granted to
-    /// others, and takes that one.
-    pub fn take_by_fallback(&mut self, next: &Ledger, pod: &PodFacts) -> Result<(), NotEvictable> {
-        if pod.skips_budgets() {
-            return Ok(());
-        }
-        let budgets = self.snapshot.budgets_of(pod);
-        for key in budgets {
-            let Some(facts) = self.facts.get(key) else { continue };
-            if !self.lets_go_unready(key, pod) {
-                next.admits_by_fallback(facts)?;
-            }
-        }
-        for key in budgets {
-            if let Some(facts) = self.facts.get_mut(key)
-                && facts.healthy.remove(&pod.uid)
-            {
-                facts.disruptions_allowed -= 1;
-            }
-        }
-        Ok(())
     }
 
     fn is_closed_by_ceph(&self, budget: &BudgetKey) -> bool {

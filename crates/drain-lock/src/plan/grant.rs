@@ -121,18 +121,6 @@ impl Planner<'_> {
             return;
         }
         self.set_needs(active, active.classes.needs.clone());
-        // No fallback takes a second node of the control plane.
-        if active.forced {
-            if !self.has_control_plane_lease(node) {
-                verdict.set_message("takes the control plane's lease");
-                return;
-            }
-            let node_groups = self.promise_node_groups(node);
-            let (ledger, facts) = (&mut self.write.next, &self.snapshot.facts);
-            ledger.grant_by_fallback(uid, &node.boot_id, facts, self.now);
-            ledger.take_node_groups(uid, &node_groups);
-            return;
-        }
         let obstacles = match self.memory.refused_grant(uid, self.now) {
             // The quorum read found what the caches do not show yet; they would send it to ask again at once.
             Some(refused) => {

@@ -176,9 +176,6 @@ impl Planner<'_> {
     /// What will keep the drain from its grant however long it waits for other drains. With a place in its groups it would
     /// keep others from theirs all that time.
     fn cause_beyond_drains(&mut self, active: &ActiveDrain<'_>) -> Option<(LockReason, String, Option<NodeName>)> {
-        if active.forced {
-            return None;
-        }
         // As if it asked; it does so only once it has its places.
         self.set_needs(active, active.classes.needs.clone());
         let obstacles = self.obstacles(active);

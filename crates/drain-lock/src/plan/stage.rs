@@ -47,13 +47,12 @@ pub enum Stage {
 }
 
 impl Stage {
-    /// Where a drain with this claim stands, given what is left on its node. A fallback that goes on does not wait for what
-    /// its drain waited for in vain.
+    /// Where a drain with this claim stands, given what is left on its node.
     pub(super) fn of(claim: &Claim, active: &ActiveDrain<'_>) -> Self {
         let (context, classes) = (active.context, active.classes);
         match claim.state {
             ClaimState::Recovering | ClaimState::DrainedRecovering => Self::Recovering,
-            // Not even a fallback consents; and a node that waits for a person is neither cordoned nor counted as away.
+            // A node that waits for a person is neither cordoned nor counted as away.
             ClaimState::Queued | ClaimState::Asking if !classes.kept.is_empty() => Self::AwaitingConsent,
             ClaimState::Queued | ClaimState::Asking
                 if context.evictor() == Evictor::Nodeward && !active.has_places && claim.holds.is_empty() =>
@@ -62,8 +61,8 @@ impl Stage {
             }
             ClaimState::Queued | ClaimState::Asking | ClaimState::DrainedAsking => match context.evictor() {
                 _ if !active.node.is_cordoned() => Self::Uncordoned,
-                Evictor::Nodeward if !active.forced && !classes.completing.is_empty() => Self::Completing,
-                _ if !active.forced && !active.asks => Self::Leaving,
+                Evictor::Nodeward if !classes.completing.is_empty() => Self::Completing,
+                _ if !active.asks => Self::Leaving,
                 Evictor::Nodeward | Evictor::Requester => Self::Claiming,
             },
             ClaimState::Granted | ClaimState::DrainedGranted => Self::Confirming,
@@ -159,7 +158,7 @@ impl Planner<'_> {
             Stage::Claiming => {
                 self.request_grant(active, verdict);
                 // What it asks for is to be there still when that is read.
-                if !self.write.grants.iter().any(|ask| ask.node_uid == node.uid) && !active.forced {
+                if !self.write.grants.iter().any(|ask| ask.node_uid == node.uid) {
                     self.evict_before_claim(active, verdict);
                 }
             }

@@ -220,10 +220,6 @@ fn shown_write(write: &LedgerWrite) -> Vec<String> {
 }
 
 fn shown_action(action: &Action) -> Option<String> {
-    let force = |eviction: &PodEviction| match eviction.force {
-        Force::Never => "",
-        Force::Delete => " or delete",
-    };
     Some(match action {
         Action::Adopt { .. } => "adopt".to_owned(),
         Action::Delete { reason, .. } => format!("delete NodeDrain: {}", reason.as_str()),
@@ -242,12 +238,9 @@ fn shown_action(action: &Action) -> Option<String> {
             )
         }
         Action::Conditions(_) => return None,
-        Action::Evict { eviction } => format!("evict {}{}", eviction.pod.key.name, force(eviction)),
+        Action::Evict { eviction } => format!("evict {}", eviction.pod.key.name),
         Action::EvictHeld { fence, pods, .. } => {
-            let pods: Vec<_> = pods
-                .iter()
-                .map(|pod| format!("{}{}", pod.pod.key.name, force(pod)))
-                .collect();
+            let pods: Vec<_> = pods.iter().map(|pod| &*pod.pod.key.name).collect();
             format!("evict {} under {}/{}", pods.join("+"), fence.ticket, fence.grant)
         }
         Action::Lease(change) => {
@@ -261,7 +254,7 @@ fn shown_action(action: &Action) -> Option<String> {
                 format!("{step} {} for {}", change.name, change.holder)
             }
         }
-        Action::Reserve(reservation) => format!("reserve in {}", reservation.budget),
+        Action::RemoveStaleEntries(stale) => format!("remove stale entries of {}", stale.budget),
         Action::Touch(touch) => format!("touch {}", touch.budget),
     })
 }

@@ -12,7 +12,7 @@ use crate::policy::Deadlines;
 
 use super::drain_context::claim_of;
 use super::intent::{is_wanted_by_another, last_sign_of_life};
-use super::{ActiveDrain, DrainContext, Force, Planner};
+use super::{ActiveDrain, DrainContext, Planner};
 
 /// When a new leader plans for the second time.
 const SETTLING: SignedDuration = SignedDuration::from_secs(1);
@@ -75,28 +75,20 @@ impl TimeLimits {
 }
 
 impl Planner<'_> {
-    /// Gives up what has taken too long, as the drain's fallback says. Returns whether the drain goes on without the disruptions
-    /// that it waited for.
-    pub(super) fn apply_timeouts(&mut self, active: &ActiveDrain<'_>) -> bool {
+    /// Gives up what has taken too long, as the drain's fallback says. A drain that waits gives nothing up: no wait for other
+    /// drains ends by time.
+    pub(super) fn apply_timeouts(&mut self, active: &ActiveDrain<'_>) {
         let (context, uid, limits) = (active.context, active.uid(), &active.limits);
         let Some(claim) = self.write.next.claim(uid).cloned() else {
-            return false;
+            return;
         };
-        let goes_on_without = match claim.state {
-            ClaimState::Recovering | ClaimState::DrainedRecovering => {
-                self.suspect_overdue(context);
-                false
-            }
-            ClaimState::Unknown => false,
-            ClaimState::Queued | ClaimState::Asking | ClaimState::DrainedAsking => {
-                self.is_over(limits.queue_until(&claim)) && self.fall_back(active, "queue")
-            }
+        match claim.state {
+            ClaimState::Recovering | ClaimState::DrainedRecovering => self.suspect_overdue(context),
+            ClaimState::Unknown | ClaimState::Queued | ClaimState::Asking | ClaimState::DrainedAsking => {}
             ClaimState::Granted | ClaimState::DrainedGranted => {
-                // Nothing was evicted under it yet: no fallback has more to do than to begin anew.
-                if self.is_over(limits.drain_until(&claim)) && active.drain.spec.fallback != Fallback::Wait {
-                    self.requeue(active, "drain");
+                if self.is_over(limits.drain_until(&claim)) {
+                    self.fall_back(active);
                 }
-                false
             }
             ClaimState::Confirmed | ClaimState::Drained => self.apply_timeouts_of_grant(active, &claim),
             ClaimState::Suspect | ClaimState::DrainedSuspect => {
@@ -106,10 +98,8 @@ impl Planner<'_> {
                 if is_back || last_sign_of_life(active.drain).is_some_and(|sign| claim.since < sign) {
                     self.write.next.resume(uid, self.now);
                 }
-                false
             }
-        };
-        goes_on_without || self.write.next.claim(uid).is_some_and(|claim| claim.by_fallback)
+        }
     }
 
     /// Tells that pods which are awaited back are not back in time: their claim is suspect, and nobody counts on what it holds.
@@ -140,7 +130,7 @@ impl Planner<'_> {
     }
 
     /// A granted drain has two limits: one for the pods to leave, one for all of them to be back.
-    fn apply_timeouts_of_grant(&mut self, active: &ActiveDrain<'_>, claim: &Claim) -> bool {
+    fn apply_timeouts_of_grant(&mut self, active: &ActiveDrain<'_>, claim: &Claim) {
         let (context, by_requester) = (active.context, active.context.is_by_requester());
         let is_drain_over = self.is_over(active.limits.drain_until(claim));
         let is_recovery_over = self.is_over(active.limits.recover_until(claim));
@@ -151,9 +141,9 @@ impl Planner<'_> {
             self.write.next.suspect(active.uid(), self.now);
             let note = LockReason::Suspect.explanation().to_owned();
             self.announce(&context.name, active.uid(), LockReason::Suspect, note);
-            return false;
+        } else if !is_drained && is_drain_over {
+            self.fall_back(active);
         }
-        !is_drained && is_drain_over && self.fall_back(active, "drain")
     }
 
     /// Whether a foreign drainer counts as gone. Somebody else who wants the drain may have seen it end meanwhile, and what
@@ -163,28 +153,11 @@ impl Planner<'_> {
         sign.is_some_and(|sign| is_due(saturating_add(sign, self.policy.auto.quiet_period), self.now))
     }
 
-    fn fall_back(&mut self, active: &ActiveDrain<'_>, which: &str) -> bool {
-        let (uid, fallback) = (active.uid(), active.drain.spec.fallback);
-        match fallback {
-            Fallback::Wait => false,
-            Fallback::ReleaseAndRequeue => {
-                self.requeue(active, which);
-                false
-            }
-            Fallback::EvictAnyway | Fallback::Delete => {
-                let is_first = self.write.next.claim(uid).is_some_and(|claim| !claim.state.has_grant());
-                // It goes on once somebody has consented, and that is told then.
-                if is_first && active.node.is_cordoned() && active.classes.kept.is_empty() {
-                    let note = format!("its time ({which}) is over: it goes on as {fallback:?} says");
-                    self.announce(&active.node.name, uid, LockReason::Fallback, note);
-                }
-                true
-            }
+    /// Gives back what a drain whose time is over can give back, and queues it again, unless it is to wait on.
+    fn fall_back(&mut self, active: &ActiveDrain<'_>) {
+        if active.drain.spec.fallback != Fallback::ReleaseAndRequeue {
+            return;
         }
-    }
-
-    /// Gives back what a drain whose time is over can give back, and queues it again.
-    fn requeue(&mut self, active: &ActiveDrain<'_>, which: &str) {
         let uid = active.uid();
         let is_down = |pod: &_| active.context.unavailable.contains(pod);
         let what = match self.write.next.time_out(uid, &is_down, self.now) {
@@ -198,19 +171,8 @@ impl Planner<'_> {
                 format!("{kept} pods are down under another's cordon; it keeps its ticket and their disruptions")
             }
         };
-        let note = format!("its time ({which}) is over: {what}");
+        let note = format!("its time (drain) is over: {what}");
         self.announce(&active.node.name, uid, LockReason::Requeued, note);
-    }
-
-    /// Whether pods that the server refuses to evict are deleted: only once a time has run out, and only where the drain
-    /// says so.
-    pub(super) fn force(&self, active: &ActiveDrain<'_>, claim: &Claim) -> Force {
-        let is_over = claim.by_fallback || is_due(active.limits.drain_until(claim), self.now);
-        if is_over && !self.memory.is_first_plan && active.drain.spec.fallback == Fallback::Delete {
-            Force::Delete
-        } else {
-            Force::Never
-        }
     }
 
     /// Of drains that hold disruptions of pods which are down, and wait for each other, the youngest is queued again at once: no

@@ -173,10 +173,9 @@ impl Announcer {
     /// What was done to a pod.
     pub fn evicted(&self, eviction: &Eviction) {
         let (pod, node) = (&eviction.pod.key, &eviction.node);
-        let reason = match (&eviction.done, eviction.deleted) {
-            (ActionResult::Acted(()), true) => LockReason::PodDeleted,
-            (ActionResult::Acted(()), false) => LockReason::PodEvicted,
-            (other, _) => {
+        let reason = match &eviction.done {
+            ActionResult::Acted(()) => LockReason::PodEvicted,
+            other => {
                 tracing::info!(%pod, %node, outcome = result_label(other), detail = ?other, "not evicted");
                 return;
             }

@@ -66,7 +66,7 @@ impl LockMetrics {
             ledger_writes: metrics.register("ledger_writes", "Attempts to write the ledger, by outcome"),
             happened: metrics.register(
                 "drain_events",
-                "What happened to drains, by reason; Fallback and AdminRelease are overrides",
+                "What happened to drains, by reason; AdminRelease is an override",
             ),
             queue: metrics.register_as(
                 "queue_seconds",
@@ -171,10 +171,9 @@ impl LockMetrics {
 
     /// Counts an attempt at a pod.
     pub fn evicted(&self, eviction: &Eviction) {
-        let outcome = match (&eviction.done, eviction.deleted) {
-            (ActionResult::Acted(()), true) => "deleted",
-            (ActionResult::Acted(()), false) => "evicted",
-            (other, _) => result_label(other),
+        let outcome = match &eviction.done {
+            ActionResult::Acted(()) => "evicted",
+            other => result_label(other),
         };
         self.evictions.get_or_create(&[("outcome", outcome)]).inc();
     }

@@ -10,10 +10,6 @@ use nodeward_core::ledger::{Leaderless, Obstacle};
 
 use super::PodFacts;
 
-/// Reservations that this process wrote into budgets' statuses: the time that it wrote, by budget and pod. They only serve
-/// to release early what would end by itself.
-pub type Reserved = BTreeMap<BudgetKey, BTreeMap<String, Timestamp>>;
-
 /// Budgets whose status contradicts their pods, and those that were touched lately.
 #[derive(Debug, Clone, Default)]
 pub struct StaleBudgets {
@@ -53,8 +49,6 @@ pub struct Memory {
     scales: BTreeMap<BudgetKey, Timestamp>,
     /// The namespace of the node leases is not there: nobody uses them.
     pub leases_absent_until: Option<Timestamp>,
-    /// Reservations of retained pods in their budgets' statuses.
-    pub reserved: Reserved,
     /// Budgets whose status contradicts their pods.
     pub stale_budgets: StaleBudgets,
     /// Long times in which nobody planned: nobody led before this process did, or a person had paused it.

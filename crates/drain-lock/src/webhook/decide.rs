@@ -581,12 +581,7 @@ impl Judge<'_> {
         budget: &BudgetFacts,
     ) -> Decision {
         if !is_ours && self.ledger.admits_requester(node.uid.as_str(), context.uid.as_str()) {
-            let room = if claim.by_fallback {
-                self.ledger.admits_by_fallback(budget)
-            } else {
-                Ok(())
-            };
-            return self.by_room(room, Admission::UnderClaim);
+            return Decision::Admit(Admission::UnderClaim);
         }
         if is_ours && !claim.state.is_suspect() {
             return wait(

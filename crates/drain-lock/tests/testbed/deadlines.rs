@@ -1,23 +1,20 @@
 //! Deadlines, and what the fallbacks make of them.
 
 use anyhow::{Context, Result, ensure};
-use nodeward_api::node_drain::Phase;
+use nodeward_api::node_drain::{NodeDrainStatus, Phase};
 use nodeward_api::reason::LockReason;
 use nodeward_testkit::fleet;
 use nodeward_testkit::wait::{self, secs};
 use nodeward_testkit::workload::End;
 use serde_json::{Value, json};
 
-use crate::environment::{Environment, Lock, grant, pinned};
+use crate::environment::{Environment, Lock, pinned};
 
 const NODES: [&str; 3] = ["n1", "n2", "n3"];
 
 /// A drained node, and another whose drain waits for its disruption with this spec.
 async fn waiting(spec: Value) -> Result<(Environment, Lock)> {
     let env = Environment::new(&NODES).await?;
-    if spec["fallback"] == "Delete" {
-        grant(&env.plane, json!({ "allowDelete": true })).await?;
-    }
     env.add_pinned("a", &NODES).await?;
     let lock = env.start(json!({})).await?;
     env.drain("n1", json!({})).await?;
@@ -32,66 +29,25 @@ async fn counted(lock: &Lock, reason: &str) -> Result<f64> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn wait_fallback_waits_and_reports_lateness() -> Result<()> {
-    let (env, lock) = waiting(json!({ "fallback": "Wait", "deadlines": { "queue": "2s" } })).await?;
-    env.status_that("n2", "to be late", secs(60), |status| {
-        status
-            .blocked_by
-            .iter()
-            .any(|blocked| blocked.reason == LockReason::DeadlinePassed)
-    })
-    .await?;
-    ensure!(env.pods_on("n2").await?.len() == 1, "its pod was evicted");
-    env.end([lock]).await
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn empty_drain_requeues_after_its_queue_timeout() -> Result<()> {
-    let (env, lock) = waiting(json!({ "deadlines": { "queue": "3s" } })).await?;
-    wait::until("a new turn", secs(60), || async {
-        ensure!(counted(&lock, "Requeued").await? > 0.5, "none");
-        Ok(())
-    })
-    .await?;
-    ensure!(env.pods_on("n2").await?.len() == 1, "its pod was evicted");
-    env.uncordon("n1").await?;
-    env.phase("n2", Phase::Drained, secs(60)).await?;
-    env.end([lock]).await
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn evict_fallback_still_obeys_the_budget() -> Result<()> {
-    let (env, lock) = waiting(json!({ "fallback": "EvictAnyway", "deadlines": { "queue": "2s" } })).await?;
+async fn overdue_wait_is_reported_and_goes_on() -> Result<()> {
+    let (env, lock) = waiting(json!({ "deadlines": { "queue": "2s" } })).await?;
     let watch = env.watch_budgets();
-    wait::until("the fallback", secs(60), || async {
-        ensure!(counted(&lock, "Fallback").await? > 0.5, "none");
-        Ok(())
-    })
-    .await?;
-    wait::throughout("the budget stands", secs(3), || async {
+    let is_late = |status: &NodeDrainStatus| {
+        let mut reasons = status.blocked_by.iter().map(|blocked| blocked.reason);
+        reasons.any(|reason| reason == LockReason::DeadlinePassed)
+    };
+    let late = env.status_that("n2", "to be late", secs(60), is_late).await?;
+    wait::throughout("it waits on", secs(3), || async {
+        let claim = env.claim("n2").await?.context("no claim")?;
+        ensure!(Some(claim.ticket) == late.ticket, "another ticket: {claim:?}");
         ensure!(env.pods_on("n2").await?.len() == 1, "its pod was evicted");
         Ok(())
     })
     .await?;
+    ensure!(counted(&lock, "Requeued").await? < 0.5, "it was queued again");
     env.uncordon("n1").await?;
     env.phase("n2", Phase::Drained, secs(60)).await?;
     watch.none_was_violated()?;
-    env.end([lock]).await
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn delete_fallback_bypasses_budget_and_counts() -> Result<()> {
-    let (env, lock) = waiting(json!({ "fallback": "Delete", "deadlines": { "queue": "2s" } })).await?;
-    env.phase("n2", Phase::Drained, secs(60)).await?;
-    ensure!(counted(&lock, "Fallback").await? > 0.5, "not announced");
-    // A pod may be gone before the answer to its delete has been counted.
-    wait::until("one delete to be counted", secs(60), || async {
-        let metrics = lock.metrics().await?;
-        let deleted = metrics.sum("nodeward_drain_lock_evictions_total", &[("outcome", "deleted")]);
-        ensure!((deleted - 1.0).abs() < 0.5, "{deleted} deleted");
-        Ok(())
-    })
-    .await?;
     env.end([lock]).await
 }
 

@@ -33,7 +33,6 @@ mod queue;
 mod refusals;
 mod requesters;
 mod requests;
-mod reservation;
 mod retained;
 mod returns;
 mod reviewed;

@@ -1,6 +1,6 @@
 //! What no wait can mend: it is named, it holds nothing, and it stops no other drain.
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::{Api, DeleteParams, Patch, PatchParams};
 use nodeward_api::node_drain::Phase;
@@ -114,6 +114,11 @@ async fn invalid_drains_say_why_and_stop_no_other() -> Result<()> {
     ] {
         let made = create_drain(&env.client, "n3", nonsense.clone()).await;
         ensure!(made.is_err(), "{nonsense} was taken");
+    }
+    for gone in ["EvictAnyway", "Delete"] {
+        let made = create_drain(&env.client, "n3", json!({ "fallback": gone })).await;
+        let refusal = made.err().context("it was taken")?;
+        ensure!(format!("{refusal:#}").contains("overrideBudgets: all"), "{refusal:#}");
     }
     env.drain("nowhere", json!({})).await?;
     let other = json!({ "nodeUID": "5a8e1c5e-0f0e-4f5c-9a53-d53a41de5a01" });

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use clap::Parser;
 use jiff::Timestamp;
 use nodeward_api::NodeHealthCheck;
-use nodeward_api::node_drain::{Evictor, Fallback};
+use nodeward_api::node_drain::{Fallback, Phase};
 use nodeward_api::reason::BlockerReason;
 use rstest::rstest;
 use serde_json::{Value, json};
@@ -79,12 +79,18 @@ fn waiting_drain() -> Drain {
 }
 
 #[rstest]
-#[case::of_ours(Evictor::Nodeward, "then it deletes its pods")]
-#[case::of_a_requester(Evictor::Requester, "then its requester may evict its pods")]
-fn fallback_says_who_acts(#[case] evict: Evictor, #[case] said: &str) {
+#[case::waits_for_its_turn(Phase::Queued, Fallback::ReleaseAndRequeue, "then it counts as overdue")]
+#[case::drains(
+    Phase::Draining,
+    Fallback::ReleaseAndRequeue,
+    "then it releases what it can and queues again"
+)]
+#[case::waits_on(Phase::Draining, Fallback::Wait, "then it keeps waiting")]
+#[case::removed(Phase::Draining, Fallback::Removed, "then it keeps waiting (fallback Wait)")]
+fn deadline_says_what_follows(#[case] phase: Phase, #[case] fallback: Fallback, #[case] said: &str) {
     let drain = Drain {
-        evict,
-        fallback: Fallback::Delete,
+        phase: Some(phase),
+        fallback,
         deadline: Some(now()),
         ..waiting_drain()
     };
@@ -633,7 +639,7 @@ fn pages(width: usize) -> Vec<(&'static str, Page)> {
     let empty_plan = NodePlan {
         node: "node-1".to_owned(),
         dry_run: false,
-        phase: Some(nodeward_api::node_drain::Phase::Drained),
+        phase: Some(Phase::Drained),
         blocked_by: Vec::new(),
         plan: nodeward_api::node_drain::DrainPlan::default(),
     };

@@ -26,7 +26,7 @@ impl Act {
         let about = &event.involved_object;
         let reason = event.reason.clone()?;
         let acts = ActReason::ALL.iter().map(|act| act.as_str());
-        let mut acts = acts.chain([LockReason::PodEvicted.as_str(), LockReason::PodDeleted.as_str()]);
+        let mut acts = acts.chain([LockReason::PodEvicted.as_str()]);
         // drain-lock names it in the note alone.
         let noted = format!("(node {node})");
         let is_noted = event.message.as_ref().is_some_and(|note| note.ends_with(&noted));

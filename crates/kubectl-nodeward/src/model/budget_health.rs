@@ -235,9 +235,6 @@ fn not_true(
             .find(|seen| &*seen.key.name == name.as_str());
         let until = moment(until, now);
         told.push(match pod {
-            _ if evicted > now => {
-                format!("one disruption is kept for pod {name}, which stays on a draining node, until {until} at most")
-            }
             Some(pod) if pod.created > evicted => {
                 format!("it counts {name} as evicted until {until}, although its successor is here")
             }

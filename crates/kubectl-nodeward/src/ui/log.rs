@@ -83,7 +83,7 @@ fn is_forced(reason: &str) -> bool {
         .iter()
         .filter(|act| **act != ActReason::Evicted)
         .map(|act| act.as_str());
-    acts.chain([LockReason::PodDeleted.as_str(), LockReason::AdminRelease.as_str()])
+    acts.chain([LockReason::AdminRelease.as_str()])
         .any(|forced| forced == reason)
 }
 

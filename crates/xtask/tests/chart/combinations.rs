@@ -48,8 +48,6 @@ fn of_drain_lock() -> Vec<Value> {
             json!({ "enabled": true, "tlsSecretName": "tls", "clientCASecret": { "name": "ca" } }),
         ),
         ("/medik8sLease/rbac", json!("create")),
-        ("/reserveThroughBudgetStatus", json!(true)),
-        ("/allowDelete", json!(true)),
         ("/hostNetwork", json!(true)),
     ];
     let mut all = pairs(&changes, |values| json!({ "drainLock": values }));

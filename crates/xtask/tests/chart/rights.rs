@@ -183,7 +183,6 @@ async fn rare_rights_follow_their_values() -> Result<()> {
         "crds": { "enabled": false },
         "drainLock": {
             "enabled": true, "deployment": { "enabled": false },
-            "config": { "fallback": "Delete" }, "reserveThroughBudgetStatus": true,
         },
     }));
     let few = Release::new(&unique("few"), &namespace).values(json!({
@@ -196,7 +195,7 @@ async fn rare_rights_follow_their_values() -> Result<()> {
     let own = namespace.as_str();
     let table = format!(
         "
-        delete            pods                                -                              yes  no
+        delete            pods                                -                              no   no
         deletecollection  pods                                -                              no   no
         patch             poddisruptionbudgets.policy/status  -                              yes  yes
         update            poddisruptionbudgets.policy/status  -                              no   no

@@ -102,7 +102,7 @@ fn schema_of_configuration_matches_the_rust_types() {
 #[case::unknown_part_of_a_selector("drainLock", json!({ "nodeSelector": { "matchLabels": {}, "a": "b" } }), "nodeSelector")]
 #[case::a_group_without_a_name("drainLock", json!({ "nodeGroups": [{ "maxUnavailable": 1 }] }), "config/nodeGroups/0")]
 #[case::none_away("drainLock", json!({ "nodeGroups": [{ "name": "a", "maxUnavailable": "0%" }] }), "0/maxUnavailable")]
-#[case::unknown_fallback("drainLock", json!({ "fallback": "Force" }), "config/fallback")]
+#[case::unknown_fallback("drainLock", json!({ "fallback": "Delete" }), "config/fallback")]
 #[case::unknown_check("healthCheck", json!({ "settled": "1m" }), "settled")]
 #[case::unknown_layout("cephPdb", json!({ "osdBudgets": "perdomain" }), "config/osdBudgets")]
 fn wrong_configuration_is_refused_by_helm(#[case] component: &str, #[case] config: Value, #[case] named: &str) {

@@ -73,8 +73,6 @@ pub fn everything() -> Value {
             },
             "medik8sLease": { "rbac": "create" },
             "extraScaleRules": [{ "apiGroups": ["argoproj.io"], "resources": ["rollouts/scale"] }],
-            "reserveThroughBudgetStatus": true,
-            "allowDelete": true,
         },
         "healthCheck": {
             "enabled": true,
@@ -275,7 +273,6 @@ fn drain_lock_reads_the_rendered_configuration() {
     let changed = policy(json!({
         "config": { "fallback": "Wait", "eviction": { "maxParallel": 3_000_000 }, "deadlines": { "queue": "2h" } },
         "medik8sLease": { "enabled": false },
-        "reserveThroughBudgetStatus": true,
         "fleetLock": {
             "enabled": true,
             "tlsSecretName": "tls",
@@ -286,7 +283,6 @@ fn drain_lock_reads_the_rendered_configuration() {
     assert_eq!(changed.evictions_per_node, 3_000_000);
     assert_eq!(changed.deadlines.queue, jiff::SignedDuration::from_hours(2));
     assert_eq!(changed.medik8s_leases, None);
-    assert!(changed.reserve_through_budget_status);
     let fleet_lock = changed.fleet_lock.clone().unwrap();
     assert_eq!(fleet_lock.bind.port(), 9444);
     assert_eq!(

@@ -206,26 +206,6 @@ fn node_is_drained_while_retained_pods_have_disruptions(#[case] read: Option<Bud
 }
 
 #[test]
-fn fallback_drains_without_retained_pods_disruptions() {
-    let exhausted = facts([without(without(budget("web"), "web-1"), "web-2")]);
-    let mut ledger = queue(&[("a", &[])]);
-    ledger.set_needs("a", retained(&["web-0"]), NOT_DOWN, NOW);
-    ledger.grant_by_fallback("a", "boot", &exhausted, NOW).unwrap();
-    let fence = fence(&ledger, "a");
-    assert_eq!(
-        ledger.confirm_drained("a", fence, "boot", &exhausted, NOT_DOWN, NOW),
-        Ok(())
-    );
-    assert!(ledger.lost_by_retained("a", &exhausted).is_empty());
-    let past = Fence {
-        grant: fence.grant - 1,
-        ..fence
-    };
-    let told = ledger.confirm_drained("a", past, "boot", &exhausted, NOT_DOWN, NOW);
-    assert_eq!(told, Err(Lost::NotGranted));
-}
-
-#[test]
 fn a_grant_of_the_past_is_not_confirmed() {
     let facts = facts([budget("web")]);
     let mut ledger = queue(&[("a", &["web-0"])]);
@@ -256,67 +236,6 @@ fn down_pods_of_claims_count_healthy_at_grant() {
     let mut ledger = queue(&[("b", &["web-1"])]);
     grant(&mut ledger, "b", &facts([wide(without(budget("web"), "web-0"))]));
     assert_eq!(claim(&ledger, "b").holds[0].healthy_at_grant, 2);
-}
-
-#[test]
-fn fallback_grant_ignores_budgets_and_is_visible() {
-    let unhealthy = facts([without(budget("web"), "web-2")]);
-    let mut ledger = queue(&[("a", &["web-0"])]);
-    assert!(ledger.try_grant("a", "boot", &unhealthy, NOW).is_err());
-    ledger.grant_by_fallback("a", "boot", &unhealthy, NOW).unwrap();
-    assert_eq!(state(&ledger, "a"), ClaimState::Confirmed);
-    assert_eq!(ledger.free(&unhealthy[&key("web")]), -1);
-    ask(&mut ledger, "b", &["web-1"]);
-    assert!(ledger.try_grant("b", "boot", &facts([budget("web")]), NOW).is_err());
-}
-
-#[test]
-fn fallback_is_recorded_until_regular_grant() {
-    let facts = facts([budget("web")]);
-    let mut ledger = queue(&[("a", &["web-0"])]);
-    ledger.grant_by_fallback("a", "boot", &facts, NOW).unwrap();
-    assert!(claim(&ledger, "a").by_fallback);
-    ledger.time_out("a", NOT_DOWN, NOW);
-    assert!(!claim(&ledger, "a").by_fallback, "it waits like any other");
-    ledger.grant_by_fallback("a", "boot", &facts, NOW).unwrap();
-    ledger.suspect("a", NOW);
-    ledger.resume("a", NOW);
-    assert!(!claim(&ledger, "a").by_fallback, "it is made sure of like any other");
-    ledger.set_needs("a", disruptions(&["web-0", "db-0"]), NOT_DOWN, NOW);
-    grant(&mut ledger, "a", &super::facts([budget("web"), budget("db")]));
-    assert!(!claim(&ledger, "a").by_fallback);
-}
-
-#[rstest]
-#[case::a_free_disruption(&[], None, true)]
-#[case::one_that_a_budget_granted(&["granted"], None, false)]
-#[case::one_that_another_fallback_took(&["by fallback"], None, true)]
-#[case::one_that_the_owner_keeps(&[], Some(OwnerDisruptions::All), false)]
-fn a_fallback_takes_what_is_free(#[case] others: &[&str], #[case] owner: Option<OwnerDisruptions>, #[case] may: bool) {
-    let free = facts([budget("web")]);
-    let mut ledger = queue(&[("a", &["web-0"]), ("b", &["web-1"])]);
-    match others {
-        ["granted"] => drop(grant(&mut ledger, "a", &free)),
-        ["by fallback"] => drop(ledger.grant_by_fallback("a", "boot", &free, NOW)),
-        _ => {}
-    }
-    ledger.grant_by_fallback("b", "boot", &free, NOW).unwrap();
-    let web = BudgetFacts {
-        owner_disruptions: owner,
-        ..budget("web")
-    };
-    assert_eq!(ledger.admits_by_fallback(&web).is_ok(), may);
-}
-
-#[test]
-fn fallback_does_not_wait_for_its_own_claim() {
-    let mut ledger = queue(&[("a", &["web-0"])]);
-    let short = without(budget("web"), "web-2");
-    ledger
-        .grant_by_fallback("a", "boot", &facts([short.clone()]), NOW)
-        .unwrap();
-    let obstacle = ledger.admits_by_fallback(&short).unwrap_err();
-    assert_eq!((obstacle.reason, obstacle.holder), (LockReason::BudgetUnhealthy, None));
 }
 
 /// What a claim lacks of its need.

@@ -227,7 +227,6 @@ fn resumed_suspect_claim_is_confirmed_anew(#[case] needs: &[&str], #[case] becom
     assert_eq!(claim(&ledger, "a").since, NOW);
     assert_eq!(reasons(&ledger, "a", &facts), [LockReason::Suspect]);
     assert!(ledger.try_grant("a", "boot", &facts, NOW).is_err());
-    assert_eq!(ledger.grant_by_fallback("a", "boot", &facts, NOW), None);
     ledger.set_needs("a", disruptions(needs), NOT_DOWN, NOW);
     assert!(ledger.resume("a", NOW));
     assert!(!ledger.resume("a", NOW));

@@ -42,6 +42,7 @@ fn shared_budget(number: usize, allowed: i32) -> BudgetFacts {
 
 fn ledger(claims: &[AClaim]) -> Ledger {
     let mut ledger = Ledger::default();
+    let all_free = facts((0..BUDGETS).map(|number| shared_budget(number, i32::try_from(CLAIMS).unwrap())));
     for (number, (holds, _, is_granted)) in claims.iter().enumerate() {
         let node = format!("n{number}");
         ledger.enqueue(&node, &node, false, NOW);
@@ -50,7 +51,7 @@ fn ledger(claims: &[AClaim]) -> Ledger {
             continue;
         }
         ledger.set_needs(&node, asked(&held), NOT_DOWN, NOW);
-        ledger.grant_by_fallback(&node, "boot", &Facts::new(), NOW);
+        grant(&mut ledger, &node, &all_free);
         if !is_granted {
             ledger.time_out(&node, ALL_DOWN, NOW);
         }

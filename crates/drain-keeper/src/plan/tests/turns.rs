@@ -121,7 +121,6 @@ fn order_is_unready_then_deadline_then_name() {
 #[case::record_pending(overridden(68, "p"), json!({}), Some(78))]
 // The disruption controller has not counted its going.
 #[case::not_counted(json!({}), json!({ "disruptedPods": { "gone": minute(69).to_string() } }), Some(79))]
-#[case::reserved_for_a_pod_that_stays(json!({}), json!({ "disruptedPods": { "stays": minute(83).to_string() } }), None)]
 #[case::never_overridden(json!({}), json!({ "currentHealthy": 0 }), None)]
 #[case::unreadable_record(json!({ "metadata": { "annotations": { "nodeward.dev/last-override": "?" } } }), json!({ "currentHealthy": 0 }), None)]
 fn next_turn_follows_recovery_or_spacing(#[case] record: Value, #[case] status: Value, #[case] until: Option<i64>) {

@@ -141,15 +141,3 @@ fn closed_budget_names_what_opens_it(#[case] state: Value, #[case] why: &str) {
         "{message}"
     );
 }
-
-/// No fallback deletes an OSD, nor takes the disruption of another drain for it.
-#[rstest]
-#[case::under_the_budget(osds(ceph_pdbs(), 1, all_osds(), 4), &["evict a under 1/5", "n1 is Draining: CephDaemon, DeadlinePassed"])]
-#[case::under_no_budget(osds(ceph_pdbs(), 0, all_but("n1"), 2), &["evict a+d under 1/5", "n1 is Draining: DeadlinePassed"])]
-#[case::under_a_persons_budget(osds(json!({}), 2, all_osds(), 4), &["evict a+d under 1/5", "n1 is Draining: DeadlinePassed"])]
-fn no_fallback_deletes_an_osd(#[case] budget: Value, #[case] expected: &[&str]) {
-    let pods = [("a", "n1"), ("d", "n1"), ("b", "n2"), ("c", "n2")].map(|(name, host)| osd(name, host, json!({})));
-    let claim = granted_yesterday(&["a", "d"]);
-    let cluster = hosts_with(&claim, pods, with_fallback("Delete"), budget);
-    assert_eq!(shown(&planned(&cluster)), expected);
-}

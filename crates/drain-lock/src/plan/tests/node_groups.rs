@@ -313,17 +313,17 @@ fn drain_that_cannot_be_granted_takes_no_place() {
     assert!(taken.into_iter().all(|claim| claim.node_groups.is_empty()));
 }
 
-/// It waited for its whole turn: its node is uncordoned before it queues again, and others have the place meanwhile.
+/// Its node is uncordoned before it queues again, and others have the place meanwhile.
 #[test]
 fn turn_that_ends_gives_the_place_back() {
     let nodes = vec![
         ours(json!({ "metadata": { "creationTimestamp": YESTERDAY } })),
         worker("n2", json!({})),
     ];
-    let waited = with_places(json!({ "queuedAt": YESTERDAY, "since": YESTERDAY }));
+    let granted = with_places(json!({ "state": "Granted", "grant": 5, "since": YESTERDAY }));
     let cluster = Cluster::new(nodes, [])
         .drains([drain(json!({ "spec": { "fallback": "ReleaseAndRequeue" } }))])
-        .ledger(json!({ "nextTicket": 9, "claims": [claim_of_node(1, "n1", waited)] }));
+        .ledger(json!({ "nextTicket": 9, "claims": [claim_of_node(1, "n1", granted)] }));
     let plan = plan(&cluster.snapshot(), &Memory::default(), &workers(json!(1)), now());
     let lines = shown(&plan);
     assert!(lines.contains(&"uncordon n1".to_owned()), "{lines:?}");

@@ -301,7 +301,6 @@ proptest! {
             prop_assert!(snapshot.nodes[&eviction.node].is_cordoned(), "{} is evicted from a node that is not cordoned", pod.key);
             let kind = given.1[pod.key.name.trim_start_matches('p').parse::<usize>().unwrap()].kind;
             prop_assert!(kind != 2, "{} asked to stay", pod.key);
-            prop_assert!(eviction.force == Force::Never || drain.fallback == 3);
         }
     }
 
@@ -315,7 +314,7 @@ proptest! {
         for (eviction, grant) in evictions(&plan) {
             if let Some((fence, node)) = grant {
                 prop_assert!(written.may_evict(node.as_str(), fence, eviction.pod.uid.as_str()));
-            } else if eviction.force == Force::Never && eviction.pod.ready && !eviction.pod.skips_budgets() {
+            } else if eviction.pod.ready && !eviction.pod.skips_budgets() {
                 // A claim that waits may have the pod's disruption: it is none of the free ones.
                 let is_free = !written.is_held(eviction.pod.uid.as_str());
                 for key in snapshot.budgets_of(&eviction.pod) {

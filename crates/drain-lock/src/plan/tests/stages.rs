@@ -215,13 +215,6 @@ fn node_crashed_in_drain_is_still_drained() {
     cluster(ours(json!({})), Some(drain(json!({}))), &[granted("Confirmed", &["(a)"])], &[retained("a", json!({})), retained("d", json!({}))]),
     &["ledger: n1#1 Asking needs [a+d] holds []", "n1 is Queued: NeedExceedsBudget"]
 )]
-#[case::nor_where_its_fallback_granted_the_others(
-    cluster(
-        ours(json!({})), Some(with_fallback("EvictAnyway")), &[merged(granted("Confirmed", &["(a)"]), json!({ "byFallback": true }))],
-        &[retained("a", json!({})), retained("d", json!({}))],
-    ),
-    &["ledger: n1#1 Asking needs [a+d] holds []", "n1 is Queued: NeedExceedsBudget"]
-)]
 #[case::nor_once_it_was_drained(
     cluster(ours(json!({})), Some(drain(json!({}))), &[merged(granted("Confirmed", &["(a)"]), json!({ "drained": true }))], &[retained("a", json!({})), retained("d", json!({}))]),
     &["ledger: n1#1 DrainedAsking needs [d] holds [a]", "n1 is Queued: NeedExceedsBudget"]
@@ -380,16 +373,12 @@ fn only_consent_evicts_what_is_lost(#[case] cluster: Cluster, #[case] expected: 
     assert_eq!(shown(&planned(&cluster)), expected);
 }
 
-/// A fallback ends waiting, for budgets and for pods that asked to finish; it consents to nothing.
+/// Whatever a drain's fallback is, or was.
 #[rstest]
-#[case::of_the_queue(claim(json!({ "queuedAt": YESTERDAY })), json!({}))]
-#[case::of_a_grant(merged(granted("Confirmed", &[]), json!({ "since": YESTERDAY })), json!({}))]
-#[case::of_a_grant_beside_a_pod_that_asked_to_finish(
-    merged(granted("Confirmed", &[]), json!({ "since": YESTERDAY })),
-    json!({ "metadata": { "labels": { "nodeward.dev/drain": "wait-completed" } } })
-)]
-fn no_fallback_consents(#[values("EvictAnyway", "Delete")] fallback: &str, #[case] claim: Value, #[case] patch: Value) {
-    let pods = [pod("d", merged(with_empty_dir(bare()), patch))];
+#[case::of_the_queue(claim(json!({ "queuedAt": YESTERDAY })))]
+#[case::of_a_grant(merged(granted("Confirmed", &[]), json!({ "since": YESTERDAY })))]
+fn no_deadline_consents(#[values("Wait", "Delete")] fallback: &str, #[case] claim: Value) {
+    let pods = [pod("d", with_empty_dir(bare()))];
     let keeps = drain(json!({ "spec": { "fallback": fallback } }));
     let plan = planned(&cluster(
         ours(json!({})),

@@ -1,6 +1,6 @@
-//! Time that has run out, what a fallback makes of it, and what it goes around.
+//! Time that has run out, and what a fallback makes of it.
 
-use nodeward_core::ledger::Leaderless;
+use nodeward_core::ledger::{ClaimState, Leaderless};
 
 use super::*;
 
@@ -14,27 +14,22 @@ fn waits_since_yesterday() -> Value {
     "mark n1 queued",
     "n1 is Queued: BudgetNeverAllows, BudgetNeverAllows, DeadlinePassed",
 ])]
-#[case::a_claim_that_holds_nothing_keeps_its_place("ReleaseAndRequeue", waits_since_yesterday(), &[
-    "ledger: n1#1 Asking needs [a] holds []", "mark n1 queued", "n1 is Queued: BudgetNeverAllows, BudgetNeverAllows",
+#[case::whatever_its_fallback_is("ReleaseAndRequeue", waits_since_yesterday(), &["ledger: n1#1 Asking needs [a] holds []",
+    "mark n1 queued",
+    "n1 is Queued: BudgetNeverAllows, BudgetNeverAllows, DeadlinePassed",
 ])]
 #[case::what_is_never_confirmed_goes_back("ReleaseAndRequeue", merged(granted_yesterday(&["a"]), json!({ "state": "Granted" })), &[
     "ledger: n1#9 Asking needs [a] holds []", "mark n1 queued", "n1 is Queued: BudgetNeverAllows, BudgetNeverAllows",
 ])]
-#[case::whatever_its_fallback_is("EvictAnyway", merged(granted_yesterday(&["a"]), json!({ "state": "Granted" })), &[
-    "ledger: n1#9 Asking needs [a] holds []", "mark n1 queued", "n1 is Queued: BudgetNeverAllows, BudgetNeverAllows",
-])]
-#[case::a_fallback_that_it_had_before_counts_no_more("ReleaseAndRequeue", merged(granted_yesterday(&["a"]), json!({ "byFallback": true })), &[
-    "ledger: n1#9 Asking needs [a] holds []", "mark n1 queued", "n1 is Queued: BudgetNeverAllows, BudgetNeverAllows",
-])]
-#[case::the_pods_go_without_their_disruptions("EvictAnyway", waits_since_yesterday(), &[
-    "ledger: n1#1 Confirmed needs [] holds [a]", "n1 is Queued: BudgetNeverAllows, DeadlinePassed",
-])]
 #[case::running_pods_return_their_disruptions_and_queue_last("ReleaseAndRequeue", granted_yesterday(&["a"]), &[
     "ledger: n1#9 Asking needs [a] holds []", "mark n1 queued", "n1 is Queued: BudgetNeverAllows, BudgetNeverAllows",
 ])]
-#[case::evictions_go_on("EvictAnyway", granted_yesterday(&["a"]), &["evict a under 1/5", "n1 is Draining: BudgetNeverAllows, DeadlinePassed"])]
-#[case::refused_evictions_become_deletions("Delete", granted_yesterday(&["a"]), &[
-    "evict a or delete under 1/5", "n1 is Draining: BudgetNeverAllows, DeadlinePassed",
+#[case::evictions_go_on("Wait", granted_yesterday(&["a"]), &["evict a under 1/5", "n1 is Draining: BudgetNeverAllows, DeadlinePassed"])]
+#[case::one_that_is_gone_counts_as_wait("Delete", granted_yesterday(&["a"]), &[
+    "evict a under 1/5", "n1 is Draining: BudgetNeverAllows, DeadlinePassed, InvalidDrain",
+])]
+#[case::so_does_the_other("EvictAnyway", granted_yesterday(&["a"]), &[
+    "evict a under 1/5", "n1 is Draining: BudgetNeverAllows, DeadlinePassed, InvalidDrain",
 ])]
 fn timeout_follows_the_drains_fallback(#[case] fallback: &str, #[case] claim: Value, #[case] expected: &[&str]) {
     let cluster = cluster(
@@ -68,15 +63,11 @@ fn without_leader_from(from: &str) -> Memory {
 #[case::first_plan_of_a_leader(Memory::of_new_leader(), false)]
 #[case::nobody_led(without_leader_from(YESTERDAY), false)]
 #[case::nobody_led_for_a_minute(without_leader_from("2026-01-01T11:58:00Z"), true)]
-fn only_time_under_a_leader_counts(
-    #[case] memory: Memory,
-    #[case] falls_back: bool,
-    #[values("EvictAnyway", "ReleaseAndRequeue", "Delete")] fallback: &str,
-) {
+fn only_time_under_a_leader_counts(#[case] memory: Memory, #[case] falls_back: bool) {
     let claim = merged(granted_yesterday(&["a"]), json!({ "state": "Granted" }));
     let cluster = cluster(
         ours(json!({})),
-        Some(with_fallback(fallback)),
+        Some(with_fallback("ReleaseAndRequeue")),
         &[claim],
         &[held("a", json!({}))],
     );
@@ -87,18 +78,59 @@ fn only_time_under_a_leader_counts(
     assert_eq!(requeued, falls_back);
 }
 
-/// Only the fallback itself makes a drain one that goes on without: no wait, however long it was.
+/// It may hold disruptions of pods that are down, and its cordon may be ours: what it waits for is another drain's to end.
 #[rstest]
-#[case::granted_late("Wait", false, &["evict a under 1/5", "n1 is Draining: DeadlinePassed"])]
-#[case::granted_by_its_fallback("EvictAnyway", true, &["evict a under 1/5", "evict d", "n1 is Draining: DeadlinePassed"])]
-fn only_a_fallback_evicts_what_a_drain_waits_for(
-    #[case] fallback: &str,
-    #[case] by_fallback: bool,
-    #[case] expected: &[&str],
-) {
+fn no_wait_ends_by_time(#[values("Wait", "ReleaseAndRequeue", "Delete")] fallback: &str) {
+    let waits = claim(json!({
+        "since": YESTERDAY, "queuedAt": YESTERDAY, "needs": [disruptions(&["d"])], "holds": [disruptions(&["a"])],
+    }));
+    let pods = [held("a", leaving(json!({}))), held("d", json!({}))];
+    let plan = planned(&cluster(
+        ours(json!({})),
+        Some(with_fallback(fallback)),
+        &[waits],
+        &pods,
+    ));
+    let drain = &plan.drains[0];
+    let claim = drain.claim.as_ref().unwrap();
+    assert_eq!(
+        (claim.ticket, claim.state, claim.queued_at),
+        (1, ClaimState::Asking, at(YESTERDAY))
+    );
+    assert_eq!(claim.held_disruptions(), 1);
+    let overdue = drain
+        .blocked_by
+        .iter()
+        .any(|one| one.reason == LockReason::DeadlinePassed);
+    assert!(overdue, "{:?}", drain.blocked_by);
+    assert!(plan.ledger.is_none_or(|write| write.announcements.is_empty()));
+}
+
+#[test]
+fn fallback_that_is_gone_is_told_with_what_to_use() {
+    let pods = [held("a", json!({}))];
+    let plan = planned(&cluster(
+        ours(json!({})),
+        Some(with_fallback("Delete")),
+        &[claim(json!({}))],
+        &pods,
+    ));
+    let told = plan.drains[0]
+        .blocked_by
+        .iter()
+        .find(|one| one.reason == LockReason::InvalidDrain);
+    let message = &told.unwrap().message;
+    assert!(
+        message.contains("counts as Wait") && message.contains("overrideBudgets: all"),
+        "{message}"
+    );
+}
+
+#[test]
+fn overdue_drain_waits_for_pods_that_asked_to_finish() {
     let claim = merged(
         granted("Confirmed", &["a"]),
-        json!({ "since": "2026-01-01T02:00:00Z", "queuedAt": YESTERDAY, "byFallback": by_fallback }),
+        json!({ "since": "2026-01-01T02:00:00Z", "queuedAt": YESTERDAY }),
     );
     let completing = pod(
         "d",
@@ -109,107 +141,16 @@ fn only_a_fallback_evicts_what_a_drain_waits_for(
     );
     let lines = shown(&planned(&cluster(
         ours(json!({})),
-        Some(with_fallback(fallback)),
+        Some(with_fallback("Wait")),
         &[claim],
         &[held("a", json!({})), completing],
     )));
-    assert_eq!(lines, expected);
+    assert_eq!(lines, ["evict a under 1/5", "n1 is Draining: DeadlinePassed"]);
 }
 
-/// A fallback makes no disruption: what budgets granted to others, and what owners keep, is not its to take.
-#[rstest]
-#[case::a_free_one(json!({}), None, vec![], "EvictAnyway", &["evict a under 1/5"])]
-#[case::one_that_is_not_there(json!({ "status": { "disruptionsAllowed": 0 } }), None, vec![], "EvictAnyway", &[])]
-#[case::one_that_is_deleted_around(json!({ "status": { "disruptionsAllowed": 0 } }), None, vec![], "Delete", &["evict a or delete under 1/5"])]
-#[case::one_of_another_grant(json!({}), Some(false), vec![], "EvictAnyway", &[])]
-#[case::one_of_another_fallback(json!({}), Some(true), vec![], "EvictAnyway", &["evict a under 1/5"])]
-#[case::one_of_the_owner(json!({}), None, vec![owner_hold(json!({}))], "EvictAnyway", &[])]
-#[case::one_of_the_owner_whatever_it_deletes(json!({}), None, vec![owner_hold(json!({}))], "Delete", &[])]
-fn a_fallback_takes_no_disruption_of_anybody_elses(
-    #[case] patch: Value,
-    #[case] another_by_fallback: Option<bool>,
-    #[case] holds: Vec<Value>,
-    #[case] fallback: &str,
-    #[case] expected: &[&str],
-) {
-    let own = merged(granted("Confirmed", &["a"]), json!({ "byFallback": true }));
-    let another = another_by_fallback.map(|by_fallback| {
-        merged(
-            granted("Confirmed", &["b"]),
-            json!({ "ticket": 2, "node": "n2", "nodeUID": "uid-n2", "byFallback": by_fallback }),
-        )
-    });
-    let cluster = cluster(
-        ours(json!({})),
-        Some(with_fallback(fallback)),
-        &[Some(own), another].into_iter().flatten().collect::<Vec<_>>(),
-        &[held("a", json!({}))],
-    )
-    .budgets([budget("web", patch)])
-    .holds(holds);
-    let lines = shown(&planned(&cluster));
-    let evictions: Vec<_> = lines.iter().filter(|line| line.starts_with("evict")).collect();
-    assert_eq!(evictions, expected);
-}
-
-#[rstest]
-#[case::the_first(None, "evict a under 1/5")]
-#[case::one_that_cannot_go_now_takes_none(Some("uid-a"), "evict d under 1/5")]
-fn a_fallback_takes_no_more_disruptions_than_are_free(#[case] failed: Option<&str>, #[case] expected: &str) {
-    let own = merged(granted("Confirmed", &["a", "d"]), json!({ "byFallback": true }));
-    let pods = [held("a", json!({})), held("d", json!({}))];
-    let cluster = cluster(ours(json!({})), Some(with_fallback("EvictAnyway")), &[own], &pods);
-    let mut memory = Memory::default();
-    if let Some(pod) = failed {
-        memory.note_eviction(PodUid::from(pod), false, at("2026-01-01T12:00:10Z"));
-    }
-    let lines = shown(&plan(&cluster.snapshot(), &memory, &policy(), now()));
-    assert_eq!(lines.first().map(String::as_str), Some(expected), "{lines:?}");
-}
-
-/// What no fallback goes around.
-#[rstest]
-#[case::nothing(json!({}), vec![], Force::Delete)]
-#[case::a_budget_that_forbids_it(json!({ "metadata": { "labels": { nodeward_api::label::FORCE_DRAIN: "never" } } }), vec![], Force::Never)]
-#[case::an_owner_who_holds_it(json!({}), vec![owner_hold(json!({}))], Force::Never)]
-#[case::an_owner_who_holds_a_disruption(json!({}), vec![owner_hold(json!({ "spec": { "disruptions": 1 } }))], Force::Never)]
-#[case::an_owner_whose_time_is_over(json!({}), vec![owner_hold(json!({ "spec": { "expiresAt": YESTERDAY } }))], Force::Delete)]
-#[case::the_short_form(json!({ "metadata": { "annotations": { nodeward_api::annotation::HOLD: "rebalancing" } } }), vec![], Force::Never)]
-fn no_fallback_deletes_what_its_owner_keeps(#[case] patch: Value, #[case] holds: Vec<Value>, #[case] expected: Force) {
-    let claim = granted_yesterday(&["a"]);
-    let cluster = cluster(
-        ours(json!({})),
-        Some(with_fallback("Delete")),
-        &[claim],
-        &[held("a", json!({}))],
-    )
-    .budgets([budget("web", patch)])
-    .holds(holds);
-    let forces: Vec<Force> = planned(&cluster)
-        .actions
-        .iter()
-        .filter_map(|action| match action {
-            Action::EvictHeld { pods, .. } => Some(pods[0].force),
-            _ => None,
-        })
-        .collect();
-    assert_eq!(forces, [expected]);
-}
-
-fn owner_hold(patch: Value) -> Value {
-    let base = json!({
-        "metadata": { "namespace": "shop", "name": "h", "uid": "uid-h", "creationTimestamp": A_MINUTE_AGO },
-        "spec": { "pdbRef": "web", "reason": "rebalancing" },
-    });
-    merged(base, patch)
-}
-
-#[rstest]
-fn absent_drained_node_is_suspect_and_holds(#[values(false, true)] by_fallback: bool) {
-    let claim = merged(
-        granted_yesterday(&["(a)"]),
-        json!({ "drained": true, "byFallback": by_fallback }),
-    );
+#[test]
+fn absent_drained_node_is_suspect_and_holds() {
+    let claim = merged(granted_yesterday(&["(a)"]), json!({ "drained": true }));
     let away = ours(json!({ "status": { "conditions": [{ "type": "Ready", "status": "Unknown" }] } }));
     let lines = shown(&planned(&cluster(
         away,

@@ -51,7 +51,6 @@ fn claim(ticket: i64, node: &str, state: ClaimState, needs: &[&str], holds: &[&s
         grant: 10 * ticket,
         boot_id: String::new(),
         foreign_cordon: true,
-        by_fallback: false,
         node_groups: Vec::new(),
         needs: some(needs).into_iter().map(Need::from).collect(),
         holds: some(holds),

@@ -156,10 +156,6 @@ fn other_pods_and_finished_ones_do_not_count() {
     3, json!({ "disruptedPods": { "db-7": "2026-01-01T10:29:00Z" } }),
     "it counts db-7 as evicted until 10:31:00Z (in 1m), although the pod is gone"
 )]
-#[case::retained_pod(
-    2, json!({ "disruptedPods": { "db-0": "2026-01-01T10:40:00Z" } }),
-    "one disruption is kept for pod db-0, which stays on a draining node, until 10:42:00Z (in 12m) at most"
-)]
 #[case::count_is_late(2, json!({}), "it counts 2 healthy pods, and 3 are")]
 fn count_that_is_not_true_is_told(#[case] healthy: i32, #[case] status: Value, #[case] told: &str) {
     let new = json!({ "metadata": { "creationTimestamp": "2026-01-01T10:29:30Z" } });

@@ -274,7 +274,7 @@ impl Judge {
             self.counts.grants += usize::from(before.is_none_or(|before| !before.state.has_grant()));
             for disruptions in &claim.holds {
                 let held = self.apps.get(&disruptions.pdb.name);
-                if !held.is_some_and(|app| app.held.has_been(&true, SEEN_WITHIN)) || claim.by_fallback {
+                if !held.is_some_and(|app| app.held.has_been(&true, SEEN_WITHIN)) {
                     continue;
                 }
                 let runs = |uid: &str| self.pods.get(uid).is_some_and(|pod| pod.is_ready);
