@@ -3,15 +3,19 @@
 //!
 //! The types are the stored form, made to be small: etcd takes at most 1.5 MiB. Budgets stand in a table that claims point
 //! into; a claim that waits names no pods; a held pod is one string. Lists are atomic, for the API server records the owner
-//! of every entry of a list that is not. Fields of later versions are kept.
+//! of every entry of a list that is not.
+//!
+//! Whatever is stored decodes, so that no watch and no read loses the object; what this version does not know makes the spec
+//! [unreadable](DrainLedgerSpec::unreadable). The API server keeps such fields, so that an earlier version sees that they are there.
 
 use std::fmt;
 
 use jiff::Timestamp;
 use kube_derive::CustomResource;
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize, Serializer};
-use serde_json::{Map, Value};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, ser};
+use serde_json::Value;
+use serde_path_to_error::Track;
 
 use crate::schema::{self, is_zero, kind_schema};
 
@@ -39,7 +43,8 @@ pub const FORMAT_VERSION: i32 = 1;
     printcolumn = r#"{"name": "State", "type": "string", "jsonPath": ".spec.claims[0].state", "description": "Where its claim stands"}"#,
     printcolumn = r#"{"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}"#
 )]
-#[serde(rename_all = "camelCase", default)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields, remote = "Self")]
+#[schemars(transform = schema::keep_unknown_fields)]
 pub struct DrainLedgerSpec {
     /// The version of this format. A drain-lock that knows only earlier ones writes nothing.
     #[schemars(range(min = 1))]
@@ -57,11 +62,52 @@ pub struct DrainLedgerSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub leaderless: Vec<Leaderless>,
+    /// Why what is stored cannot be read: all else is at its default then, and says nothing.
+    #[serde(skip)]
+    pub unreadable: Option<String>,
+}
+
+impl<'de> Deserialize<'de> for DrainLedgerSpec {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let stored = Value::deserialize(deserializer)?;
+        Ok(Self::read(&stored).unwrap_or_else(|why| Self {
+            unreadable: Some(why),
+            ..Self::default()
+        }))
+    }
+}
+
+impl Serialize for DrainLedgerSpec {
+    /// One that could not be read is never written: what it stands for would be lost.
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match &self.unreadable {
+            Some(why) => Err(ser::Error::custom(why)),
+            None => Self::serialize(self, serializer),
+        }
+    }
+}
+
+impl DrainLedgerSpec {
+    /// Reads what is stored, or says which field of it cannot be read, and why.
+    fn read(stored: &Value) -> Result<Self, String> {
+        // A later format may have changed anything: what else is odd about it would mislead.
+        if let Some(version) = stored["formatVersion"].as_i64()
+            && version > FORMAT_VERSION.into()
+        {
+            return Err(format!(
+                "formatVersion: {version} is later than {FORMAT_VERSION}, the last that is known"
+            ));
+        }
+        let mut track = Track::new();
+        let read = Self::deserialize(serde_path_to_error::Deserializer::new(stored, &mut track));
+        read.map_err(|error| format!("{}: {error}", track.path()))
+    }
 }
 
 /// A time without a leader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schemars(transform = schema::keep_unknown_fields)]
 pub struct Leaderless {
     /// When the last leader was heard of.
     #[serde(serialize_with = "to_the_second")]
@@ -81,6 +127,7 @@ impl Default for DrainLedgerSpec {
             budgets: Vec::new(),
             claims: Vec::new(),
             leaderless: Vec::new(),
+            unreadable: None,
         }
     }
 }
@@ -93,7 +140,8 @@ kind_schema! {
 
 /// A budget that claims need or hold disruptions of.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schemars(transform = schema::keep_unknown_fields)]
 pub struct StoredBudget {
     /// Namespace of the PodDisruptionBudget.
     pub namespace: String,
@@ -123,15 +171,12 @@ pub struct StoredBudget {
     #[serde(default, skip_serializing_if = "is_zero")]
     #[schemars(range(min = 0))]
     pub missing_pods: i32,
-    /// Fields of later versions.
-    #[serde(flatten)]
-    #[schemars(skip)]
-    pub unknown: Map<String, Value>,
 }
 
 /// A drain's place in the queue, what it needs and what it holds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schemars(transform = schema::keep_unknown_fields)]
 pub struct StoredClaim {
     /// Its place in the queue: the lowest is the oldest.
     #[schemars(range(min = 0))]
@@ -142,8 +187,9 @@ pub struct StoredClaim {
     #[serde(rename = "nodeUID")]
     pub node_uid: String,
     /// Queued, Asking, Granted, Confirmed, Drained, DrainedAsking, DrainedGranted, Recovering, DrainedRecovering, Suspect,
-    /// DrainedSuspect. A claim in any other state counts as holding, and is left alone.
-    pub state: String,
+    /// DrainedSuspect.
+    #[schemars(with = "String")]
+    pub state: ClaimState,
     /// Since when it stands there.
     #[serde(serialize_with = "to_the_second")]
     #[schemars(schema_with = "schema::timestamp")]
@@ -178,15 +224,12 @@ pub struct StoredClaim {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(with = "Vec<i32>", extend("x-kubernetes-list-type" = "atomic"))]
     pub movable: Vec<u32>,
-    /// Fields of later versions.
-    #[serde(flatten)]
-    #[schemars(skip)]
-    pub unknown: Map<String, Value>,
 }
 
 /// Disruptions of one budget that a claim waits for.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schemars(transform = schema::keep_unknown_fields)]
 pub struct StoredNeed {
     /// Place of the budget in the list of budgets.
     #[schemars(with = "i32", range(min = 0))]
@@ -205,7 +248,7 @@ pub struct StoredNeed {
 
 /// A pod that a disruption is held for. Stored as `BUDGET/NAME/UID`, with the place of its budget, whose namespace is the pod's,
 /// and `/retained` behind it for a pod that stays on the node through its reboot, followed by `/` and the hash of its
-/// containers (16 hexadecimal digits) once that is known. What else is behind it is of later versions.
+/// containers (16 hexadecimal digits) once that is known.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "String", into = "String")]
 #[schemars(with = "String")]
@@ -220,8 +263,6 @@ pub struct StoredHold {
     pub retained: bool,
     /// The hash of a retained pod's containers; empty while it is not known.
     pub containers: String,
-    /// What a later version has put behind these.
-    pub unknown: String,
 }
 
 const RETAINED: &str = "retained";
@@ -230,30 +271,23 @@ impl TryFrom<String> for StoredHold {
     type Error = String;
 
     fn try_from(text: String) -> Result<Self, String> {
-        let invalid = || format!("a held pod is written BUDGET/NAME/UID[/retained], not {text:?}");
-        let mut parts = text.splitn(4, '/');
-        let mut part = || parts.next().filter(|part| !part.is_empty()).ok_or_else(invalid);
-        let budget = part()?.parse().map_err(|_| invalid())?;
-        let (name, uid) = (part()?.to_owned(), part()?.to_owned());
-        let marks = parts.next().unwrap_or_default();
-        let (retained, unknown) = match marks.strip_prefix(RETAINED) {
-            Some("") => (true, ""),
-            Some(rest) if rest.starts_with('/') => (true, &rest[1..]),
-            _ => (false, marks),
+        let invalid = || format!("a held pod is written BUDGET/NAME/UID[/retained[/HASH]], not {text:?}");
+        let parts: Vec<&str> = text.split('/').collect();
+        let (budget, name, uid, retained, containers) = match *parts.as_slice() {
+            [budget, name, uid] => (budget, name, uid, false, ""),
+            [budget, name, uid, RETAINED] => (budget, name, uid, true, ""),
+            [budget, name, uid, RETAINED, hash] if is_hash(hash) => (budget, name, uid, true, hash),
+            _ => return Err(invalid()),
         };
-        let (first, behind) = unknown.split_once('/').unwrap_or((unknown, ""));
-        let (containers, unknown) = if retained && is_hash(first) {
-            (first, behind)
-        } else {
-            ("", unknown)
-        };
+        if name.is_empty() || uid.is_empty() {
+            return Err(invalid());
+        }
         Ok(Self {
-            budget,
-            name,
-            uid,
+            budget: budget.parse().map_err(|_| invalid())?,
+            name: name.to_owned(),
+            uid: uid.to_owned(),
             retained,
             containers: containers.to_owned(),
-            unknown: unknown.to_owned(),
         })
     }
 }
@@ -277,30 +311,13 @@ impl fmt::Display for StoredHold {
         if !self.containers.is_empty() {
             write!(f, "/{}", self.containers)?;
         }
-        if !self.unknown.is_empty() {
-            write!(f, "/{}", self.unknown)?;
-        }
         Ok(())
     }
 }
 
 /// The state of a claim. `Drained` and the states that begin with it say that the node may go down at any moment: its
 /// retained pods count as down from then on.
-#[derive(
-    Debug,
-    Clone,
-    Copy,
-    PartialEq,
-    Eq,
-    PartialOrd,
-    Ord,
-    Hash,
-    Serialize,
-    Deserialize,
-    strum::IntoStaticStr,
-    strum::EnumString,
-)]
-#[cfg_attr(test, derive(strum::VariantArray))]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum ClaimState {
     /// It has a place in the queue, holds nothing and asks for nothing yet.
     Queued,
@@ -324,21 +341,9 @@ pub enum ClaimState {
     Suspect,
     /// Its drainer vanished after the node was told that it may go down.
     DrainedSuspect,
-    /// A state of a later version: the claim counts as holding, and is never changed.
-    Unknown,
 }
 
 impl ClaimState {
-    /// Its spelling in the ledger.
-    pub fn as_str(self) -> &'static str {
-        self.into()
-    }
-
-    /// Reads what the ledger says.
-    pub fn parse(text: &str) -> Self {
-        text.parse().unwrap_or(Self::Unknown)
-    }
-
     /// Whether it waits for disruptions.
     pub const fn is_asking(self) -> bool {
         matches!(self, Self::Asking | Self::DrainedAsking)
@@ -383,17 +388,17 @@ fn to_the_second<S: Serializer>(moment: &Timestamp, serializer: S) -> Result<S::
 
 #[cfg(test)]
 mod tests {
+    use rstest::rstest;
+    use serde_json::json;
+
     use super::*;
 
     #[test]
-    fn held_pods_keep_marks_of_later_versions() {
+    fn held_pods_are_read_as_written() {
         for text in [
             "3/web-0/u0",
             "0/web-0/u0/retained",
-            "3/web-0/u0/retained/b00t/4a5",
             "3/web-0/u0/retained/0123456789abcdef",
-            "3/web-0/u0/retained/0123456789abcdef/4a5",
-            "3/web-0/u0/later",
         ] {
             let hold = StoredHold::try_from(text.to_owned()).unwrap();
             assert_eq!(hold.to_string(), text);
@@ -401,19 +406,59 @@ mod tests {
         }
     }
 
-    #[test]
-    fn malformed_holds_are_rejected() {
-        for text in ["", "3", "3/web-0", "3/web-0/", "x/web-0/u0", "-1/web-0/u0", "3//u0"] {
-            assert!(StoredHold::try_from(text.to_owned()).is_err(), "{text}");
+    /// A ledger with one claim, changed at this place.
+    fn stored(at: &str, value: Value) -> Value {
+        let mut ledger = json!({ "metadata": { "name": NAME }, "spec": {
+            "formatVersion": 1, "nextTicket": 2, "leaderless": [{ "from": "2026-01-01T00:00:00Z", "to": "2026-01-01T00:05:00Z" }],
+            "budgets": [{ "namespace": "shop", "name": "web", "uid": "b1" }],
+            "claims": [{
+                "ticket": 1, "node": "n1", "nodeUID": "u1", "state": "Confirmed", "since": "2026-01-01T00:00:00Z",
+                "queuedAt": "2026-01-01T00:00:00Z", "needs": [{ "budget": 0, "disruptions": 1 }],
+                "holds": ["0/web-0/u0/retained"],
+            }],
+        } });
+        let (parent, field) = at.rsplit_once('/').unwrap();
+        match ledger.pointer_mut(parent).unwrap() {
+            Value::Array(list) => list[field.parse::<usize>().unwrap()] = value,
+            object => object[field] = value,
         }
+        ledger
+    }
+
+    #[rstest]
+    #[case::no_object("/spec", json!("all"), ".: invalid type: string")]
+    #[case::later_format("/spec/formatVersion", json!(2), "formatVersion: 2 is later than 1")]
+    #[case::field_of_the_ledger("/spec/lanes", json!([]), "lanes: unknown field `lanes`")]
+    #[case::field_of_a_time("/spec/leaderless/0/why", json!("paused"), "leaderless[0].why: unknown field")]
+    #[case::field_of_a_budget("/spec/budgets/0/scale", json!(3), "budgets[0].scale: unknown field `scale`")]
+    #[case::field_of_a_claim("/spec/claims/0/lane", json!("a"), "claims[0].lane: unknown field `lane`")]
+    #[case::field_of_a_need("/spec/claims/0/needs/0/lane", json!("a"), "claims[0].needs[0].lane: unknown field")]
+    #[case::state("/spec/claims/0/state", json!("Parked"), "claims[0].state: unknown variant `Parked`")]
+    #[case::hold_that_is_none("/spec/claims/0/holds/0", json!(7), "claims[0].holds[0]: invalid type: integer `7`")]
+    #[case::hold_of_a_pod_without_a_uid("/spec/claims/0/holds/0", json!("0/web-0"), "claims[0].holds[0]: a held pod is written")]
+    #[case::hold_without_a_name("/spec/claims/0/holds/0", json!("3//u0"), "claims[0].holds[0]: a held pod is written")]
+    #[case::hold_of_no_budget("/spec/claims/0/holds/0", json!("-1/web-0/u0"), "claims[0].holds[0]: a held pod is written")]
+    #[case::hold_with_a_mark("/spec/claims/0/holds/0", json!("3/web-0/u0/later"), "claims[0].holds[0]: a held pod is written")]
+    #[case::hold_with_a_mark_behind_retained(
+        "/spec/claims/0/holds/0", json!("3/web-0/u0/retained/b00t/4a5"), "claims[0].holds[0]: a held pod is written"
+    )]
+    #[case::time("/spec/claims/0/since", json!("yesterday"), "claims[0].since: ")]
+    #[case::budget_below_zero("/spec/claims/0/needs/0/budget", json!(-1), "claims[0].needs[0].budget: invalid value")]
+    fn what_is_not_known_makes_the_spec_unreadable(#[case] at: &str, #[case] value: Value, #[case] why: &str) {
+        let ledger: DrainLedger = serde_json::from_value(stored(at, value)).unwrap();
+        let unreadable = ledger.spec.unreadable.clone().unwrap_or_default();
+        assert!(unreadable.starts_with(why), "{unreadable}");
+        assert_eq!(ledger.spec.claims, []);
+        assert!(serde_json::to_value(&ledger).is_err(), "it would be lost");
     }
 
     #[test]
-    fn states_are_read_as_written_and_others_are_unknown() {
-        for &state in <ClaimState as strum::VariantArray>::VARIANTS {
-            assert_eq!(ClaimState::parse(state.as_str()), state);
-            assert_eq!(serde_json::json!(state), state.as_str());
-        }
-        assert_eq!(ClaimState::parse("Waiting"), ClaimState::Unknown);
+    fn spec_is_written_as_it_was_read() {
+        let written = stored("/spec/nextTicket", json!(4))["spec"].clone();
+        let mut read: DrainLedgerSpec = serde_json::from_value(written).unwrap();
+        assert_eq!(read.unreadable, None);
+        read.claims[0].needs.clear();
+        let again: DrainLedgerSpec = serde_json::from_value(serde_json::to_value(&read).unwrap()).unwrap();
+        assert_eq!(again, read);
     }
 }

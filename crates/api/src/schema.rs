@@ -8,6 +8,12 @@ pub(crate) fn is_zero(count: &i32) -> bool {
     *count == 0
 }
 
+/// The API server keeps fields that this version of the kind does not know.
+pub(crate) fn keep_unknown_fields(schema: &mut Schema) {
+    schema.remove("additionalProperties");
+    schema.insert("x-kubernetes-preserve-unknown-fields".to_owned(), true.into());
+}
+
 /// A point in time. The pattern keeps out what the API server's `date-time` lets through and RFC 3339 does not.
 pub(crate) fn timestamp(_: &mut SchemaGenerator) -> Schema {
     json_schema!({

@@ -38,7 +38,6 @@ use std::hash::{Hash, Hasher};
 
 use jiff::Timestamp;
 use nodeward_api::budget_ref::BudgetRef;
-use nodeward_api::drain_ledger::FORMAT_VERSION;
 
 pub use nodeward_api::drain_ledger::{ClaimState, Leaderless};
 
@@ -60,8 +59,6 @@ use holders::KnownHolders;
 /// The ledger. Its stored form is [`nodeward_api::drain_ledger`].
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Ledger {
-    /// The version of the format that it was read in.
-    pub format_version: i32,
     /// The ticket that the next drain gets.
     pub next_ticket: i64,
     /// The claims, in the order of their tickets; one a node.
@@ -99,7 +96,6 @@ impl Default for Ledger {
 impl Ledger {
     pub fn of(next_ticket: i64, claims: Vec<Claim>) -> Self {
         Self {
-            format_version: FORMAT_VERSION,
             next_ticket,
             claims,
             leaderless: Vec::new(),
@@ -118,7 +114,7 @@ impl Ledger {
         self.claims.iter().find(|claim| claim.node_uid == node_uid)
     }
 
-    /// The claim of a node, to be changed: never one in a state that this version does not know.
+    /// The claim of a node, to be changed.
     fn claim_mut(&mut self, node_uid: &str) -> Option<&mut Claim> {
         self.note_change();
         self.waiting_claim_mut(node_uid)
@@ -126,9 +122,7 @@ impl Ledger {
 
     /// The same, where neither what it holds nor its state changes, or the caller notes that it did.
     fn waiting_claim_mut(&mut self, node_uid: &str) -> Option<&mut Claim> {
-        self.claims
-            .iter_mut()
-            .find(|claim| claim.node_uid == node_uid && claim.state != ClaimState::Unknown)
+        self.claims.iter_mut().find(|claim| claim.node_uid == node_uid)
     }
 
     /// Forgets what followed from the claims as they were.
@@ -168,7 +162,6 @@ impl Ledger {
             node_groups: Vec::new(),
             needs: Vec::new(),
             holds: Vec::new(),
-            unknown: serde_json::Map::new(),
         });
         ticket
     }

@@ -27,7 +27,7 @@ use crate::settings::Settings;
 use crate::snapshot::{Memory, Snapshot};
 
 use self::holds::HoldWatches;
-pub use self::holds::claims_holds;
+pub use self::holds::{claims_holds, of_stored};
 use self::pod_watches::PodWatches;
 
 /// Key in managed-upgrade-operator's ConfigMap.

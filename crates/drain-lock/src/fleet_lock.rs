@@ -306,7 +306,11 @@ impl FleetLock {
 
     /// Whether the machine may reboot, by the watches.
     fn as_watched(&self, node: &NodeFacts) -> Result<(), Problem> {
-        let ledger = LedgerFacts::content(self.cache.ledger().as_deref());
+        let ledger = self.cache.ledger();
+        if let Some(why) = ledger.as_ref().and_then(|facts| facts.unreadable.as_ref()) {
+            return Err(unreadable(why));
+        }
+        let ledger = LedgerFacts::content(ledger.as_deref());
         let facts = self.cache.facts_of_claims(&ledger, Timestamp::now());
         let waits = gate(node, &ledger, &facts).may_reboot();
         waits.map_err(|waits| self.naming_kept_pod(node, waits))
@@ -336,7 +340,10 @@ impl FleetLock {
         let ledgers: Api<DrainLedger> = Api::all(self.client.clone());
         let nodes: Api<Node> = Api::all(self.client.clone());
         let ledger = ledgers.get_opt(drain_ledger::NAME).await.map_err(unavailable)?;
-        let ledger = ledger.map_or_else(Ledger::default, |ledger| Ledger::from(&ledger.spec));
+        let ledger = match ledger {
+            Some(ledger) => Ledger::try_from(&ledger.spec).map_err(|why| unreadable(&why))?,
+            None => Ledger::default(),
+        };
         let present = nodes.get_opt(node.name.as_str()).await.map_err(unavailable)?;
         let present = present.and_then(|node| project_node(&node));
         let Some(present) = present.filter(|present| present.uid == node.uid) else {
@@ -382,6 +389,12 @@ impl FleetLock {
         let labels = [("request", request), ("answer", answer)];
         self.answers.get_or_create(&labels).inc();
     }
+}
+
+/// What holds, and who waits, nobody here knows.
+fn unreadable(why: &str) -> Problem {
+    let text = format!("the ledger cannot be decoded, and no node is told to go down until it can: {why}");
+    Problem::new(Kind::NotReady, text)
 }
 
 fn gate<'a>(node: &'a NodeFacts, ledger: &'a Ledger, facts: &'a Facts) -> RebootGate<'a> {

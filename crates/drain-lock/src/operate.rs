@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use nodeward_api::drain_ledger::FORMAT_VERSION;
+use nodeward_api::reason::LockReason;
 use nodeward_runtime::control::{Completed, ControlOptions, Observed, Report};
 use nodeward_runtime::{
     Clients, Component, ConfigError, ConfigHandle, Leadership, Operator, OperatorContext, Pause, WebhookArgs, control,
@@ -176,21 +176,9 @@ impl Operator for DrainLock {
 /// The ledger as a person has to see to it first. It stops the whole pass, for its report, too, would rest on an older reading
 /// of the ledger.
 fn problem_of(facts: &LedgerFacts) -> Option<String> {
-    if let Some(unreadable) = &facts.unreadable {
-        return Some(format!(
-            "the DrainLedger cannot be read, and nothing is planned until it can: {}",
-            unreadable.why
-        ));
-    }
-    let ledger = &facts.ledger;
-    if ledger.is_of_later_version() {
-        return Some(format!(
-            "a newer drain-lock wrote the ledger, in the format {}, and this one knows {FORMAT_VERSION}: upgrade this drain-lock",
-            ledger.format_version
-        ));
-    }
-    ledger.is_malformed().then(|| {
-        "the DrainLedger is malformed: a claim names a place outside the list of budgets; undo the last edit of it"
-            .to_owned()
-    })
+    let why = facts.unreadable.as_ref()?;
+    let remedy = LockReason::LedgerUnreadable.remedy();
+    Some(format!(
+        "the DrainLedger cannot be decoded, and nothing is planned until it can: {why}; {remedy}"
+    ))
 }

@@ -95,7 +95,7 @@ pub fn plan(snapshot: &Snapshot, memory: &Memory, policy: &Policy, now: Timestam
     let (base, ledger) = match &snapshot.ledger {
         None => (None, Ledger::default()),
         // Whatever was done by an older reading of it, or by half of one, could be wrong.
-        Some(facts) if !facts.is_readable() => return Plan::default(),
+        Some(facts) if facts.unreadable.is_some() => return Plan::default(),
         Some(facts) => (Some(Arc::clone(facts)), facts.ledger.clone()),
     };
     let mut planner = Planner {

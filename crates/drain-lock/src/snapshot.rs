@@ -91,28 +91,14 @@ pub struct LedgerFacts {
     pub resource_version: ResourceVersion,
     /// Its content; nothing, where it cannot be read.
     pub ledger: Ledger,
-    /// What is known of it where this version cannot read it.
-    pub unreadable: Option<UnreadableLedger>,
-}
-
-/// A ledger that is there and cannot be read.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct UnreadableLedger {
-    /// What is wrong with it.
-    pub why: Arc<str>,
-    /// The budgets that its claims need or hold; `None` where not even these can be read.
-    pub budgets: Option<BTreeSet<BudgetKey>>,
+    /// What is wrong with it where this version cannot read it.
+    pub unreadable: Option<Arc<str>>,
 }
 
 /// A NodeDrain, or why it cannot be read.
 pub type ReadableDrain = Result<Arc<NodeDrain>, Arc<str>>;
 
 impl LedgerFacts {
-    /// Whether what it says can be acted on.
-    pub fn is_readable(&self) -> bool {
-        self.unreadable.is_none() && self.ledger.is_readable()
-    }
-
     /// What the ledger says; one that is not there says nothing.
     pub fn content(facts: Option<&Self>) -> Ledger {
         facts.map(|facts| facts.ledger.clone()).unwrap_or_default()

@@ -309,9 +309,10 @@ pub fn judge(
         // What this process has just given away is no longer free.
         let one_budget = found.one_budget();
         let seen = one_budget.and_then(|(budget, pod)| recent_admissions.lock().take_out(budget, pod, now));
-        let verdict = match &view.unreadable {
-            Some(unreadable) => decide_unreadable(request, &found, unreadable.budgets.as_ref()),
-            None => decide(request, &found, &view.ledger, &view.facts, &view.reservations),
+        let verdict = if view.is_unreadable {
+            decide_unreadable(request, &found)
+        } else {
+            decide(request, &found, &view.ledger, &view.facts, &view.reservations)
         };
         // Two who ask at once must not get the same: the later one is judged again.
         let is_last = match found.one_budget().filter(|_| verdict.takes_free_disruption()) {

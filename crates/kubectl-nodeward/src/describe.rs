@@ -233,8 +233,8 @@ pub fn unread(page: &mut Page, unread: &[Unread]) {
     for unread in unread {
         match unread {
             Unread::NotInstalled { what, component } => absent.entry(component).or_default().push(what),
-            Unread::Forbidden { what, missing } => {
-                page.text(Style::Warning, format!("Not shown: {what}: {missing}."));
+            Unread::Forbidden { .. } | Unread::Undecodable { .. } => {
+                page.text(Style::Warning, format!("Not shown: {unread}."));
             }
         }
     }

@@ -138,8 +138,12 @@ impl fmt::Display for MissingRight {
 
 impl From<&kube::Error> for Failure {
     fn from(error: &kube::Error) -> Self {
-        let kube::Error::Api(status) = error else {
-            return Self::Unreachable(chain(error));
+        let status = match error {
+            kube::Error::Api(status) => status,
+            kube::Error::SerdeError(_) => {
+                return Self::Other(format!("the API server's answer cannot be decoded: {}", chain(error)));
+            }
+            _ => return Self::Unreachable(chain(error)),
         };
         let message = printable(&status.message);
         match status.code {
@@ -218,6 +222,16 @@ mod tests {
 
     fn error(code: u16, message: &str) -> kube::Error {
         kube::Error::Api(kube::core::Status::failure(message, "").with_code(code).boxed())
+    }
+
+    #[test]
+    fn answer_that_cannot_be_decoded_was_an_answer() {
+        let undecodable = serde_json::from_str::<u8>("true").unwrap_err();
+        let told = Failure::from(&kube::Error::SerdeError(undecodable)).to_string();
+        assert!(
+            told.starts_with("the API server's answer cannot be decoded: "),
+            "{told}"
+        );
     }
 
     #[rstest]

@@ -35,12 +35,20 @@ use crate::model::health::time_of;
 /// Objects in one answer, as in kubectl, so that no single answer is large.
 const PAGE: u32 = 500;
 
+/// The ledger, or why it cannot be decoded.
+pub type StoredLedger = Result<Arc<Ledger>, String>;
+
+/// What a stored ledger says.
+pub fn decode(ledger: &DrainLedger) -> StoredLedger {
+    Ledger::try_from(&ledger.spec).map(Arc::new)
+}
+
 /// What watches hold already, so that nobody asks for it again. What is absent is asked for.
 #[derive(Debug, Clone, Default)]
 pub struct Known {
     pub components: Option<ComponentObjects>,
     pub drains: Option<Content<Drain>>,
-    pub ledger: Option<Arc<Ledger>>,
+    pub ledger: Option<Arc<StoredLedger>>,
     /// In the namespace of `-n`, or in all, as the next.
     pub budgets: Option<Content<PodDisruptionBudget>>,
     pub holds: Option<Content<DisruptionHold>>,
@@ -140,19 +148,31 @@ impl<'a> Reader<'a> {
         self.read("drains", drains.get_opt(node)).await
     }
 
-    /// The ledger; empty where there is none yet.
+    /// The ledger; empty where there is none yet. One that cannot be decoded is noted.
     pub async fn ledger(&mut self) -> Result<Option<Arc<Ledger>>, Failure> {
-        if self.known.ledger.is_some() {
-            return Ok(self.known.ledger.clone());
+        let stored = match self.known.ledger.clone() {
+            Some(known) => known,
+            None => match self.stored_ledger().await? {
+                Some(read) => Arc::new(read),
+                None => return Ok(None),
+            },
+        };
+        match &*stored {
+            Ok(ledger) => Ok(Some(Arc::clone(ledger))),
+            Err(why) => {
+                self.unread.push(Unread::ledger(why));
+                Ok(None)
+            }
         }
+    }
+
+    async fn stored_ledger(&mut self) -> Result<Option<StoredLedger>, Failure> {
         if !self.is_served::<DrainLedger>("claims") {
             return Ok(None);
         }
         let ledgers: Api<DrainLedger> = Api::all(self.cluster.client.clone());
         let ledger = self.read("claims", ledgers.get_opt(drain_ledger::NAME)).await?;
-        let read =
-            |ledger: Option<DrainLedger>| ledger.map_or_else(Ledger::default, |ledger| Ledger::from(&ledger.spec));
-        Ok(ledger.map(|ledger| Arc::new(read(ledger))))
+        Ok(ledger.map(|ledger| ledger.map_or_else(|| Ok(Arc::default()), |ledger| decode(&ledger))))
     }
 
     pub async fn holds(&mut self, namespace: Option<&str>) -> Result<Option<Vec<DisruptionHold>>, Failure> {

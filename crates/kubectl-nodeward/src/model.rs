@@ -12,9 +12,11 @@ pub mod node;
 
 use std::fmt;
 
+use nodeward_api::reason::LockReason;
 use serde::Serialize;
 
 use crate::failure::MissingRight;
+use crate::text::printable;
 
 /// Something that could not be read, so that the model lacks it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -29,6 +31,9 @@ pub enum Unread {
     /// The caller lacks a right.
     #[serde(rename_all = "camelCase")]
     Forbidden { what: &'static str, missing: MissingRight },
+    /// It is there, and this version cannot decode it.
+    #[serde(rename_all = "camelCase")]
+    Undecodable { what: &'static str, message: String },
 }
 
 impl fmt::Display for Unread {
@@ -36,14 +41,26 @@ impl fmt::Display for Unread {
         match self {
             Self::NotInstalled { what, component } => write!(f, "{what}: {component} is not installed"),
             Self::Forbidden { what, missing } => write!(f, "{what}: {missing}"),
+            Self::Undecodable { what, message } => write!(f, "{what}: {message}"),
         }
     }
 }
 
 impl Unread {
+    /// The ledger, which nobody can act on.
+    pub fn ledger(why: &str) -> Self {
+        let (why, remedy) = (printable(why), LockReason::LedgerUnreadable.remedy());
+        Self::Undecodable {
+            what: "claims",
+            message: format!(
+                "the ledger cannot be decoded, and drain-lock plans nothing until it can: {why}; {remedy}"
+            ),
+        }
+    }
+
     /// `drains`, `budgets`, …
     pub fn what(&self) -> &'static str {
-        let (Self::NotInstalled { what, .. } | Self::Forbidden { what, .. }) = self;
+        let (Self::NotInstalled { what, .. } | Self::Forbidden { what, .. } | Self::Undecodable { what, .. }) = self;
         what
     }
 }

@@ -51,8 +51,7 @@ fn claim_ends(claim: &Claim, drain: Option<&NodeDrainView>) -> Timestamp {
     }
     let deadlines = drain.map(|drain| drain.deadlines).unwrap_or_default();
     let recover = deadlines.recover.unwrap_or(RECOVERY_LASTS);
-    // What a later version has noted may be a grant.
-    let lasts = if claim.state.has_grant() || claim.state == ClaimState::Unknown {
+    let lasts = if claim.state.has_grant() {
         deadlines.drain.unwrap_or(DRAIN_LASTS).saturating_add(recover)
     } else {
         recover
@@ -73,7 +72,6 @@ fn is_of_state(phase: Phase, claim: &Claim) -> bool {
         | ClaimState::Recovering
         | ClaimState::DrainedRecovering => phase == Phase::Recovering,
         ClaimState::Suspect | ClaimState::DrainedSuspect => phase == Phase::Suspect,
-        ClaimState::Unknown => false,
     }
 }
 
@@ -164,7 +162,6 @@ mod tests {
     #[case::nothing_said("Confirmed", None, 60)]
     #[case::nothing_said_of_a_suspect("Suspect", None, 30)]
     #[case::nothing_said_of_what_comes_back("Recovering", None, 30)]
-    #[case::nothing_said_of_a_later_versions_state("Unknown", None, 60)]
     #[case::its_deadlines("Granted", Some(drain(json!({ "deadlines": { "drain": "10m", "recover": "5m" } }), json!({}))), 15)]
     #[case::its_status("Confirmed", Some(drain(json!({}), json!({ "phase": "Draining", "deadline": minute(42) }))), 42)]
     #[case::its_status_coming_back("Recovering", Some(drain(json!({}), json!({ "phase": "Recovering", "deadline": minute(12) }))), 12)]

@@ -2,7 +2,6 @@
 
 use jiff::Timestamp;
 use nodeward_api::budget_ref::BudgetRef;
-use serde_json::{Map, Value};
 
 use super::{BudgetPods, Claim, Facts, Ledger, disruptions};
 use crate::id::BudgetKey;
@@ -18,8 +17,6 @@ pub struct BudgetRow {
     /// The first of the grants in force; `None` where all of its pods come back under their names, or an earlier version
     /// made the grant.
     pub first_grant: Option<FirstGrant>,
-    /// Fields of later versions.
-    pub(super) unknown: Map<String, Value>,
 }
 
 /// A budget's pods at the first of the grants in force: what later pods are told from.

@@ -6,7 +6,6 @@ use jiff::Timestamp;
 use nodeward_api::budget_ref::BudgetRef;
 use nodeward_api::drain_ledger::{ClaimState, StoredClaim};
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
 
 use super::{BudgetFacts, Facts, disruptions};
 use crate::id::{BudgetKey, PodKey, PodUid};
@@ -47,9 +46,6 @@ pub struct Claim {
     /// What it holds; sorted by budget.
     #[serde(default)]
     pub holds: Vec<Disruptions>,
-    /// Fields of later versions, as they were read.
-    #[serde(default)]
-    pub unknown: Map<String, Value>,
 }
 
 /// Disruptions of one budget that a claim waits for. The ledger stores how many; whoever asks for the grant knows the pods.
@@ -118,9 +114,6 @@ pub struct HeldPod {
     /// The hash of its containers before the reboot that it stays for; empty while it is not known.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub containers: String,
-    /// What a later version has noted of it.
-    #[serde(default)]
-    pub unknown: String,
 }
 
 impl HeldPod {
@@ -131,7 +124,6 @@ impl HeldPod {
             uid: uid.to_string(),
             retained,
             containers: String::new(),
-            unknown: String::new(),
         }
     }
 }
@@ -265,17 +257,19 @@ impl Claim {
 }
 
 impl Claim {
-    /// A claim as it is stored, with the budgets that its numbers mean.
-    pub(super) fn restore(stored: &StoredClaim, budget: impl Fn(u32) -> (BudgetRef, i32)) -> Self {
+    /// A claim as it is stored, with the budgets that its numbers mean; `Err` names what means none.
+    pub(super) fn restore(
+        stored: &StoredClaim,
+        budget: impl Fn(u32) -> Result<(BudgetRef, i32), String>,
+    ) -> Result<Self, String> {
         let mut holds: Vec<Disruptions> = Vec::new();
-        for hold in &stored.holds {
-            let (pdb, healthy_at_grant) = budget(hold.budget);
+        for (place, hold) in stored.holds.iter().enumerate() {
+            let (pdb, healthy_at_grant) = budget(hold.budget).map_err(|why| format!("holds[{place}]: {why}"))?;
             let pod = HeldPod {
                 name: hold.name.clone(),
                 uid: hold.uid.clone(),
                 retained: hold.retained,
                 containers: hold.containers.clone(),
-                unknown: hold.unknown.clone(),
             };
             match holds.iter_mut().find(|disruptions| disruptions.pdb == pdb) {
                 Some(disruptions) => disruptions.pods.push(pod),
@@ -287,45 +281,39 @@ impl Claim {
                 }),
             }
         }
-        holds.extend(stored.movable.iter().map(|place| {
-            let (pdb, healthy_at_grant) = budget(*place);
-            Disruptions {
+        for (place, number) in stored.movable.iter().enumerate() {
+            let (pdb, healthy_at_grant) = budget(*number).map_err(|why| format!("movable[{place}]: {why}"))?;
+            holds.push(Disruptions {
                 pdb,
                 healthy_at_grant,
                 movable: true,
                 pods: Vec::new(),
-            }
-        }));
-        let needs = stored.needs.iter().map(|need| Need {
-            pdb: budget(need.budget).0,
-            disruptions: need.disruptions,
-            healthy: need.healthy,
-            several: need.several.clone(),
-            pods: Unstored::default(),
-            movable: Unstored::default(),
-        });
-        let state = ClaimState::parse(&stored.state);
-        let mut unknown = stored.unknown.clone();
-        if state == ClaimState::Unknown {
-            unknown.insert(STATE.to_owned(), Value::from(stored.state.as_str()));
+            });
         }
-        Self {
+        let needs = stored.needs.iter().enumerate().map(|(place, need)| {
+            let (pdb, _) = budget(need.budget).map_err(|why| format!("needs[{place}]: {why}"))?;
+            Ok(Need {
+                pdb,
+                disruptions: need.disruptions,
+                healthy: need.healthy,
+                several: need.several.clone(),
+                pods: Unstored::default(),
+                movable: Unstored::default(),
+            })
+        });
+        Ok(Self {
             ticket: stored.ticket,
             node: stored.node.clone(),
             node_uid: stored.node_uid.clone(),
-            state,
+            state: stored.state,
             since: stored.since,
             queued_at: stored.queued_at,
             grant: stored.grant,
             boot_id: stored.boot_id.clone(),
             foreign_cordon: stored.foreign_cordon,
             node_groups: stored.node_groups.clone(),
-            needs: needs.collect(),
+            needs: needs.collect::<Result<_, String>>()?,
             holds: disruptions::normal(holds),
-            unknown,
-        }
+        })
     }
 }
-
-/// The key of [`Claim::unknown`] under which a state of a later version is kept.
-pub(super) const STATE: &str = "state";

@@ -49,7 +49,6 @@ impl Ledger {
             ClaimState::Suspect | ClaimState::DrainedSuspect => own(LockReason::Suspect),
             ClaimState::Recovering | ClaimState::DrainedRecovering => own(LockReason::AwaitingReady),
             ClaimState::Asking | ClaimState::DrainedAsking => Queue::new(self, facts, reservations).obstacles(claim),
-            ClaimState::Unknown => own(LockReason::NotPlanned),
         }
     }
 

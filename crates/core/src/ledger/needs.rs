@@ -50,7 +50,7 @@ impl Ledger {
     ) -> NeedChange {
         let needs = disruptions::normal(needs);
         match self.claim(node_uid).map(|claim| claim.state) {
-            None | Some(ClaimState::Unknown) => return NeedChange::NoClaim,
+            None => return NeedChange::NoClaim,
             Some(state) if state.is_recovering() => return NeedChange::ComesBack,
             Some(state) if !state.has_grant() => return self.plan_needs(node_uid, &needs),
             Some(_) => {}

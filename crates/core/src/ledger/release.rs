@@ -213,9 +213,7 @@ impl Ledger {
 
     /// Removes a claim that holds nothing; answers whether the node has none now.
     pub fn remove(&mut self, node_uid: &str) -> bool {
-        let keeps = |claim: &Claim| {
-            !claim.holds.is_empty() || !claim.node_groups.is_empty() || claim.state == ClaimState::Unknown
-        };
+        let keeps = |claim: &Claim| !claim.holds.is_empty() || !claim.node_groups.is_empty();
         if self.claim(node_uid).is_some_and(keeps) {
             return false;
         }
@@ -225,7 +223,7 @@ impl Ledger {
     }
 
     /// Removes a claim with all that it holds: the audited override of an administrator, who says that nothing is down.
-    /// Answers with what was removed, for the record. A claim in a state of a later version is left alone by all else.
+    /// Answers with what was removed, for the record.
     pub fn release_by_override(&mut self, node_uid: &str) -> Option<Claim> {
         let at = self.claims.iter().position(|claim| claim.node_uid == node_uid)?;
         self.note_change();

@@ -3,61 +3,47 @@
 use std::collections::BTreeMap;
 
 use nodeward_api::budget_ref::BudgetRef;
-use nodeward_api::drain_ledger::{
-    ClaimState, DrainLedgerSpec, FORMAT_VERSION, StoredBudget, StoredClaim, StoredHold, StoredNeed,
-};
-use serde_json::Value;
+use nodeward_api::drain_ledger::{DrainLedgerSpec, FORMAT_VERSION, StoredBudget, StoredClaim, StoredHold, StoredNeed};
 
-use super::claim::{Claim, STATE};
-use super::{BudgetRow, FirstGrant, Ledger};
+use super::{BudgetRow, Claim, FirstGrant, Ledger};
 
 /// Place of each row in the table of budgets. Claims that were granted when different numbers of a budget's pods were
 /// healthy have a row each: with the number of another, a claim could wait for a pod that has nothing to do with it.
 type Places<'a> = BTreeMap<(&'a BudgetRef, i32), u32>;
 
-impl Ledger {
-    /// Whether a later version has written it, in a format that this one does not know: it is left alone.
-    pub fn is_of_later_version(&self) -> bool {
-        self.format_version > FORMAT_VERSION
-    }
+impl TryFrom<&DrainLedgerSpec> for Ledger {
+    /// What of it cannot be read, and why. Such a ledger is left alone: what it holds would be lost.
+    type Error = String;
 
-    /// Whether a claim names a place outside the table of budgets, so that nobody knows what it holds or needs. Such a
-    /// ledger is left alone: written back, it would hold disruptions of no budget, which nothing observed could free.
-    pub fn is_malformed(&self) -> bool {
-        let mut budgets = self.claims.iter().flat_map(Claim::budgets);
-        budgets.any(|budget| budget.name.is_empty())
-    }
-
-    /// Whether what it says can be acted on.
-    pub fn is_readable(&self) -> bool {
-        !self.is_of_later_version() && !self.is_malformed()
-    }
-}
-
-impl From<&DrainLedgerSpec> for Ledger {
-    fn from(stored: &DrainLedgerSpec) -> Self {
-        // A place outside the table is no budget that anybody knows; the pod is held all the same.
+    fn try_from(stored: &DrainLedgerSpec) -> Result<Self, String> {
+        if let Some(why) = &stored.unreadable {
+            return Err(why.clone());
+        }
         let budget = |place: u32| {
             let row = usize::try_from(place).ok().and_then(|place| stored.budgets.get(place));
-            row.map_or_else(Default::default, |row| (budget_ref(row), row.healthy_at_grant))
+            let row = row.ok_or_else(|| format!("there is no budget {place} in a list of {}", stored.budgets.len()))?;
+            Ok((budget_ref(row), row.healthy_at_grant))
         };
-        let claims = stored.claims.iter();
+        let claims = stored
+            .claims
+            .iter()
+            .enumerate()
+            .map(|(place, claim)| Claim::restore(claim, budget).map_err(|why| format!("claims[{place}].{why}")));
         let mut budgets = BTreeMap::new();
         for row in &stored.budgets {
-            // Of several rows of a budget the first has what is kept of it, but for fields of later versions.
+            // Of several rows of a budget the first has what is kept of it.
             let kept = budget_row(row);
             if kept != BudgetRow::default() {
                 budgets.entry(budget_ref(row)).or_insert(kept);
             }
         }
-        Self {
-            format_version: stored.format_version,
+        Ok(Self {
             next_ticket: stored.next_ticket,
-            claims: claims.map(|claim| Claim::restore(claim, budget)).collect(),
+            claims: claims.collect::<Result<_, String>>()?,
             leaderless: stored.leaderless.clone(),
             budgets,
             ..Self::default()
-        }
+        })
     }
 }
 
@@ -88,15 +74,15 @@ impl From<&Ledger> for DrainLedgerSpec {
                 owners: first.map(|row| row.owners.clone()).unwrap_or_default(),
                 newest_pod: first_grant.map(|first| first.newest_pod),
                 missing_pods: first_grant.map(|first| first.missing_pods).unwrap_or_default(),
-                unknown: kept.map(|row| row.unknown.clone()).unwrap_or_default(),
             }
         });
         Self {
-            format_version: ledger.format_version,
+            format_version: FORMAT_VERSION,
             next_ticket: ledger.next_ticket,
             budgets: budgets.collect(),
             claims: ledger.claims.iter().map(|claim| stored_claim(claim, &places)).collect(),
             leaderless: ledger.leaderless.clone(),
+            unreadable: None,
         }
     }
 }
@@ -109,7 +95,6 @@ fn budget_row(row: &StoredBudget) -> BudgetRow {
             newest_pod,
             missing_pods: row.missing_pods,
         }),
-        unknown: row.unknown.clone(),
     }
 }
 
@@ -128,11 +113,6 @@ fn place_of(places: &Places<'_>, pdb: &BudgetRef) -> Option<u32> {
 }
 
 fn stored_claim(claim: &Claim, places: &Places<'_>) -> StoredClaim {
-    let mut unknown = claim.unknown.clone();
-    let state = match (claim.state, unknown.remove(STATE)) {
-        (ClaimState::Unknown, Some(Value::String(state))) => state,
-        (state, _) => state.as_str().to_owned(),
-    };
     let needs = claim.needs.iter().map(|need| StoredNeed {
         budget: place_of(places, &need.pdb).unwrap_or(u32::MAX),
         disruptions: need.disruptions,
@@ -148,7 +128,6 @@ fn stored_claim(claim: &Claim, places: &Places<'_>) -> StoredClaim {
             uid: pod.uid.clone(),
             retained: pod.retained,
             containers: pod.containers.clone(),
-            unknown: pod.unknown.clone(),
         })
     });
     let movable = claim.holds.iter().filter(|disruptions| disruptions.movable);
@@ -160,7 +139,7 @@ fn stored_claim(claim: &Claim, places: &Places<'_>) -> StoredClaim {
         ticket: claim.ticket,
         node: claim.node.clone(),
         node_uid: claim.node_uid.clone(),
-        state,
+        state: claim.state,
         since: claim.since,
         queued_at: claim.queued_at,
         grant: claim.grant,
@@ -170,6 +149,5 @@ fn stored_claim(claim: &Claim, places: &Places<'_>) -> StoredClaim {
         needs: needs.collect(),
         holds: holds.collect(),
         movable: movable.collect(),
-        unknown,
     }
 }

@@ -120,8 +120,7 @@ impl Turn<'_> {
                 ClaimState::Recovering
                 | ClaimState::DrainedRecovering
                 | ClaimState::Suspect
-                | ClaimState::DrainedSuspect
-                | ClaimState::Unknown,
+                | ClaimState::DrainedSuspect,
             )
             | None => {}
         }

@@ -27,7 +27,7 @@ use nodeward_core::node::NodeView;
 use nodeward_runtime::{ApiError, QuorumReads};
 
 use crate::gate::{self, Gates};
-use crate::observe::claims_holds;
+use crate::observe::{claims_holds, of_stored};
 use crate::plan::PodAction;
 use crate::plan::may_force::{Decision, Evidence, may_force};
 use crate::policy::Policy;
@@ -65,7 +65,7 @@ pub struct Reads {
     nodes: QuorumReads<String, Option<Arc<NodeView>>>,
     namespaces: QuorumReads<Arc<str>, Option<Arc<Labels>>>,
     budgets: QuorumReads<String, Arc<Budgets>>,
-    ledger: QuorumReads<(), Option<Arc<Ledger>>>,
+    ledger: QuorumReads<(), Option<Arc<Result<Ledger, String>>>>,
     owners: QuorumReads<String, Vec<Hold>>,
     drains: QuorumReads<NodeName, Option<Arc<NodeDrainView>>>,
 }
@@ -237,10 +237,13 @@ async fn claims_on(budgets: &[Arc<BudgetView>], node: &NodeUid, context: &PassCo
     let read = context.reads.ledger.get((), context.planned_at, async {
         let ledgers: Api<DrainLedger> = Api::all(context.clients.requests.clone());
         let ledger = ledgers.get_opt(drain_ledger::NAME).await?;
-        Ok(ledger.map(|ledger| Arc::new(Ledger::from(&ledger.spec))))
+        Ok(ledger.map(|ledger| Arc::new(of_stored(&ledger))))
     });
-    let Some(ledger) = read.await? else {
-        return Ok(Vec::new());
+    let read = read.await?;
+    let ledger = match read.as_deref() {
+        Some(Ok(ledger)) => ledger,
+        Some(Err(why)) => return Ok(vec![Hold::unknown(why.as_str())]),
+        None => return Ok(Vec::new()),
     };
     let has_some = |claim: &&Claim| budgets.iter().any(|budget| has_disruptions_of(claim, budget));
     let claims: Vec<&Claim> = ledger.claims().iter().filter(has_some).collect();

@@ -39,7 +39,7 @@ impl HoldWatches {
                 Err(why) => Some(Err(why)),
             }),
             ledgers: watches.dynamic("drainledgers", kinds, ledger, |object| {
-                Some(read::<DrainLedger>(object).map(|ledger| Ledger::from(&ledger.spec)))
+                Some(read::<DrainLedger>(object).and_then(|ledger| of_stored(&ledger)))
             }),
             owners: watches.dynamic("disruptionholds", kinds, owners, owners_hold),
             opened: Instant::now(),
@@ -115,6 +115,11 @@ pub fn claims_holds<'a>(claims: impl IntoIterator<Item = &'a Claim>, drains: &No
         }
     }
     holds
+}
+
+/// What the ledger says, or why it cannot be read.
+pub fn of_stored(ledger: &DrainLedger) -> Result<Ledger, String> {
+    Ledger::try_from(&ledger.spec).map_err(|why| format!("DrainLedger {} cannot be read: {why}", ledger.name_any()))
 }
 
 /// The object, typed; what says what it cannot be read for names it.

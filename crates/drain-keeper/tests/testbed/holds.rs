@@ -1,7 +1,7 @@
 //! Budgets that somebody else has the right to: the claims of other nodes' drains, and owners' holds. And drains that a
 //! NodeDrain declares.
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Error, Result, ensure};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
@@ -78,7 +78,10 @@ async fn claim(env: &Environment<'_>, node: &str, node_uid: &str, pods: &[(&str,
     let ledgers: Api<DrainLedger> = Api::all(env.client.clone());
     wait::until("the claim in the ledger", secs(60), || async {
         let present = ledgers.get_opt(drain_ledger::NAME).await?;
-        let mut ledger = Ledger::from(&present.as_ref().map(|present| present.spec.clone()).unwrap_or_default());
+        let mut ledger = match &present {
+            Some(present) => Ledger::try_from(&present.spec).map_err(Error::msg)?,
+            None => Ledger::default(),
+        };
         ledger.claims.retain(|other| other.node_uid != node_uid);
         ledger.claims.push(claim.clone());
         let mut written = DrainLedger::new(drain_ledger::NAME, (&ledger).into());

@@ -57,10 +57,9 @@ pub(super) async fn evict_held(
 async fn read_ledger(context: &ExecutorContext, uid: &str) -> Result<Ledger, ActionResult> {
     match context.api::<DrainLedger>().get_opt(drain_ledger::NAME).await? {
         Some(ledger) if ledger.metadata.uid.as_deref() == Some(uid) => {
-            let ledger = Ledger::from(&ledger.spec);
             // A later version has taken over.
-            let outdated = || ActionResult::Outdated("the ledger cannot be read by this version any more".to_owned());
-            ledger.is_readable().then_some(ledger).ok_or_else(outdated)
+            let outdated = |why| ActionResult::Outdated(format!("the ledger cannot be decoded any more: {why}"));
+            Ledger::try_from(&ledger.spec).map_err(outdated)
         }
         _ => Err(ActionResult::Outdated("the ledger is another one now".to_owned())),
     }

@@ -57,11 +57,6 @@ impl RebootGate<'_> {
     /// What is waited for.
     pub fn may_reboot(&self) -> Result<(), Problem> {
         let node = self.node;
-        if !self.ledger.is_readable() {
-            // What a later version means by its words nobody here knows.
-            let text = "the ledger was written by a later version of drain-lock, or is malformed: this one tells no node to go down";
-            return Err(Problem::new(Kind::NotReady, text));
-        }
         let Some(claim) = self.ledger.claim(self.node_uid) else {
             let planned = format!("the drain of node {node} is being planned");
             return Err(Problem::new(Kind::Queued, planned));
@@ -86,9 +81,7 @@ impl RebootGate<'_> {
                 Kind::Ending,
                 format!("an earlier drain of node {node} ends: its pods are on their way back"),
             ),
-            ClaimState::Queued | ClaimState::Asking | ClaimState::DrainedAsking | ClaimState::Unknown => {
-                return Err(self.waits(claim));
-            }
+            ClaimState::Queued | ClaimState::Asking | ClaimState::DrainedAsking => return Err(self.waits(claim)),
         };
         Err(Problem::new(kind, waits))
     }
@@ -110,7 +103,6 @@ impl RebootGate<'_> {
 mod tests {
     use jiff::Timestamp;
     use nodeward_api::BudgetRef;
-    use nodeward_api::drain_ledger::DrainLedgerSpec;
     use nodeward_core::ledger::{Disruptions, HeldPod};
     use rstest::rstest;
     use serde_json::{Value, json};
@@ -154,7 +146,6 @@ mod tests {
             node_groups: Vec::new(),
             needs: needs.into_iter().map(Need::from).collect(),
             holds,
-            unknown: serde_json::Map::new(),
         }
     }
 
@@ -291,21 +282,6 @@ mod tests {
         assert!(problem.value.contains("steady-state"), "{}", problem.value);
         // A boot that is not known is no other one.
         assert_eq!(told_after(vec![drained()], true, ""), Ok(()));
-    }
-
-    #[test]
-    fn ledger_of_a_later_version_allows_no_reboot() {
-        let mut stored = DrainLedgerSpec::from(&Ledger::of(9, vec![drained()]));
-        stored.format_version += 1;
-        let gate = RebootGate {
-            node: "n1",
-            node_uid: "u1",
-            cordoned: true,
-            boot_id: "b1",
-            ledger: &Ledger::from(&stored),
-            facts: &Facts::new(),
-        };
-        assert_eq!(gate.may_reboot().unwrap_err().kind, Kind::NotReady);
     }
 
     #[test]

@@ -13,16 +13,8 @@ use serde_json::Value;
 #[derive(Debug, Clone)]
 pub(super) struct Decoded<K> {
     metadata: ObjectMeta,
-    pub(super) object: Result<K, Unreadable>,
-}
-
-/// What is known of an object that cannot be read.
-#[derive(Debug, Clone)]
-pub(super) struct Unreadable {
-    /// What is wrong with it.
-    pub(super) why: Arc<str>,
-    /// The object as it came.
-    pub(super) value: Value,
+    /// The object, or what is wrong with it.
+    pub(super) object: Result<K, Arc<str>>,
 }
 
 impl<K: Resource> From<K> for Decoded<K> {
@@ -42,8 +34,10 @@ impl<'de, K: Resource + DeserializeOwned> Deserialize<'de> for Decoded<K> {
             Err(error) => error.to_string().into(),
         };
         let metadata = ObjectMeta::deserialize(&value["metadata"]).map_err(D::Error::custom)?;
-        let object = Err(Unreadable { why, value });
-        Ok(Self { metadata, object })
+        Ok(Self {
+            metadata,
+            object: Err(why),
+        })
     }
 }
 
@@ -78,25 +72,25 @@ impl<K: Resource<DynamicType = ()>> Resource for Decoded<K> {
 
 #[cfg(test)]
 mod tests {
-    use nodeward_api::{DrainLedger, NodeDrain};
+    use nodeward_api::NodeDrain;
     use serde_json::json;
 
     use super::*;
 
     #[test]
-    fn unreadable_object_keeps_name_and_content() {
+    fn unreadable_object_keeps_its_name() {
         let value = json!({
             "metadata": { "name": "n1", "uid": "uid-1", "resourceVersion": "7" }, "spec": { "nodeName": 7 },
         });
-        let decoded: Decoded<NodeDrain> = serde_json::from_value(value.clone()).unwrap();
+        let decoded: Decoded<NodeDrain> = serde_json::from_value(value).unwrap();
         assert_eq!(decoded.meta().name.as_deref(), Some("n1"));
-        assert_eq!(decoded.object.unwrap_err().value, value);
+        assert!(decoded.object.unwrap_err().contains("invalid type"));
     }
 
     #[test]
     fn readable_object_is_what_it_was() {
-        let value = json!({ "metadata": { "name": "cluster" }, "spec": { "nextTicket": 4 } });
-        let decoded: Decoded<DrainLedger> = serde_json::from_value(value).unwrap();
-        assert_eq!(decoded.object.unwrap().spec.next_ticket, 4);
+        let value = json!({ "metadata": { "name": "n1" }, "spec": { "nodeName": "n1" } });
+        let decoded: Decoded<NodeDrain> = serde_json::from_value(value).unwrap();
+        assert_eq!(decoded.object.unwrap().spec.node_name, "n1");
     }
 }

@@ -59,7 +59,7 @@ impl ClusterCache {
         change.all(index_handler::budgets(&self.index), &objects.budgets);
         change.all(index_handler::volumes(&self.index), &objects.volumes);
         change.all(index_handler::drains(&self.index), &decoded(&objects.drains));
-        change.all(index_handler::ledgers(&self.index), &decoded(objects.ledger.as_slice()));
+        change.all(index_handler::ledgers(&self.index), objects.ledger.as_slice());
         change.all(index_handler::holds(&self.index), &objects.holds);
         change.all(index_handler::leases(&self.index), &objects.leases);
     }

@@ -7,7 +7,6 @@ use k8s_openapi::api::core::v1::{Node, PersistentVolume, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
-use nodeward_api::drain_ledger::StoredBudget;
 use nodeward_api::{DisruptionHold, DrainLedger, NodeDrain};
 use nodeward_core::id::{BudgetKey, NamespacedName, NodeName, PodKey};
 use nodeward_core::lease::LeaseView;
@@ -15,13 +14,12 @@ use nodeward_core::ledger::Ledger;
 use nodeward_runtime::Index;
 use nodeward_scheduling::PodProjector;
 use parking_lot::{RwLock, RwLockWriteGuard};
-use serde::Deserialize;
 
 use super::cluster_index::{ClusterIndex, VolumeFacts};
-use super::decoded::{Decoded, Unreadable};
+use super::decoded::Decoded;
 use super::project::{node_projector, project_budget, project_hold, project_volume};
 use super::table::Store;
-use crate::snapshot::{BudgetEntry, HoldFacts, LedgerFacts, NodeFacts, PodFacts, ReadableDrain, UnreadableLedger};
+use crate::snapshot::{BudgetEntry, HoldFacts, LedgerFacts, NodeFacts, PodFacts, ReadableDrain};
 
 /// The index, shared by those who read and all who keep it up.
 pub(super) type SharedIndex = Arc<RwLock<ClusterIndex>>;
@@ -187,18 +185,18 @@ pub(super) fn drains(index: &SharedIndex) -> IndexHandler<Decoded<NodeDrain>, No
                 drain.metadata.managed_fields = None;
                 Ok(Arc::new(drain))
             }
-            Err(unreadable) => Err(Arc::clone(&unreadable.why)),
+            Err(why) => Err(Arc::clone(why)),
         })
     };
     IndexHandler::new(index, name_of, project, |index| &mut index.drains)
 }
 
-pub(super) fn ledgers(index: &SharedIndex) -> IndexHandler<Decoded<DrainLedger>, Arc<str>, LedgerFacts> {
-    let project = |ledger: &Decoded<DrainLedger>| {
+pub(super) fn ledgers(index: &SharedIndex) -> IndexHandler<DrainLedger, Arc<str>, LedgerFacts> {
+    let project = |ledger: &DrainLedger| {
         let meta = ledger.meta();
-        let (content, unreadable) = match &ledger.object {
-            Ok(ledger) => (Ledger::from(&ledger.spec), None),
-            Err(unreadable) => (Ledger::default(), Some(unreadable_ledger(unreadable))),
+        let (content, unreadable) = match Ledger::try_from(&ledger.spec) {
+            Ok(content) => (content, None),
+            Err(why) => (Ledger::default(), Some(why.into())),
         };
         Some(LedgerFacts {
             uid: meta.uid.as_deref().unwrap_or_default().into(),
@@ -208,20 +206,6 @@ pub(super) fn ledgers(index: &SharedIndex) -> IndexHandler<Decoded<DrainLedger>,
         })
     };
     IndexHandler::new(index, name_of, project, |index| &mut index.ledgers)
-}
-
-/// What can be told of a ledger that cannot be read: its table of budgets, if that can be.
-fn unreadable_ledger(ledger: &Unreadable) -> UnreadableLedger {
-    let rows = Vec::<StoredBudget>::deserialize(&ledger.value["spec"]["budgets"]);
-    let budgets = rows.map(|rows| {
-        rows.iter()
-            .map(|row| BudgetKey::new(row.namespace.as_str(), row.name.as_str()))
-            .collect()
-    });
-    UnreadableLedger {
-        why: Arc::clone(&ledger.why),
-        budgets: budgets.ok(),
-    }
 }
 
 pub(super) fn holds(index: &SharedIndex) -> IndexHandler<DisruptionHold, NamespacedName, HoldFacts> {

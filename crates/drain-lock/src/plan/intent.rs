@@ -97,10 +97,6 @@ pub fn intent(
         Evictor::Nodeward => (Intent::Drain, None),
         Evictor::Requester => {
             let claim = record.claim.as_ref();
-            if claim.is_some_and(|claim| claim.state == ClaimState::Unknown) {
-                // Whether its pods are back, or its drainer is done, is for the later version to say.
-                return (Intent::Drain, None);
-            }
             let has_returned = claim.is_some_and(|claim| claim.held_pods().next().is_none());
             if record.has_rebooted() && node.ready && has_returned {
                 return over(Ending::Recovered);

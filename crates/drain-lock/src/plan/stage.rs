@@ -42,8 +42,6 @@ pub enum Stage {
     Rebooted,
     /// Its drainer vanished.
     Suspect,
-    /// A later version of drain-lock has put its claim into a state that this one does not know.
-    UnknownState,
 }
 
 impl Stage {
@@ -73,7 +71,6 @@ impl Stage {
             ClaimState::Confirmed => Self::Finishing,
             ClaimState::Drained => Self::Drained,
             ClaimState::Suspect | ClaimState::DrainedSuspect => Self::Suspect,
-            ClaimState::Unknown => Self::UnknownState,
         }
     }
 
@@ -87,9 +84,7 @@ impl Stage {
             | Self::Leaving
             | Self::Claiming => limits.queue_until(claim),
             Self::Confirming | Self::Evicting | Self::Finishing => limits.drain_until(claim),
-            Self::Drained | Self::Rebooted | Self::Recovering | Self::Suspect | Self::UnknownState => {
-                limits.recover_until(claim)
-            }
+            Self::Drained | Self::Rebooted | Self::Recovering | Self::Suspect => limits.recover_until(claim),
         }
     }
 
@@ -101,8 +96,7 @@ impl Stage {
             | Self::Uncordoned
             | Self::Completing
             | Self::Leaving
-            | Self::Claiming
-            | Self::UnknownState => Phase::Queued,
+            | Self::Claiming => Phase::Queued,
             Self::Confirming => Phase::Granted,
             Self::Evicting | Self::Finishing => Phase::Draining,
             Self::Drained => Phase::Drained,
@@ -190,11 +184,6 @@ impl Planner<'_> {
                 } else {
                     "the node has booted anew; its disruptions return as its pods do"
                 });
-            }
-            Stage::UnknownState => {
-                let text = "a later version of drain-lock holds its claim: this one leaves it alone";
-                verdict.set_message(text);
-                verdict.block(LockReason::NotPlanned, text);
             }
             Stage::Suspect => {
                 // Its disruptions stay, for the pods are down; the node is free for whoever goes on with it.

@@ -84,7 +84,7 @@ impl Planner<'_> {
         };
         match claim.state {
             ClaimState::Recovering | ClaimState::DrainedRecovering => self.suspect_overdue(context),
-            ClaimState::Unknown | ClaimState::Queued | ClaimState::Asking | ClaimState::DrainedAsking => {}
+            ClaimState::Queued | ClaimState::Asking | ClaimState::DrainedAsking => {}
             ClaimState::Granted | ClaimState::DrainedGranted => {
                 if self.is_over(limits.drain_until(&claim)) {
                     self.fall_back(active);

@@ -15,7 +15,7 @@ use tokio::time;
 use crate::observe::ClusterCache;
 use crate::plan::need::Class;
 use crate::policy::Policy;
-use crate::snapshot::{LedgerFacts, NodeFacts, PodFacts, UnreadableLedger};
+use crate::snapshot::{LedgerFacts, NodeFacts, PodFacts};
 
 use super::decide::{EvictionContext, LookupResult, MatchingBudgets, NodeContext, PodState};
 use super::movable_pods::MovablePods;
@@ -55,8 +55,8 @@ pub struct LedgerView {
     pub facts: Facts,
     /// What those claims keep from others.
     pub reservations: Reservations,
-    /// What is known of it where it cannot be read.
-    pub unreadable: Option<UnreadableLedger>,
+    /// Whether it is there and cannot be read.
+    pub is_unreadable: bool,
     resource_version: Option<ResourceVersion>,
     read: Instant,
 }
@@ -284,7 +284,7 @@ impl ContextLookup {
             reservations: Reservations::of_all(&ledger, &facts),
             facts,
             ledger,
-            unreadable: state.as_ref().and_then(|facts| facts.unreadable.clone()),
+            is_unreadable: state.as_ref().is_some_and(|facts| facts.unreadable.is_some()),
             resource_version: resource_version.cloned(),
             read: instant,
         });

@@ -4,12 +4,10 @@
 //! ones by the disruption that it has for these, or by one that is free after grants, reservations and owners' holds. So does
 //! every other eviction. Whatever the eviction API itself decides without counting disruptions is admitted, so that its own answer shows.
 
-use std::collections::BTreeSet;
-
 use nodeward_api::opt_out::OptOut;
 use nodeward_api::reason::LockReason;
 use nodeward_core::deadline::to_the_second;
-use nodeward_core::id::{BudgetKey, NodeName, NodeUid, PodKey, PodUid};
+use nodeward_core::id::{NodeName, NodeUid, PodKey, PodUid};
 use nodeward_core::ledger::{BudgetFacts, Claim, ClaimState, Facts, Fence, Ledger, Obstacle, Reservations};
 
 /// Who asks for an eviction.
@@ -307,13 +305,9 @@ impl Verdict {
     }
 }
 
-/// Judges one eviction while the ledger is there and cannot be read. What it may hold is refused: by its own table of budgets,
-/// or, where not even that can be read, whatever a budget guards on a cordoned node. All else goes by the API's own rules.
-pub fn decide_unreadable(
-    request: &EvictionRequest<'_>,
-    found: &LookupResult,
-    budgets: Option<&BTreeSet<BudgetKey>>,
-) -> Verdict {
+/// Judges one eviction while the ledger is there and cannot be read. What a budget guards on a cordoned node is refused, for the
+/// ledger may hold it; all else goes by the API's own rules.
+pub fn decide_unreadable(request: &EvictionRequest<'_>, found: &LookupResult) -> Verdict {
     let (ledger, facts) = (Ledger::default(), Facts::new());
     // Nobody plans, so that no claim would ever be confirmed.
     let found = &found.without_retained();
@@ -326,15 +320,12 @@ pub fn decide_unreadable(
     let MatchingBudgets::One(budget) = &context.budgets else {
         return verdict;
     };
-    if context.refuse_opt_out && context.opted_out.is_some() {
+    let is_cordoned = context.node.as_ref().is_some_and(|node| node.cordoned);
+    if is_cordoned && context.refuse_opt_out && context.opted_out.is_some() {
         return verdict;
     }
-    let may_be_held = match budgets {
-        Some(budgets) => budgets.contains(&budget.key),
-        None => context.node.as_ref().is_some_and(|node| node.cordoned),
-    };
-    let decision = match (context.state, may_be_held) {
-        (PodState::Counts, true) => wait(
+    let decision = match context.state {
+        PodState::Counts if is_cordoned => wait(
             LockReason::LedgerUnreadable,
             &format!(
                 "budget {} {}, and the ledger that says so cannot be read",
@@ -342,10 +333,10 @@ pub fn decide_unreadable(
                 LockReason::LedgerUnreadable.explanation()
             ),
         ),
-        (PodState::Counts, false) => Decision::Admit(Admission::FreeDisruption),
-        (PodState::Pending, _) => Decision::Admit(Admission::SkipsBudgets),
-        (PodState::Unready, _) => Decision::Admit(Admission::Unready),
-        (PodState::Mirror | PodState::SkipsBudgets, _) => return verdict,
+        PodState::Counts => Decision::Admit(Admission::FreeDisruption),
+        PodState::Pending => Decision::Admit(Admission::SkipsBudgets),
+        PodState::Unready => Decision::Admit(Admission::Unready),
+        PodState::Mirror | PodState::SkipsBudgets => return verdict,
     };
     Verdict { decision, ..verdict }
 }
@@ -533,8 +524,8 @@ impl Judge<'_> {
             return None;
         }
         let Decision::Refuse(refused) = (match claim {
-            Some(claim) if claim.state != ClaimState::Unknown => self.waits(claim, None),
-            Some(_) | None => not_planned(node),
+            Some(claim) => self.waits(claim, None),
+            None => not_planned(node),
         }) else {
             return None;
         };
@@ -564,7 +555,6 @@ impl Judge<'_> {
             Some(claim) if is_draining(claim, node) => self.waits(claim, Some(budget)),
             // It is drained again before its last drain has come to its end.
             Some(claim) if node.cordoned && claim.state.is_recovering() => self.waits(claim, Some(budget)),
-            Some(_) if node.cordoned => not_planned(node),
             None if node.is_drained_by_another() && !node.planning_timed_out => not_planned(node),
             None if node.is_drained_by_another() => self.free(None, budget, Admission::Unplanned),
             Some(_) | None => self.free(None, budget, Admission::FreeDisruption),
@@ -709,14 +699,13 @@ fn words(state: ClaimState) -> &'static str {
         ClaimState::Granted | ClaimState::DrainedGranted => "granted",
         ClaimState::Confirmed | ClaimState::Drained => "confirmed",
         ClaimState::Suspect | ClaimState::DrainedSuspect => "suspect",
-        ClaimState::Unknown => "in a state of a later version",
     }
 }
 
 /// Whether the node is being emptied under the claim. One that nobody has cordoned yet is not, while its claim only has its place.
 fn is_draining(claim: &Claim, node: &NodeContext) -> bool {
     match claim.state {
-        ClaimState::Recovering | ClaimState::DrainedRecovering | ClaimState::Unknown => false,
+        ClaimState::Recovering | ClaimState::DrainedRecovering => false,
         ClaimState::Queued => node.cordoned,
         _ => true,
     }

@@ -7,7 +7,7 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Error, Result, ensure};
 use futures::StreamExt;
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -259,12 +259,11 @@ impl Environment {
     }
 
     pub async fn claim(&self, node: &str) -> Result<Option<Claim>> {
-        let claims = self
-            .ledger()
-            .await?
-            .map(|ledger| Ledger::from(&ledger.spec).claims)
-            .unwrap_or_default();
-        Ok(claims.into_iter().find(|claim| claim.node == node))
+        let Some(ledger) = self.ledger().await? else {
+            return Ok(None);
+        };
+        let ledger = Ledger::try_from(&ledger.spec).map_err(Error::msg)?;
+        Ok(ledger.claims.into_iter().find(|claim| claim.node == node))
     }
 
     pub async fn uncordon(&self, node: &str) -> Result<()> {

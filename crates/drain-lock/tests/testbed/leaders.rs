@@ -115,7 +115,11 @@ async fn later_ledger_format_stops_the_plan_with_one_warning() -> Result<()> {
     let mark = env.plane.audit().mark()?;
     let lock = env.start(json!({})).await?;
     env.drain("n1", json!({})).await?;
-    let warnings = || lock.log().matches("upgrade this drain-lock").count();
+    let warnings = || {
+        lock.log()
+            .matches("run the version of drain-lock that wrote it")
+            .count()
+    };
     wait::until("it to say what to do", secs(60), || async {
         ensure!(warnings() == 1, "{}", lock.process().log_tail(10));
         Ok(())

@@ -239,13 +239,11 @@ async fn lock_counts(reader: &mut Reader<'_>) -> Result<Option<LockCounts>, Fail
     if !reader.cluster.serves::<NodeDrain>() {
         return Ok(None);
     }
-    let ledger = reader.ledger().await?;
-    let holds = reader.holds(None).await?;
-    if ledger.is_none() && holds.is_none() {
-        return Ok(None);
-    }
+    let (ledger, holds) = (reader.ledger().await?, reader.holds(None).await?);
+    // Counted without it, nothing would seem to be held.
+    let Some(ledger) = ledger else { return Ok(None) };
     let sources = Sources {
-        ledger: ledger.as_deref(),
+        ledger: Some(&*ledger),
         holds: holds.iter().flatten().collect(),
         ..Sources::default()
     };

@@ -17,7 +17,6 @@ use kube::ResourceExt;
 use nodeward_api::NodeHealthCheck;
 use nodeward_api::disruption_hold::DisruptionHold;
 use nodeward_api::node_drain::Phase;
-use nodeward_core::ledger::Ledger;
 use nodeward_runtime::cache::Content;
 use serde::Serialize;
 
@@ -32,6 +31,7 @@ use crate::commands::status::{Component, ComponentObjects, components};
 use crate::commands::why::health::sentence;
 use crate::commands::why::next::{Turns, ahead_of, command_of_phase};
 use crate::describe;
+use crate::fetch::StoredLedger;
 use crate::model::ceph::CephCluster;
 use crate::model::drain::{Drain, Durations};
 use crate::model::health::{HealthCheck, HealthSources, Judge, NodeHealth};
@@ -44,7 +44,7 @@ pub struct Inputs {
     pub components: ComponentObjects,
     pub nodes: Content<StoredNode>,
     pub drains: Content<Drain>,
-    pub ledger: Option<Arc<Ledger>>,
+    pub ledger: Option<Arc<StoredLedger>>,
     pub budgets: Content<PodDisruptionBudget>,
     pub holds: Content<DisruptionHold>,
     pub checks: Vec<NodeHealthCheck>,
@@ -177,7 +177,7 @@ impl Fleet {
             .map(|drain| (drain.node.as_str(), &**drain))
             .collect();
         let locks = Sources {
-            ledger: inputs.ledger.as_deref(),
+            ledger: inputs.ledger.as_deref().and_then(|ledger| ledger.as_deref().ok()),
             budgets: inputs.budgets.values().map(|budget| &**budget).collect(),
             holds: inputs.holds.values().map(|hold| &**hold).collect(),
             namespace: inputs.namespace.as_deref(),

@@ -14,7 +14,6 @@ use nodeward_api::disruption_hold::DisruptionHold;
 use nodeward_api::drain_ledger::{self, DrainLedger};
 use nodeward_api::node_drain::NodeDrain;
 use nodeward_api::{DEFAULT_NAMESPACE, NodeHealthCheck, annotation, ceph_state, pause};
-use nodeward_core::ledger::Ledger;
 use nodeward_core::signal::KindState;
 use nodeward_runtime::cache::{Cache, NamespacedName, Selection, WatchHandle, Watches};
 use parking_lot::RwLock;
@@ -24,7 +23,8 @@ use super::log::{Log, LogIndex, LogLine};
 use crate::cluster::Cluster;
 use crate::commands::status::{COMPONENT, COMPONENTS, ComponentObjects, PART_OF};
 use crate::failure::MissingRight;
-use crate::fetch::Known;
+use crate::fetch::{Known, StoredLedger, decode};
+use crate::model::Unread;
 use crate::model::ceph::CephCluster;
 use crate::model::drain::Drain;
 
@@ -51,8 +51,14 @@ pub struct FleetWatches {
 /// Watches of drain-lock's kinds.
 struct LockWatches {
     drains: Cache<Drain>,
-    ledger: Cache<Ledger>,
+    ledger: Cache<StoredLedger>,
     holds: Cache<DisruptionHold>,
+}
+
+impl LockWatches {
+    fn ledger(&self) -> Option<Arc<StoredLedger>> {
+        self.ledger.get(&NamespacedName::cluster(drain_ledger::NAME))
+    }
 }
 
 impl FleetWatches {
@@ -112,7 +118,7 @@ impl FleetWatches {
                     "claims",
                     Api::all(client()),
                     Selection::all().named(drain_ledger::NAME),
-                    |ledger: DrainLedger| Some(Ledger::from(&ledger.spec)),
+                    |ledger: DrainLedger| Some(decode(&ledger)),
                 ),
                 holds: watches.cache(
                     "holds",
@@ -215,10 +221,7 @@ impl FleetWatches {
             },
             nodes: self.nodes.snapshot(),
             drains: lock.map(|lock| lock.drains.snapshot()).unwrap_or_default(),
-            ledger: lock.map(|lock| {
-                let ledger = lock.ledger.get(&NamespacedName::cluster(drain_ledger::NAME));
-                ledger.unwrap_or_default()
-            }),
+            ledger: lock.map(|lock| lock.ledger().unwrap_or_else(|| Arc::new(Ok(Arc::default())))),
             budgets: self.budgets.snapshot(),
             holds: lock.map(|lock| lock.holds.snapshot()).unwrap_or_default(),
             checks: self.checks.iter().flat_map(values).collect(),
@@ -262,6 +265,10 @@ impl FleetWatches {
                 let missing = missing.map_or_else(|| message.to_string(), |missing| missing.to_string());
                 unread.push(format!("{}: {missing}", handle.name()));
             }
+        }
+        let ledger = self.lock.as_ref().and_then(LockWatches::ledger);
+        if let Some(Err(why)) = ledger.as_deref() {
+            unread.push(Unread::ledger(why).to_string());
         }
         if self.lock.is_none() {
             unread.push("drains, claims and holds: drain-lock is not installed".to_owned());

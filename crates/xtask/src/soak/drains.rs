@@ -321,7 +321,7 @@ fn watch(client: &Client, applications: &[Application]) -> Watched<Judge> {
         .follow(budgets, config(), |judge, budget| judge.take_budget(&budget))
         .follow_events(holds, config(), Judge::take_hold)
         .follow(ledgers, config(), |judge, ledger: DrainLedger| {
-            judge.take_ledger(Ledger::from(&ledger.spec));
+            judge.take_ledger(Ledger::try_from(&ledger.spec));
         })
 }
 

@@ -152,7 +152,7 @@ fn another_process_counts_shared_needs_as_stored() {
         (stored.claims[0].needs[0].disruptions, stored.claims[0].needs[0].healthy),
         (1, 1)
     );
-    assert_eq!(reasons(&Ledger::from(&stored), "a", &facts), []);
+    assert_eq!(reasons(&Ledger::try_from(&stored).unwrap(), "a", &facts), []);
 }
 
 /// What a budget of `hosts` of `per_host` OSDs reads when the OSDs of these numbers are not healthy.

@@ -82,7 +82,7 @@ impl ApiServer {
 
     fn states(&self) -> Vec<(String, ClaimState)> {
         let written = self.written.lock().clone().unwrap();
-        let ledger = Ledger::from(&parse::<DrainLedgerSpec>(written["spec"].clone()));
+        let ledger = Ledger::try_from(&parse::<DrainLedgerSpec>(written["spec"].clone())).unwrap();
         let states = ledger.claims().iter().map(|claim| (claim.node.clone(), claim.state));
         states.collect()
     }

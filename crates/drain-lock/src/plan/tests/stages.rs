@@ -284,10 +284,10 @@ fn blocked_held_pod_delays_no_other() {
 }
 
 #[rstest]
-#[case::known_format(0, 0, false)]
-#[case::later_format(1, 0, true)]
-#[case::budget_outside_the_table(0, 7, true)]
-fn unreadable_ledger_gives_an_empty_plan(#[case] ahead: i32, #[case] place: u32, #[case] is_empty: bool) {
+#[case::readable(None, 0, false)]
+#[case::state_of_a_later_version(Some("claims[0].state: unknown variant"), 0, true)]
+#[case::budget_outside_the_table(None, 7, true)]
+fn unreadable_ledger_gives_an_empty_plan(#[case] unreadable: Option<&str>, #[case] place: u32, #[case] is_empty: bool) {
     let claims = [granted("Confirmed", &["a"])];
     let mut cluster = cluster(
         ours(json!({})),
@@ -296,7 +296,7 @@ fn unreadable_ledger_gives_an_empty_plan(#[case] ahead: i32, #[case] place: u32,
         &[held("a", json!({}))],
     );
     let spec = &mut cluster.0.ledger.as_mut().unwrap().spec;
-    spec.format_version += ahead;
+    spec.unreadable = unreadable.map(str::to_owned);
     spec.claims[0].holds[0].budget = place;
     let plan = planned(&cluster);
     let has_nothing = plan.ledger.is_none() && plan.actions.is_empty() && plan.drains.is_empty();

@@ -1,3 +1,5 @@
+use std::collections::BTreeSet;
+
 use jiff::Timestamp;
 use nodeward_api::BudgetRef;
 use nodeward_core::id::BudgetKey;
@@ -54,7 +56,6 @@ fn claim(ticket: i64, node: &str, state: ClaimState, needs: &[&str], holds: &[&s
         node_groups: Vec::new(),
         needs: some(needs).into_iter().map(Need::from).collect(),
         holds: some(holds),
-        unknown: serde_json::Map::new(),
     }
 }
 
@@ -255,6 +256,23 @@ fn always_allowed() -> Case {
     })
 }
 
+/// Its owner keeps all disruptions of its budget.
+fn owned() -> Case {
+    case().under(MatchingBudgets::One(BudgetFacts {
+        owner_disruptions: Some(OwnerDisruptions::All),
+        ..budget()
+    }))
+}
+
+/// It asked to stay, which others' evictions are refused for.
+fn opted_out() -> Case {
+    case().of(EvictionContext {
+        opted_out: Some(OptOut::Skip),
+        refuse_opt_out: true,
+        ..context()
+    })
+}
+
 fn asking() -> Vec<Claim> {
     vec![
         claim(1, "n2", ClaimState::Confirmed, &[], &["web-1"]),
@@ -315,28 +333,27 @@ fn paused_lock_admits_and_requests_nothing(#[case] claims: Vec<Claim>) {
         PodKey::new("shop", POD),
         LookupResult::Found(Box::new(paused.context.clone())),
     );
-    let unreadable = decide_unreadable(&paused.request(&pod), &found, None);
+    let unreadable = decide_unreadable(&paused.request(&pod), &found);
     assert_eq!(told(&unreadable), Ok(Admission::Paused));
 }
 
 #[rstest]
-#[case::named_by_the_ledger(Some(&["web"][..]), case(), Err(LockReason::LedgerUnreadable))]
-#[case::not_named(Some(&["db"][..]), case(), Ok(Admission::FreeDisruption))]
-#[case::on_a_cordoned_node(None, case(), Err(LockReason::LedgerUnreadable))]
-#[case::on_a_running_node(None, case().on_a_running_node(), Ok(Admission::FreeDisruption))]
-#[case::starting(None, starting(PodState::Unready), Ok(Admission::Unready))]
-#[case::without_a_budget(None, case().under(MatchingBudgets::None), Ok(Admission::NoBudget))]
-#[case::dry_run(None, Case { dry_run: true, ..case() }, Ok(Admission::DryRun))]
-#[case::ours(None, case().ours(Some("1/10")), Err(LockReason::StaleTicket))]
-fn unreadable_ledger_refuses_what_it_may_hold(
-    #[case] budgets: Option<&[&str]>,
+#[case::on_a_cordoned_node(case(), Err(LockReason::LedgerUnreadable))]
+#[case::on_a_running_node(case().on_a_running_node(), Ok(Admission::FreeDisruption))]
+#[case::held_by_its_owner(owned().on_a_running_node(), Ok(Admission::FreeDisruption))]
+#[case::opted_out(opted_out().on_a_running_node(), Ok(Admission::FreeDisruption))]
+#[case::opted_out_on_a_cordoned_node(opted_out(), Err(LockReason::OptedOut))]
+#[case::starting(starting(PodState::Unready), Ok(Admission::Unready))]
+#[case::without_a_budget(case().under(MatchingBudgets::None), Ok(Admission::NoBudget))]
+#[case::dry_run(Case { dry_run: true, ..case() }, Ok(Admission::DryRun))]
+#[case::ours(case().ours(Some("1/10")), Err(LockReason::StaleTicket))]
+fn unreadable_ledger_refuses_on_cordoned_nodes_alone(
     #[case] case: Case,
     #[case] expected: Result<Admission, LockReason>,
 ) {
-    let budgets = budgets.map(|names| names.iter().map(|name| BudgetKey::new("shop", *name)).collect());
     let pod = PodKey::new("shop", POD);
     let found = LookupResult::Found(Box::new(case.context.clone()));
-    let verdict = decide_unreadable(&case.request(&pod), &found, budgets.as_ref());
+    let verdict = decide_unreadable(&case.request(&pod), &found);
     assert_eq!(told(&verdict), expected);
 }
 
@@ -356,8 +373,6 @@ fn unknown_pod_is_admitted_without_a_drain(#[case] found: LookupResult, #[case] 
 #[rstest]
 #[case::movable_pods_leave_first(vec![claim(1, NODE, ClaimState::Queued, &[], &[])], LockReason::AwaitingPods)]
 #[case::no_claim_yet(vec![], LockReason::NotPlanned)]
-#[case::in_a_later_versions_state(vec![claim(1, NODE, ClaimState::Unknown, &[], &["web-1"])], LockReason::NotPlanned)]
-#[case::under_a_later_versions_claim(vec![claim(1, NODE, ClaimState::Unknown, &[], &[POD])], LockReason::NotPlanned)]
 #[case::granted_soon(vec![claim(1, NODE, ClaimState::Asking, &[POD], &[])], LockReason::Queued)]
 #[case::granted_and_not_confirmed(vec![claim(1, NODE, ClaimState::Granted, &[POD], &[POD])], LockReason::AwaitsConfirmation)]
 #[case::suspect(vec![claim(1, NODE, ClaimState::Suspect, &[POD], &[POD])], LockReason::Suspect)]
@@ -839,6 +854,6 @@ fn unreadable_ledger_keeps_nobody_for_retained_pods() {
     let pod = PodKey::new("shop", POD);
     let case = beside_retained();
     let found = LookupResult::Found(Box::new(case.context.clone()));
-    let verdict = decide_unreadable(&case.request(&pod), &found, None);
+    let verdict = decide_unreadable(&case.request(&pod), &found);
     assert_eq!(told(&verdict), Ok(Admission::NoBudget));
 }

@@ -141,5 +141,5 @@ fn only_drains_in_the_way_come_first(#[case] node: &str, #[case] ahead: Option<u
         ],
     }))
     .unwrap();
-    assert_eq!(next::Turns::of(&Ledger::from(&stored)).before(node), ahead);
+    assert_eq!(next::Turns::of(&Ledger::try_from(&stored).unwrap()).before(node), ahead);
 }

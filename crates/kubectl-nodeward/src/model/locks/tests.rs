@@ -36,7 +36,7 @@ fn ledger() -> Ledger {
         ],
     }))
     .unwrap();
-    Ledger::from(&stored)
+    Ledger::try_from(&stored).unwrap()
 }
 
 fn budget(name: &str, hold: Option<&str>) -> PodDisruptionBudget {
@@ -173,7 +173,7 @@ fn node_groups_list_who_is_away_and_who_waits() {
         Drain::of(&serde_json::from_value(drain).unwrap())
     };
     let drains = [drain("node-2", "WaitsForNodeGroup"), drain("node-3", "Queued")];
-    let groups = NodeGroups::of(Some(&Ledger::from(&stored)), &drains);
+    let groups = NodeGroups::of(Some(&Ledger::try_from(&stored).unwrap()), &drains);
     let away: Vec<_> = groups
         .away
         .iter()

@@ -9,6 +9,7 @@ use clap::Parser;
 use k8s_openapi::api::core::v1::Node;
 use nodeward_api::drain_ledger::DrainLedgerSpec;
 use nodeward_api::node_drain::NodeDrain;
+use nodeward_core::ledger::Ledger;
 use nodeward_runtime::cache::NamespacedName;
 use rstest::rstest;
 use serde_json::{Value, json};
@@ -291,7 +292,7 @@ fn namespace_hides_budgets_of_others() {
         json!({ "nextTicket": 2, "budgets": [budget("shop", "db"), budget("other", "web")], "claims": [claim] });
     let stored: DrainLedgerSpec = serde_json::from_value(stored).unwrap();
     let mut inputs = Inputs {
-        ledger: Some(Arc::new(Ledger::from(&stored))),
+        ledger: Some(Arc::new(Ledger::try_from(&stored).map(Arc::new))),
         ..Inputs::default()
     };
     let shown = |inputs: &Inputs| -> Vec<String> {
@@ -319,7 +320,7 @@ fn recovering_drain_says_since_when() {
             serde_json::from_value(json!({ "nextTicket": 2, "budgets": [], "claims": [claim(state)] })).unwrap();
         let inputs = Inputs {
             drains: one("n1", Some(drain("n1", json!({ "phase": "Recovering" })))),
-            ledger: Some(Arc::new(Ledger::from(&stored))),
+            ledger: Some(Arc::new(Ledger::try_from(&stored).map(Arc::new))),
             ..Inputs::default()
         };
         let fleet = Fleet::of(&inputs, &mut Quiet::default(), Source::default(), &commands(), now());

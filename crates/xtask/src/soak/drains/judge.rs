@@ -252,8 +252,12 @@ impl Judge {
         }
     }
 
-    pub fn take_ledger(&mut self, ledger: Ledger) {
+    pub fn take_ledger(&mut self, ledger: Result<Ledger, String>) {
         self.counts.changes += 1;
+        let ledger = match ledger {
+            Ok(ledger) => ledger,
+            Err(why) => return self.broken.push(format!("the ledger cannot be decoded: {why}")),
+        };
         let claims = ledger.claims();
         let nodes: BTreeSet<&str> = claims.iter().map(|claim| claim.node_uid.as_str()).collect();
         if nodes.len() != claims.len() {

@@ -205,7 +205,7 @@ async fn ledger_that_is_no_queue_is_found(#[case] claims: &[(i64, &str)], #[case
     let claims = claims
         .iter()
         .map(|(ticket, node)| claim(*ticket, node, ClaimState::Asking, "a"));
-    judge.take_ledger(Ledger::of(9, claims.collect()));
+    judge.take_ledger(Ok(Ledger::of(9, claims.collect())));
     let found = broken(&mut judge);
     assert!(
         found.contains(expected) && found.is_empty() == expected.is_empty(),
@@ -217,10 +217,10 @@ async fn ledger_that_is_no_queue_is_found(#[case] claims: &[(i64, &str)], #[case
 async fn grant_of_less_than_all_is_found() {
     let mut judge = judge();
     let mut granted = claim(1, "n1", ClaimState::Granted, "a1");
-    judge.take_ledger(Ledger::of(2, vec![granted.clone()]));
+    judge.take_ledger(Ok(Ledger::of(2, vec![granted.clone()])));
     assert_eq!(broken(&mut judge), "");
     granted.needs = vec![Need::default()];
-    judge.take_ledger(Ledger::of(2, vec![granted]));
+    judge.take_ledger(Ok(Ledger::of(2, vec![granted])));
     assert!(broken(&mut judge).contains("less than it needs"));
 }
 
@@ -235,12 +235,12 @@ async fn grant_against_the_owners_hold_is_found(#[case] held: u64, #[case] befor
     two_pods(&mut judge, "pinned-0");
     let granted = Ledger::of(2, vec![claim(1, "n1", ClaimState::Granted, "a1")]);
     if before {
-        judge.take_ledger(granted.clone());
+        judge.take_ledger(Ok(granted.clone()));
     }
     judge.take_hold(Event::Apply(object(
         json!({ "metadata": { "name": "h" }, "spec": { "pdbRef": "pinned-0", "reason": "" } }),
     )));
     advance(Duration::from_secs(held)).await;
-    judge.take_ledger(granted);
+    judge.take_ledger(Ok(granted));
     assert_eq!(broken(&mut judge).is_empty(), is_right);
 }
