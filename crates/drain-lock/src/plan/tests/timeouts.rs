@@ -26,10 +26,10 @@ fn waits_since_yesterday() -> Value {
 ])]
 #[case::evictions_go_on("Wait", granted_yesterday(&["a"]), &["evict a under 1/5", "n1 is Draining: BudgetNeverAllows, DeadlinePassed"])]
 #[case::one_that_is_gone_counts_as_wait("Delete", granted_yesterday(&["a"]), &[
-    "evict a under 1/5", "n1 is Draining: BudgetNeverAllows, DeadlinePassed, InvalidDrain",
+    "evict a under 1/5", "n1 is Draining: BudgetNeverAllows, InvalidDrain, DeadlinePassed",
 ])]
 #[case::so_does_the_other("EvictAnyway", granted_yesterday(&["a"]), &[
-    "evict a under 1/5", "n1 is Draining: BudgetNeverAllows, DeadlinePassed, InvalidDrain",
+    "evict a under 1/5", "n1 is Draining: BudgetNeverAllows, InvalidDrain, DeadlinePassed",
 ])]
 fn timeout_follows_the_drains_fallback(#[case] fallback: &str, #[case] claim: Value, #[case] expected: &[&str]) {
     let cluster = cluster(
