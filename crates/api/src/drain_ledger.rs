@@ -208,6 +208,10 @@ pub struct StoredClaim {
     /// Whether the node was cordoned by somebody else, so that it is not drain-lock's to uncordon.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub foreign_cordon: bool,
+    /// Since when a pod of it has an obstacle that no other drain's end lifts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::optional_timestamp")]
+    pub obstructed_since: Option<Timestamp>,
     /// The node groups of which it counts as a node that is away.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]

@@ -159,11 +159,33 @@ impl Ledger {
             grant: now.as_millisecond(),
             boot_id: String::new(),
             foreign_cordon,
+            obstructed_since: None,
             node_groups: Vec::new(),
             needs: Vec::new(),
             holds: Vec::new(),
         });
         ticket
+    }
+
+    /// Notes whether a pod of the claim has an obstacle that no other drain's end lifts.
+    pub fn note_obstacle(&mut self, node_uid: &str, has_obstacle: bool, now: Timestamp) {
+        if let Some(claim) = self.waiting_claim_mut(node_uid) {
+            claim.obstructed_since = has_obstacle.then(|| claim.obstructed_since.unwrap_or(now));
+        }
+    }
+
+    /// Queues the claim of a node anew that another program drains again before the pods of its last drain are back: they stay
+    /// owed, and under that program's cordon they do not come back before.
+    pub fn take_over(&mut self, node_uid: &str, now: Timestamp) {
+        if !self.claim(node_uid).is_some_and(|claim| claim.state.is_recovering()) {
+            return;
+        }
+        self.move_to_the_end(node_uid);
+        if let Some(claim) = self.claim_mut(node_uid) {
+            claim.state = claim.keeping_drained(ClaimState::Asking);
+            claim.settle();
+            (claim.since, claim.queued_at) = (now, now);
+        }
     }
 
     /// Puts the claim of a node back to what it is in `before`, whatever was made of it since: what that rested on could not

@@ -113,6 +113,8 @@ pub struct DeadlinesConfig {
     pub drain: Option<ConfigDuration>,
     /// On top of `drain`, counted from the grant, to the last disruption's return. Default 30 minutes.
     pub recover: Option<ConfigDuration>,
+    /// How long pods that no end of another drain lets go keep the rest of a drain by another program waiting. Default 5 minutes.
+    pub obstacle: Option<ConfigDuration>,
 }
 
 /// The block `eviction`.

@@ -249,7 +249,7 @@ impl Planner<'_> {
                 drain,
                 node,
                 classes,
-                limits: TimeLimits::of(Some(drain), self.policy.deadlines, &self.write.next),
+                limits: TimeLimits::of_active(drain, node, classes, self.policy.deadlines, &self.write.next),
                 asks: false,
                 has_places: has_places(context.claim.as_ref(), self.policy, node),
             }),
@@ -295,6 +295,14 @@ impl Planner<'_> {
             .next
             .enqueue(context.name.as_str(), uid, is_foreign, self.now);
         self.apply_timeouts(&active);
+        if context.is_by_requester() {
+            if is_foreign {
+                self.write.next.take_over(uid, self.now);
+            }
+            self.write
+                .next
+                .note_obstacle(uid, active.classes.has_obstacle, self.now);
+        }
         self.write.next.settle_movable(uid, &active.classes.needs);
         active.asks = self.is_to_ask(&active);
         let Some(claim) = self.write.next.claim(uid).cloned() else {

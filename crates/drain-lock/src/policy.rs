@@ -15,6 +15,7 @@ use crate::config::{Config, FleetLockConfig, KnownConsent, Mode};
 use crate::node_group::NodeGroup;
 
 const QUEUE: SignedDuration = SignedDuration::from_hours(1);
+const OBSTACLE: SignedDuration = SignedDuration::from_mins(5);
 const EXPECTED_OUTAGE: SignedDuration = SignedDuration::from_mins(15);
 const UNSCHEDULABLE_AFTER: SignedDuration = SignedDuration::from_secs(30);
 const MAX_PARALLEL: usize = 50;
@@ -30,6 +31,8 @@ pub struct Policy {
     pub audits: bool,
     /// How long each part of a drain may take, where the NodeDrain does not say.
     pub deadlines: Deadlines,
+    /// How long an obstacle that no other drain's end lifts keeps the rest of another program's drain waiting.
+    pub obstacle_after: SignedDuration,
     /// What becomes of drains that the webhook or FleetLock asks for when they have not emptied their nodes in time.
     pub fallback: Fallback,
     /// How long a node is away when it reboots.
@@ -111,6 +114,7 @@ impl Policy {
                 drain: or(config.deadlines.drain, DRAIN_LASTS),
                 recover: or(config.deadlines.recover, RECOVERY_LASTS),
             },
+            obstacle_after: or(config.deadlines.obstacle, OBSTACLE),
             fallback: config.fallback.map(Fallback::from).unwrap_or_default(),
             expected_outage: or(config.expected_outage, EXPECTED_OUTAGE),
             unschedulable_after: or(config.unschedulable_after, UNSCHEDULABLE_AFTER),

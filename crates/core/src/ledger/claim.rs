@@ -37,6 +37,9 @@ pub struct Claim {
     /// Whether somebody else cordoned the node.
     #[serde(default)]
     pub foreign_cordon: bool,
+    /// Since when a pod of it has an obstacle that no other drain's end lifts; `None`: none has.
+    #[serde(default)]
+    pub obstructed_since: Option<Timestamp>,
     /// The node groups of which it counts as a node that is away.
     #[serde(default)]
     pub node_groups: Vec<String>,
@@ -311,6 +314,7 @@ impl Claim {
             grant: stored.grant,
             boot_id: stored.boot_id.clone(),
             foreign_cordon: stored.foreign_cordon,
+            obstructed_since: stored.obstructed_since,
             node_groups: stored.node_groups.clone(),
             needs: needs.collect::<Result<_, String>>()?,
             holds: disruptions::normal(holds),

@@ -231,7 +231,7 @@ impl Ledger {
     }
 
     /// Gives the claim a new ticket, the last one.
-    fn move_to_the_end(&mut self, node_uid: &str) -> i64 {
+    pub(super) fn move_to_the_end(&mut self, node_uid: &str) -> i64 {
         let ticket = self.next_ticket();
         if let Some(claim) = self.claim_mut(node_uid) {
             claim.ticket = ticket;

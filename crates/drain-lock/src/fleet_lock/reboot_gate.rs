@@ -143,6 +143,7 @@ mod tests {
             grant: 40,
             boot_id: "b1".to_owned(),
             foreign_cordon: false,
+            obstructed_since: None,
             node_groups: Vec::new(),
             needs: needs.into_iter().map(Need::from).collect(),
             holds,

@@ -6,6 +6,7 @@ use nodeward_api::annotation;
 use nodeward_api::node_drain::{NodeDrain, Phase};
 use nodeward_api::reason::LockReason;
 use nodeward_core::lease::LeaseState;
+use nodeward_core::ledger::Claim;
 
 use super::drain_context::claim_of;
 use super::intent::Ending;
@@ -55,8 +56,13 @@ impl Planner<'_> {
         });
         let lease = node_lease(&context.name, self.snapshot, self.memory, self.policy, self.now);
         let has_lease = matches!(lease, Some(LeaseState::Ours { .. }));
+        // Its drainer is back before its pods are: the next NodeDrain of that name takes the claim over.
+        let waits = |claim: &Claim| claim.state.is_recovering();
+        let is_drained_anew = context.has_foreign_cordon()
+            && claim_of(context.node_uid.as_ref(), &self.before).is_some_and(waits)
+            && verdict.claim.as_ref().is_some_and(waits);
         let is_suspect = verdict.claim.as_ref().is_some_and(|claim| claim.state.is_suspect());
-        if !is_in_ledger || is_suspect {
+        if !is_in_ledger || is_suspect || is_drained_anew {
             self.release_lease(&context.name);
         }
         if let Some(claim) = &verdict.claim {
@@ -76,7 +82,7 @@ impl Planner<'_> {
             }
         }
         match &context.drain {
-            Some(drain) if !is_in_ledger && !is_on_node && !has_lease => {
+            Some(drain) if (!is_in_ledger || is_drained_anew) && !is_on_node && !has_lease => {
                 if context.is_adopted() {
                     let drain = Arc::clone(drain);
                     self.plan.actions.push(Action::Finish { drain });

@@ -23,6 +23,13 @@ impl Planner<'_> {
             verdict.message = text;
             return;
         }
+        // A person has to see to it, and meanwhile the node goes on serving.
+        let mut problems = active.classes.problems.iter();
+        if let Some(problem) = problems.find(|problem| problem.reason.is_misconfiguration()) {
+            self.write_node_markers(node, Cordon::Keep, true, None);
+            verdict.message = format!("is not begun: {}", problem.message);
+            return;
+        }
         if let Some(pod) = self.cordons.stranded_by(&node.name) {
             self.requeue_at.note(saturating_add(self.now, A_MOMENT));
             self.write_node_markers(node, Cordon::Keep, true, None);

@@ -33,17 +33,24 @@ pub(super) fn pods_that_stay_down<'a>(
     stay_down
 }
 
-/// What a drain needs: of each budget one disruption for each pod that stays down, and one for its movable pods. With it, the
-/// budgets whose movable pods have to leave before the claim is asked for.
+/// What a drain needs of budgets.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Needed {
+    pub disruptions: Vec<Disruptions>,
+    /// Budgets whose movable pods have to leave before the claim is asked for.
+    pub movable_first: BTreeSet<BudgetKey>,
+    /// Whether a pod that stays down has an obstacle that no other drain's end lifts.
+    pub has_obstacle: bool,
+}
+
+/// What a drain needs: of each budget one disruption for each pod that stays down, and one for its movable pods. Without pods
+/// that have an obstacle, if it `leaves_out` these.
 ///
 /// Where a budget never has that many, pods that stay down go after the movable ones. Those that stay on the node do not: with the
 /// last pod that leaves it may go down, and they with it.
-pub(super) fn disruptions(
-    pods: &[ClassifiedPod],
-    claim: Option<&Claim>,
-    snapshot: &Snapshot,
-) -> (Vec<Disruptions>, BTreeSet<BudgetKey>) {
+pub(super) fn needed(pods: &[ClassifiedPod], claim: Option<&Claim>, snapshot: &Snapshot, leaves_out: bool) -> Needed {
     let mut needs = pods_that_stay_down(pods, snapshot);
+    let has_obstacle = take_obstacles_out(&mut needs, claim, snapshot, leaves_out);
     let movable: BTreeSet<&BudgetKey> = movable(pods, claim, snapshot).collect();
     for key in &movable {
         needs.entry(*key).or_default();
@@ -67,7 +74,42 @@ pub(super) fn disruptions(
             pods,
         }
     });
-    (needs.collect(), movable_first)
+    Needed {
+        disruptions: needs.collect(),
+        movable_first,
+        has_obstacle,
+    }
+}
+
+/// Answers whether pods have an obstacle: a budget that never allows a disruption or cannot be counted, several budgets, or more
+/// pods of a budget than it can ever spare. Leaves these out if `leaves_out`; of an excess, all but what the budget spares.
+fn take_obstacles_out(
+    needs: &mut BTreeMap<&BudgetKey, Vec<HeldPod>>,
+    claim: Option<&Claim>,
+    snapshot: &Snapshot,
+    leaves_out: bool,
+) -> bool {
+    let mut has_obstacle = false;
+    for (key, pods) in needs.iter_mut() {
+        let Some(budget) = snapshot.facts.get(*key) else {
+            continue;
+        };
+        let never = budget
+            .unusable
+            .is_some_and(|unusable| unusable != Unusable::ClosedByCeph);
+        let is_refused = |pod: &HeldPod| never || !pod.retained && budget.several.contains(pod.uid.as_str());
+        let has = |pod: &HeldPod| claim.is_some_and(|claim| claim.has_disruption(&pod.uid));
+        let mut spared: Vec<HeldPod> = pods.iter().filter(|pod| !is_refused(pod)).cloned().collect();
+        // What the claim has comes first, then what stays on the node.
+        spared.sort_by_key(|pod| (!has(pod), !pod.retained));
+        while budget.current && budget.cost(&spared) > budget.ceiling() && spared.pop().is_some() {}
+        has_obstacle |= spared.len() < pods.len();
+        if leaves_out {
+            pods.retain(|pod| spared.iter().any(|spared| spared.uid == pod.uid));
+        }
+    }
+    needs.retain(|_, pods| !pods.is_empty());
+    has_obstacle
 }
 
 /// The budgets that movable pods take a disruption of, but for those which the claim has one for by name.

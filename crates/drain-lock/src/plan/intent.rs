@@ -140,7 +140,7 @@ fn silent_from(drain: &NodeDrain, claim: Option<&Claim>, period: SignedDuration)
 }
 
 /// Whether somebody wants the drain who takes that back himself.
-pub(super) fn is_wanted_by_another(drain: &NodeDrain) -> bool {
+fn is_wanted_by_another(drain: &NodeDrain) -> bool {
     let mut requesters = drain.spec.requesters.iter();
     requesters.any(|requester| releases_by_itself(&requester.name))
 }

@@ -15,7 +15,7 @@ use nodeward_api::node_drain::{BlockedBy, NodeDrain};
 use nodeward_api::opt_out::OptOut;
 use nodeward_api::reason::LockReason;
 use nodeward_core::consent::Consents;
-use nodeward_core::deadline::saturating_add;
+use nodeward_core::deadline::{is_due, saturating_add};
 use nodeward_core::id::BudgetKey;
 use nodeward_core::ledger::Disruptions;
 use nodeward_core::node::{UNSCHEDULABLE_TAINT, UNSCHEDULABLE_TAINT_EFFECT};
@@ -24,7 +24,7 @@ use nodeward_scheduling::{Placement, PlacementError};
 use crate::policy::Policy;
 use crate::snapshot::{NodeFacts, PodFacts, Snapshot};
 
-use super::disruptions::disruptions;
+use super::disruptions::needed;
 use super::obstacles::problems;
 
 /// What becomes of a pod.
@@ -106,6 +106,8 @@ pub struct NodeNeed {
     pub needs: Vec<Disruptions>,
     /// Budgets whose movable pods leave before the claim is asked for: the pods that stay leave no disruption for them.
     pub movable_first: BTreeSet<BudgetKey>,
+    /// Whether a pod that stays down has an obstacle that no other drain's end lifts.
+    pub has_obstacle: bool,
     /// What keeps the drain from ever ending, or a pod from staying, unless a person sees to it.
     pub problems: Vec<BlockedBy>,
     /// When a class changes by the passing of time alone.
@@ -121,7 +123,8 @@ pub struct ClassifiedPod {
     pub why: Option<String>,
 }
 
-/// Works out what becomes of the pods of `node`. Movable pods take the places that they find from `placement`: called for
+/// Works out what becomes of the pods of `node`. One that will not come back holds no pod and needs nothing: what it would wait
+/// for never returns, and who takes it away makes room elsewhere. Movable pods take the places that they find from `placement`: called for
 /// one node after another, the oldest drain first, no two of them share the last place.
 pub fn classify(
     node: &NodeFacts,
@@ -159,16 +162,40 @@ pub fn classify(
                 },
             },
         };
+        // With its node for good, it comes back wherever somebody makes room for it.
+        let class = match class {
+            Class::Held(_) if node.is_being_removed() => Class::Movable,
+            class => class,
+        };
         let pod = Arc::clone(pod);
         need.pods.push(ClassifiedPod { pod, class, why });
+    }
+    if node.is_being_removed() {
+        return need.with_problems(snapshot, policy);
     }
     let claim = snapshot
         .claims()
         .iter()
         .find(|claim| claim.node_uid == node.uid.as_str());
-    (need.needs, need.movable_first) = disruptions(&need.pods, claim, snapshot);
-    need.problems = problems(&need, snapshot, policy);
-    need
+    let obstructed_since = claim.and_then(|claim| claim.obstructed_since);
+    let leaves_out_at = obstructed_since.map(|since| saturating_add(since, policy.obstacle_after));
+    let leaves_out = leaves_out_at.is_some_and(|at| is_due(at, now));
+    need.changes_at = need
+        .changes_at
+        .into_iter()
+        .chain(leaves_out_at.filter(|_| !leaves_out))
+        .min();
+    let needed = needed(&need.pods, claim, snapshot, leaves_out);
+    (need.needs, need.movable_first, need.has_obstacle) =
+        (needed.disruptions, needed.movable_first, needed.has_obstacle);
+    need.with_problems(snapshot, policy)
+}
+
+impl NodeNeed {
+    fn with_problems(mut self, snapshot: &Snapshot, policy: &Policy) -> Self {
+        self.problems = problems(&self, snapshot, policy);
+        self
+    }
 }
 
 /// What the requesters of a drain have consented to. Without a drain it is a machine that would ask for one.

@@ -37,6 +37,8 @@ pub struct PodClasses {
     pub leaving: usize,
     /// Of these, the ones that should be gone by now.
     pub overdue: Vec<Arc<PodFacts>>,
+    /// When the grace of the last of them ends.
+    pub last_end: Option<Timestamp>,
     /// When the next one should be.
     pub next_overdue: Option<Timestamp>,
     /// Of those on their way out, the ones that are replaced elsewhere.
@@ -46,6 +48,8 @@ pub struct PodClasses {
     pub needs: Vec<Disruptions>,
     /// Budgets whose movable pods leave before the claim is asked for.
     pub movable_first: BTreeSet<BudgetKey>,
+    /// Whether a pod that stays down has an obstacle that no other drain's end lifts.
+    pub has_obstacle: bool,
     /// What needs a person.
     pub problems: Vec<BlockedBy>,
     /// The plan, for people.
@@ -83,6 +87,7 @@ impl PodClasses {
         Self {
             needs: need.needs,
             movable_first: need.movable_first,
+            has_obstacle: need.has_obstacle,
             problems: need.problems,
             ..classes
         }
@@ -91,6 +96,7 @@ impl PodClasses {
     /// Notes whether a pod that is being deleted should be gone by now, or when it should be.
     fn note_end(&mut self, pod: &Arc<PodFacts>, now: Timestamp) {
         let Some(deletion) = &pod.deletion else { return };
+        self.last_end = self.last_end.max(Some(deletion.deadline));
         let overdue_at = saturating_add(deletion.deadline, CONFIRMED_WITHIN);
         if overdue_at <= now {
             self.overdue.push(Arc::clone(pod));

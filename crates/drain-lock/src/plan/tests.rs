@@ -4,6 +4,7 @@ mod ceph;
 mod control_plane;
 mod endings;
 mod grants;
+mod life;
 mod node_groups;
 mod properties;
 mod stages;
@@ -17,6 +18,8 @@ use serde_json::{Value, json};
 
 use super::node_markers::Cordon;
 use super::*;
+use nodeward_core::ledger::HeldPod;
+
 use crate::config::Config;
 use crate::explain::explain;
 use crate::plan::lease::LeaseStep;
@@ -175,18 +178,16 @@ fn shown(plan: &Plan) -> Vec<String> {
 
 fn shown_write(write: &LedgerWrite) -> Vec<String> {
     let pods = |disruptions: &[nodeward_core::ledger::Disruptions]| {
-        let names = disruptions
+        let all = disruptions
             .iter()
-            .flat_map(|disruptions| &disruptions.pods)
-            .map(|pod| pod.name.as_str());
-        names.collect::<Vec<_>>().join("+")
+            .map(|held| pods_and_movable(&held.pods, held.movable));
+        all.collect::<Vec<_>>().join("+")
     };
     let claims = write.next.claims().iter().map(|claim| {
         let needs = claim
             .needs
             .iter()
-            .flat_map(|need| &need.pods.0)
-            .map(|pod| pod.name.as_str());
+            .map(|need| pods_and_movable(&need.pods.0, need.movable.0));
         let (needs, holds) = (needs.collect::<Vec<_>>().join("+"), pods(&claim.holds));
         format!(
             "ledger: {}#{} {:?} needs [{needs}] holds [{holds}]",
@@ -217,6 +218,11 @@ fn shown_write(write: &LedgerWrite) -> Vec<String> {
             .map(|called_off| format!("make sure of {} since {}", called_off.node, called_off.since)),
     );
     lines
+}
+
+fn pods_and_movable(pods: &[HeldPod], movable: bool) -> String {
+    let names = pods.iter().map(|pod| pod.name.as_str());
+    names.chain(movable.then_some("movable")).collect::<Vec<_>>().join("+")
 }
 
 fn shown_action(action: &Action) -> Option<String> {

@@ -1,7 +1,7 @@
 //! How long each part of a drain may take, and what its fallback makes of it when that time is over.
 
 use jiff::{SignedDuration, Timestamp};
-use nodeward_api::node_drain::{Fallback, NodeDrain};
+use nodeward_api::node_drain::{Evictor, Fallback, NodeDrain};
 use nodeward_api::reason::LockReason;
 use nodeward_core::deadline::{is_due, saturating_add};
 use nodeward_core::duration::ConfigDuration;
@@ -9,9 +9,11 @@ use nodeward_core::id::NodeUid;
 use nodeward_core::ledger::{Claim, ClaimState, Leaderless, Ledger, TimedOut, until};
 
 use crate::policy::Deadlines;
+use crate::snapshot::NodeFacts;
 
 use super::drain_context::claim_of;
-use super::intent::{is_wanted_by_another, last_sign_of_life};
+use super::intent::last_sign_of_life;
+use super::pod_classes::PodClasses;
 use super::{ActiveDrain, DrainContext, Planner};
 
 /// When a new leader plans for the second time.
@@ -25,6 +27,10 @@ pub struct TimeLimits {
     pub unreadable: Vec<String>,
     /// Times without a leader, in which they stand still.
     leaderless: Vec<Leaderless>,
+    /// Whether somebody else evicts.
+    by_requester: bool,
+    /// When somebody was last seen to go on with the drain, or its node to go or to come back.
+    last_sign: Option<Timestamp>,
 }
 
 impl TimeLimits {
@@ -49,7 +55,24 @@ impl TimeLimits {
             limits,
             unreadable,
             leaderless: ledger.leaderless.clone(),
+            by_requester: drain.is_some_and(|drain| drain.spec.evict == Evictor::Requester),
+            last_sign: None,
         }
+    }
+
+    /// The same of a drain that goes on. A pod on its way out is a sign of life until its grace is over, whoever is silent.
+    pub fn of_active(
+        drain: &NodeDrain,
+        node: &NodeFacts,
+        classes: &PodClasses,
+        defaults: Deadlines,
+        ledger: &Ledger,
+    ) -> Self {
+        let mut this = Self::of(Some(drain), defaults, ledger);
+        let evicted = last_sign_of_life(drain).filter(|_| this.by_requester);
+        let signs = [evicted, node.ready_since, classes.last_end];
+        this.last_sign = signs.into_iter().flatten().max();
+        this
     }
 
     /// Until when a claim may wait.
@@ -62,15 +85,18 @@ impl TimeLimits {
         until(claim.since, self.limits.drain, &self.leaderless)
     }
 
-    /// Until when the node of a granted claim may take to be back with its pods. Both parts count from the grant, so that
-    /// nothing but the ledger has to be read for it.
+    /// Until when the node of a granted claim may take to be back with its pods: after the time that drain-lock's own evictions
+    /// may take, and after the last sign that anything goes on.
     pub fn recover_until(&self, claim: &Claim) -> Timestamp {
-        let parts = if claim.state.has_grant() {
+        let parts = if claim.state.has_grant() && !self.by_requester {
             self.limits.drain.saturating_add(self.limits.recover)
         } else {
             self.limits.recover
         };
-        until(claim.since, parts, &self.leaderless)
+        let from_sign = self
+            .last_sign
+            .map(|sign| until(sign, self.limits.recover, &self.leaderless));
+        until(claim.since, parts, &self.leaderless).max(from_sign.unwrap_or(Timestamp::MIN))
     }
 }
 
@@ -134,23 +160,15 @@ impl Planner<'_> {
         let (context, by_requester) = (active.context, active.context.is_by_requester());
         let is_drain_over = self.is_over(active.limits.drain_until(claim));
         let is_recovery_over = self.is_over(active.limits.recover_until(claim));
-        let has_vanished = is_recovery_over || (by_requester && self.is_requester_gone(active));
         // Whoever evicts by himself may reboot before he says so; our own drain of a node that crashed goes on.
         let is_drained = claim.state == ClaimState::Drained || (by_requester && context.has_rebooted());
-        if has_vanished && !context.unavailable.is_empty() && (is_drained || by_requester) {
+        if is_recovery_over && !context.unavailable.is_empty() && (is_drained || by_requester) {
             self.write.next.suspect(active.uid(), self.now);
             let note = LockReason::Suspect.explanation().to_owned();
             self.announce(&context.name, active.uid(), LockReason::Suspect, note);
         } else if !is_drained && is_drain_over {
             self.fall_back(active);
         }
-    }
-
-    /// Whether a foreign drainer counts as gone. Somebody else who wants the drain may have seen it end meanwhile, and what
-    /// is down then is away as it should be: the time to be back tells.
-    fn is_requester_gone(&self, active: &ActiveDrain<'_>) -> bool {
-        let sign = last_sign_of_life(active.drain).filter(|_| !is_wanted_by_another(active.drain));
-        sign.is_some_and(|sign| is_due(saturating_add(sign, self.policy.auto.quiet_period), self.now))
     }
 
     /// Gives back what a drain whose time is over can give back, and queues it again, unless it is to wait on.

@@ -196,7 +196,8 @@ impl ContextLookup {
         let auto = policy.auto.enabled && is_selected && !pod.is_daemon();
         let cordoned = node.is_cordoned();
         Some(NodeContext {
-            retains: (auto || self.has_claim(&node.uid))
+            is_being_removed: node.is_being_removed(),
+            retains: (!node.is_being_removed() && (auto || self.has_claim(&node.uid)))
                 .then(|| self.retained(pod, &node))
                 .flatten(),
             planning_timed_out: auto && cordoned && self.has_planning_timed_out(&node, now),

@@ -8,7 +8,7 @@ use nodeward_api::opt_out::OptOut;
 use nodeward_api::reason::LockReason;
 use nodeward_core::deadline::to_the_second;
 use nodeward_core::id::{NodeName, NodeUid, PodKey, PodUid};
-use nodeward_core::ledger::{BudgetFacts, Claim, ClaimState, Facts, Fence, Ledger, Obstacle, Reservations};
+use nodeward_core::ledger::{BudgetFacts, Claim, ClaimState, Facts, Fence, Ledger, Obstacle, Reservations, Unusable};
 
 /// Who asks for an eviction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -140,6 +140,8 @@ pub struct NodeContext {
     pub retains: Option<PodKey>,
     /// Whether it has been waited for a plan of its drain for longer than any plan takes.
     pub planning_timed_out: bool,
+    /// Whether somebody takes it away for good: its pods go as their budgets allow, less what other drains are to have.
+    pub is_being_removed: bool,
 }
 
 impl NodeContext {
@@ -480,6 +482,7 @@ impl Judge<'_> {
             return admitted;
         }
         match self.ledger.claim(node.uid.as_str()) {
+            _ if node.is_being_removed => admitted,
             // Of a budget that lets it go it needs no disruption; its turn it awaits all the same.
             Some(claim) if context.always_allowed && claim.state.is_confirmed() => admitted,
             Some(claim) if claim.has_disruption(context.uid.as_str()) => {
@@ -547,13 +550,17 @@ impl Judge<'_> {
             Some(claim) if claim.has_disruption(context.uid.as_str()) => {
                 self.under_claim(claim, node, context, is_ours, budget)
             }
+            _ if node.is_being_removed => self.free(None, budget, Admission::FreeDisruption),
             // What drain-lock evicts beside these it has found movable.
             _ if is_ours => self.free(Some(node), budget, Admission::FreeDisruption),
+            // No claim helps, and the API's own answer says why.
+            Some(_) if never_allows(budget) => self.free(Some(node), budget, Admission::FreeDisruption),
             Some(claim) if is_draining(claim, node) && context.is_movable => {
                 self.free(Some(node), budget, Admission::FreeDisruption)
             }
             Some(claim) if is_draining(claim, node) => self.waits(claim, Some(budget)),
-            // It is drained again before its last drain has come to its end.
+            // It is drained again before the pods of its last drain are back.
+            Some(claim) if node.is_drained_by_another() && claim.state.is_recovering() => not_planned(node),
             Some(claim) if node.cordoned && claim.state.is_recovering() => self.waits(claim, Some(budget)),
             None if node.is_drained_by_another() && !node.planning_timed_out => not_planned(node),
             None if node.is_drained_by_another() => self.free(None, budget, Admission::Unplanned),
@@ -687,6 +694,13 @@ fn refuse(kind: RefusalKind, reason: LockReason, message: &str) -> Decision {
         reason,
         message: message.to_owned(),
     })
+}
+
+/// Whether no claim ever has a disruption of the budget.
+fn never_allows(budget: &BudgetFacts) -> bool {
+    budget
+        .unusable
+        .is_some_and(|unusable| unusable != Unusable::ClosedByCeph)
 }
 
 fn words(state: ClaimState) -> &'static str {

@@ -332,6 +332,27 @@ fn strings(texts: &[&str]) -> Vec<String> {
     texts.iter().map(ToString::to_string).collect()
 }
 
+#[test]
+fn drain_of_a_node_whose_pods_are_not_back_takes_their_claim_over() {
+    let mut ledger = granted(false);
+    let is_down = |pod: &HeldPod| pod.uid == "web-0";
+    ledger.release("a", &is_down, NOW);
+    let before = claim(&ledger, "a").clone();
+    let later = NOW + SignedDuration::from_secs(9);
+    ledger.take_over("a", later);
+    let after = claim(&ledger, "a");
+    assert_eq!(
+        (after.state, &after.holds),
+        (ClaimState::Asking, &before.holds),
+        "they stay owed"
+    );
+    assert!(after.ticket > before.ticket);
+    assert_eq!((after.since, after.queued_at), (later, later));
+    let once = ledger.clone();
+    ledger.take_over("a", later);
+    assert_eq!(ledger, once);
+}
+
 /// It was silent, so that its claim was let go; under its cordon the node never counts as back.
 #[rstest]
 #[case::another_drainer_is_back(true, &[], ClaimState::Queued)]

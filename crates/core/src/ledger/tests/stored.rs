@@ -213,6 +213,7 @@ fn large(nodes: usize, disruptions_each: usize) -> Ledger {
             grant: 1_763_737_380_123,
             boot_id: uid(node),
             foreign_cordon: false,
+            obstructed_since: None,
             node_groups: vec!["workers".to_owned()],
             needs: Vec::new(),
             holds: super::super::disruptions::normal((0..disruptions_each).map(held)),

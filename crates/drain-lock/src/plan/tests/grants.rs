@@ -35,7 +35,10 @@ fn requested_eviction_spends_its_disruption_once() {
     let plan = plan(&cluster.snapshot(), &memory, &policy(), now());
     assert_eq!(
         shown(&plan),
-        ["ledger: n1#1 Asking needs [] holds []", "n1 is Queued: BudgetUnhealthy"]
+        [
+            "ledger: n1#1 Asking needs [movable] holds []",
+            "n1 is Queued: BudgetUnhealthy"
+        ]
     );
 }
 

@@ -3,6 +3,7 @@
 use nodeward_core::ledger::{ClaimState, Leaderless};
 
 use super::*;
+use crate::tests::fixture::NOW;
 
 fn waits_since_yesterday() -> Value {
     claim(json!({ "since": YESTERDAY, "queuedAt": YESTERDAY }))
@@ -167,18 +168,43 @@ fn absent_drained_node_is_suspect_and_holds() {
     );
 }
 
+/// A drainer is silent for as long as its pods take their grace and its node its reboot: only once these are overdue nobody knows
+/// when what is down will be back.
 #[rstest]
-#[case::nobody_else_wants_the_drain(&["eviction:bob"], &["ledger: n1#1 Suspect needs [] holds [a]", "n1 is Suspect: Suspect"])]
-#[case::a_machine_does(&["eviction:bob", "fleetlock:workers:n1"], &["n1 is Draining"])]
-fn vanished_drainer_with_down_pods_is_suspect(#[case] requesters: &[&str], #[case] expected: &[&str]) {
-    let claim = merged(granted("Confirmed", &["a"]), json!({ "foreignCordon": true }));
+#[case::its_pods_leave("2026-01-01T11:40:00Z", leaving(json!({})), json!({}), &["n1 is Draining"])]
+#[case::their_grace_was_over_yesterday(
+    YESTERDAY, leaving_since(YESTERDAY), json!({}),
+    &["ledger: n1#1 Suspect needs [] holds [a]", "n1 is Suspect: Suspect, StuckTerminating"]
+)]
+#[case::its_node_has_just_gone(
+    "2026-01-01T11:40:00Z", leaving_since(YESTERDAY), not_ready_since(NOW), &["n1 is Draining: StuckTerminating"]
+)]
+fn drain_with_pods_down_is_suspect_once_it_shows_no_sign_of_life(
+    #[case] granted: &str,
+    #[case] pod: Value,
+    #[case] node: Value,
+    #[case] expected: &[&str],
+    #[values(&["eviction:bob"], &["eviction:bob", "fleetlock:workers:n1"])] requesters: &[&str],
+) {
+    let claim = merged(
+        granted_yesterday(&["a"]),
+        json!({ "foreignCordon": true, "since": granted }),
+    );
     let lines = shown(&planned(&cluster(
-        foreign(json!({})),
+        foreign(node),
         Some(silent_drain_of(requesters)),
         &[claim],
-        &[held("a", leaving(json!({})))],
+        &[held("a", pod)],
     )));
     assert_eq!(lines, expected);
+}
+
+fn leaving_since(moment: &str) -> Value {
+    leaving(json!({ "metadata": { "deletionTimestamp": moment } }))
+}
+
+fn not_ready_since(moment: &str) -> Value {
+    json!({ "status": { "conditions": [{ "type": "Ready", "status": "Unknown", "lastTransitionTime": moment }] } })
 }
 
 #[rstest]

@@ -53,6 +53,7 @@ fn claim(ticket: i64, node: &str, state: ClaimState, needs: &[&str], holds: &[&s
         grant: 10 * ticket,
         boot_id: String::new(),
         foreign_cordon: true,
+        obstructed_since: None,
         node_groups: Vec::new(),
         needs: some(needs).into_iter().map(Need::from).collect(),
         holds: some(holds),
@@ -100,6 +101,7 @@ fn node() -> NodeContext {
         in_node_group: false,
         retains: None,
         planning_timed_out: false,
+        is_being_removed: false,
     }
 }
 
@@ -377,7 +379,7 @@ fn unknown_pod_is_admitted_without_a_drain(#[case] found: LookupResult, #[case] 
 #[case::granted_and_not_confirmed(vec![claim(1, NODE, ClaimState::Granted, &[POD], &[POD])], LockReason::AwaitsConfirmation)]
 #[case::suspect(vec![claim(1, NODE, ClaimState::Suspect, &[POD], &[POD])], LockReason::Suspect)]
 #[case::coming_back(vec![claim(1, NODE, ClaimState::Recovering, &[], &[POD])], LockReason::AwaitingReady)]
-#[case::others_coming_back(vec![claim(1, NODE, ClaimState::Recovering, &[], &["web-1"])], LockReason::AwaitingReady)]
+#[case::drained_again_before_others_are_back(vec![claim(1, NODE, ClaimState::Recovering, &[], &["web-1"])], LockReason::NotPlanned)]
 #[case::behind_another(
     vec![claim(1, "n2", ClaimState::Confirmed, &[], &["web-1"]), claim(2, NODE, ClaimState::Asking, &[POD], &[])],
     LockReason::WaitsForDisruptions
@@ -482,6 +484,31 @@ fn movable_pod_goes_by_what_its_claim_has_for_these(
     own.holds[0].movable = true;
     own.holds[0].pods.clear();
     assert_eq!(told(&case().of(context).with(vec![own]).judge()), expected);
+}
+
+/// What it waited for would never come back.
+#[rstest]
+#[case::no_claim_yet(vec![], budget(), Ok(Admission::FreeDisruption))]
+#[case::it_waits(vec![claim(1, NODE, ClaimState::Asking, &[], &[])], budget(), Ok(Admission::FreeDisruption))]
+#[case::its_budget_has_none(vec![], exhausted(), Err(LockReason::BudgetUnhealthy))]
+#[case::another_drain_has_it(vec![claim(2, "n2", ClaimState::Confirmed, &[], &["web-1"])], budget(), Err(LockReason::WaitsForDisruptions))]
+#[case::another_drain_is_to_have_it(vec![claim(2, "n2", ClaimState::Asking, &["web-1"], &[])], budget(), Err(LockReason::Reserved))]
+fn pod_of_a_node_that_is_removed_goes_as_its_budget_allows(
+    #[case] claims: Vec<Claim>,
+    #[case] budget: BudgetFacts,
+    #[case] expected: Result<Admission, LockReason>,
+) {
+    let removed = NodeContext {
+        is_being_removed: true,
+        ..node()
+    };
+    let verdict = case()
+        .at(removed)
+        .with(claims)
+        .under(MatchingBudgets::One(budget))
+        .judge();
+    assert_eq!(told(&verdict), expected);
+    assert!(verdict.requests_drain, "its NodeDrain shows how far it is");
 }
 
 #[rstest]

@@ -1,0 +1,143 @@
+//! One life for every drain, whoever evicts: movable pods first, then all that is left under one claim.
+
+use rstest::rstest;
+
+use super::*;
+
+fn by_requester(patch: Value) -> Value {
+    let base = drain(json!({ "spec": { "evict": "Requester" }, "metadata": { "creationTimestamp": A_MINUTE_AGO } }));
+    merged(base, patch)
+}
+
+fn waits(patch: Value) -> Value {
+    claim(merged(json!({ "foreignCordon": true }), patch))
+}
+
+/// A claim of another node that has the one disruption of `web`.
+fn of_another() -> Value {
+    merged(
+        granted("Confirmed", &["b"]),
+        json!({ "ticket": 2, "node": "n2", "nodeUID": "uid-n2", "bootID": "" }),
+    )
+}
+
+/// A pod that only its node can run, of the budget of this name.
+fn pinned(name: &str, app: &str) -> Value {
+    held(name, json!({ "metadata": { "labels": { "app": app } } }))
+}
+
+fn budget_of(app: &str, patch: Value) -> Value {
+    let base = json!({
+        "spec": { "selector": { "matchLabels": { "app": app } } }, "status": { "desiredHealthy": 0, "expectedPods": 1 },
+    });
+    budget(app, merged(base, patch))
+}
+
+fn never() -> Value {
+    budget_of(
+        "never",
+        json!({ "spec": { "maxUnavailable": 0 }, "status": { "disruptionsAllowed": 0, "desiredHealthy": 1 } }),
+    )
+}
+
+/// Four pods that only their node can run, each of a budget of its own. One of these never allows a disruption.
+fn four_pinned(drain: Value, claims: &[Value]) -> Cluster {
+    let pods = ["one", "two", "three", "never"].map(|app| pinned(app, app));
+    let node_1 = foreign(json!({}));
+    cluster(node_1, Some(drain), claims, &pods).budgets(
+        ["one", "two", "three"]
+            .map(|app| budget_of(app, json!({})))
+            .into_iter()
+            .chain([never()]),
+    )
+}
+
+#[rstest]
+#[case::one_can_go(
+    cluster(foreign(json!({})), Some(by_requester(json!({}))), &[waits(json!({}))], &[held("a", json!({})), pod("d", json!({}))]),
+    "ledger: n1#1 Queued needs [] holds []"
+)]
+#[case::none_can_go_now(
+    cluster(foreign(json!({})), Some(by_requester(json!({}))), &[waits(json!({})), of_another()], &[held("a", json!({})), pod("d", json!({}))]),
+    "ledger: n1#1 Asking needs [movable] holds []"
+)]
+#[case::none_is_left(
+    cluster(foreign(json!({})), Some(by_requester(json!({}))), &[waits(json!({}))], &[held("a", json!({})), pod("d", leaving(json!({})))]),
+    "ledger: n1#1 Asking needs [a] holds []"
+)]
+#[case::it_has_asked_before(
+    cluster(
+        foreign(json!({})), Some(by_requester(json!({}))), &[waits(json!({ "needs": [disruptions(&["a"])] }))],
+        &[held("a", json!({})), pod("d", json!({}))],
+    ),
+    "ledger: n1#1 Asking needs [movable] holds []"
+)]
+fn claim_is_asked_for_once_no_movable_pod_can_go(#[case] cluster: Cluster, #[case] expected: &str) {
+    let lines = shown(&planned(&cluster));
+    let own = lines.iter().find(|line| line.starts_with("ledger: n1"));
+    // Nothing is written where nothing changes.
+    let own = own.map_or("ledger: n1#1 Queued needs [] holds []", String::as_str);
+    assert_eq!(own, expected, "{lines:?}");
+}
+
+#[rstest]
+#[case::at_first(json!({}), "BudgetNeverAllows, BudgetNeverAllows", "needs [never+one+three+two]")]
+#[case::for_long(json!({ "obstructedSince": "2026-01-01T11:54:59Z" }), "BudgetNeverAllows", "needs [one+three+two]")]
+fn pod_that_may_never_go_keeps_the_others_for_some_time_only(
+    #[case] patch: Value,
+    #[case] blocked: &str,
+    #[case] needs: &str,
+) {
+    let lines = shown(&planned(&four_pinned(by_requester(json!({})), &[waits(patch)])));
+    assert!(lines[0].contains(needs), "{lines:?}");
+    assert_eq!(
+        lines.iter().any(|line| line == "grant uid-n1"),
+        !needs.contains("never")
+    );
+    assert_eq!(lines.last().unwrap(), &format!("n1 is Queued: {blocked}"));
+}
+
+#[test]
+fn drain_of_ours_is_not_begun_while_a_pod_may_never_go() {
+    let cluster = four_pinned(drain(json!({})), &[claim(json!({}))]);
+    let mut cluster = cluster;
+    cluster.0.nodes[0] = Cluster::new([node("n1", json!({}))], []).0.nodes.remove(0);
+    let plan = planned(&cluster);
+    let lines = shown(&plan);
+    assert!(!lines.iter().any(|line| line.starts_with("cordon")), "{lines:?}");
+    assert!(
+        plan.drains[0].message.starts_with("is not begun"),
+        "{}",
+        plan.drains[0].message
+    );
+}
+
+#[rstest]
+#[case::karpenter("karpenter.sh/disrupted", "NoSchedule")]
+#[case::cluster_autoscaler("ToBeDeletedByClusterAutoscaler", "NoSchedule")]
+fn node_that_will_not_come_back_holds_and_needs_nothing(#[case] taint: &str, #[case] effect: &str) {
+    let node_1 = foreign(json!({ "spec": { "taints": [{ "key": taint, "effect": effect }] } }));
+    let pods = [held("a", json!({})), held("d", json!({}))];
+    let plan = planned(&cluster(node_1, Some(by_requester(json!({}))), &[], &pods));
+    let lines = shown(&plan);
+    assert!(lines.iter().all(|line| !line.contains("needs [a")), "{lines:?}");
+    let planned = plan.drains[0].plan.as_ref().unwrap();
+    assert_eq!((planned.held.len(), planned.movable), (0, 2));
+}
+
+#[test]
+fn node_that_is_drained_again_keeps_what_is_owed_and_adds_what_runs() {
+    let comes_back = claim(json!({ "state": "Recovering", "holds": [disruptions(&["z"])] }));
+    let wide = budget(
+        "web",
+        json!({ "spec": { "maxUnavailable": 2 }, "status": { "disruptionsAllowed": 1, "desiredHealthy": 1 } }),
+    );
+    let cluster = cluster(
+        foreign(json!({})),
+        Some(by_requester(json!({}))),
+        &[comes_back],
+        &[held("a", json!({})), held("z", leaving(json!({})))],
+    );
+    let lines = shown(&planned(&cluster.budgets([wide])));
+    assert_eq!(lines[0], "ledger: n1#9 Asking needs [a] holds [z]", "{lines:?}");
+}
