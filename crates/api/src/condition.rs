@@ -44,4 +44,5 @@ pub const SUCCEEDED: &str = "Succeeded";
 pub const PERMANENT_NODE_DELETION_EXPECTED: &str = "PermanentNodeDeletionExpected";
 
 /// On the Pod of an operator: `True` while the ConfigMap [`nodeward-pause`](crate::pause) keeps it from writing; the message is the reason.
+/// `Unknown` while that cannot be read.
 pub const PAUSED: &str = "nodeward.dev/Paused";

@@ -201,6 +201,7 @@ impl ActionTracker {
                 return;
             }
             ActionResult::Stopped(Stop::PolicyChanged | Stop::Unplanned | Stop::Paused) => (Outcome::NotSent, now),
+            ActionResult::Stopped(stop @ Stop::PauseUnknown) => (Outcome::Failed(stop.to_string()), retry_at),
             ActionResult::Outdated(_) => (Outcome::NotSent, retry_at),
             ActionResult::Failed(ApiError::RefusedByBudget { .. }) => (Outcome::RefusedByBudget, retry_at),
             ActionResult::Failed(ApiError::NamespaceTerminating) => (Outcome::NamespaceTerminating, retry_at),

@@ -94,6 +94,7 @@ pub fn outcome_label(result: &PodResult) -> &'static str {
         ActionResult::Outdated(_) | ActionResult::Stopped(Stop::PolicyChanged | Stop::Unplanned) => "outdated",
         ActionResult::Stopped(Stop::NotLeading) => "not-leading",
         ActionResult::Stopped(Stop::Paused) => "paused",
+        ActionResult::Stopped(Stop::PauseUnknown) => "pause-unknown",
         ActionResult::Stopped(Stop::DryRun) => "dry-run",
     }
 }

@@ -7,9 +7,7 @@ use nodeward_core::id::{NodeUid, PodUid};
 use nodeward_core::ledger::Leaderless;
 use nodeward_runtime::control::EXPECTATION_TIMEOUT;
 use nodeward_runtime::pause::PastPause;
-use nodeward_runtime::{BackoffPolicy, Backoffs, LeaderState};
-
-use nodeward_runtime::ActionResult;
+use nodeward_runtime::{ActionResult, BackoffPolicy, Backoffs, LeaderState, Stop};
 
 use crate::execute::{Eviction, TaskOutcome};
 use crate::plan::Plan;
@@ -150,8 +148,10 @@ impl ActionTracker {
                 self.pods.succeeded(pod);
                 (true, saturating_add(now, EXPECTATION_TIMEOUT))
             }
+            ActionResult::Outdated(_) | ActionResult::Stopped(Stop::PauseUnknown) => {
+                (false, self.pods.failed(pod.clone(), now, None))
+            }
             ActionResult::Stopped(_) => (false, now),
-            ActionResult::Outdated(_) => (false, self.pods.failed(pod.clone(), now, None)),
             ActionResult::Failed(refusal) => {
                 let until = self.pods.failed(pod.clone(), now, refusal.retry_after());
                 (refusal.is_ambiguous(), until)

@@ -83,6 +83,7 @@ pub fn result_label(done: &ActionResult) -> &'static str {
         },
         ActionResult::Stopped(Stop::NotLeading) => "not-leading",
         ActionResult::Stopped(Stop::Paused) => "paused",
+        ActionResult::Stopped(Stop::PauseUnknown) => "pause-unknown",
         ActionResult::Stopped(Stop::DryRun) => "dry-run",
     }
 }

@@ -167,6 +167,14 @@ pub(crate) fn has_code(error: &kube::Error, code: u16) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == code)
 }
 
+/// An answer that was not waited for any longer.
+pub(crate) fn no_answer() -> kube::Error {
+    kube::Error::Service(Box::new(std::io::Error::new(
+        std::io::ErrorKind::TimedOut,
+        "no answer from the API server",
+    )))
+}
+
 fn is_timeout(error: &(dyn std::error::Error + 'static)) -> bool {
     std::iter::successors(Some(error), |error| error.source()).any(|error| {
         error

@@ -218,7 +218,7 @@ pub trait Action: Send + 'static {
         false
     }
 
-    /// Does it. Each write is preceded by [`Permits::next_write`].
+    /// Does it. Each write is preceded by [`Permits::next_write`], each act by [`Permits::next_act`].
     fn run(self, context: Self::Context, permits: Permits) -> impl Future<Output = Self::Outcome> + Send;
 }
 
@@ -455,11 +455,13 @@ impl<O: Operator> Control<O> {
             Some(ActionResult::Stopped(Stop::DryRun)) if silence.is_positive() => {
                 Some(self.backoffs.failed(key.clone(), now, Some(silence)))
             }
+            Some(ActionResult::Failed(error)) => Some(self.backoffs.failed(key.clone(), now, error.retry_after())),
+            // Until the caches show what has changed, or the pause can be read, the same would be planned again.
+            Some(ActionResult::Outdated(_) | ActionResult::Stopped(Stop::PauseUnknown)) | None => {
+                Some(self.backoffs.failed(key.clone(), now, None))
+            }
             // Not its fault: a plan by the present policy, or of the present leader, may start it at once.
             Some(ActionResult::Stopped(_)) => None,
-            Some(ActionResult::Failed(error)) => Some(self.backoffs.failed(key.clone(), now, error.retry_after())),
-            // Until the caches show what has changed the same would be planned again.
-            Some(ActionResult::Outdated(_)) | None => Some(self.backoffs.failed(key.clone(), now, None)),
         };
         if let (Some(ActionResult::Failed(error)), Some(retry_at)) = (&result, retry_at)
             && !is_ordinary(error, failures_before)

@@ -27,7 +27,7 @@ use crate::events::{EventQueue, EventSink, pod_reference};
 use crate::leader::{Election, ElectionTimes, Leadership};
 use crate::liveness::Liveness;
 use crate::metrics::Metrics;
-use crate::pause::{Pause, PauseReporter};
+use crate::pause::{Pause, PauseGauges, PauseReporter};
 use crate::readiness::Readiness;
 use crate::reconcile_trigger::ReconcileTrigger;
 use crate::serve::Limits;
@@ -253,13 +253,7 @@ async fn operate_until_told<O: Operator>(
     let announcements = config::announce(config.clone(), events.clone(), own_pod, shutdown.clone());
     supervisor.spawn("config events", announcements);
     let watches = Watches::new(trigger.clone(), supervisor.clone(), &metrics);
-    let pause = Pause::watch(
-        component,
-        &watches,
-        clients.watches.clone(),
-        &args.namespace,
-        &readiness,
-    );
+    let pause = Pause::watch(component, &watches, &clients, &args.namespace, &readiness);
     let reporter = PauseReporter {
         component,
         pause: pause.clone(),
@@ -269,7 +263,7 @@ async fn operate_until_told<O: Operator>(
         events: events.clone(),
         leadership: election.leadership.clone(),
         dry_run: args.dry_run,
-        gauge: PauseReporter::gauge(&metrics),
+        gauges: PauseGauges::register(&metrics),
     };
     supervisor.spawn("pause", reporter.run(shutdown.clone()));
 

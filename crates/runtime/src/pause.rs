@@ -1,28 +1,38 @@
 //! The emergency stop ([`nodeward_api::pause`]): while the ConfigMap `nodeward-pause` of the operator's namespace names the
 //! component, no action of it is started, and none under way gets a permit for a further write.
 //!
-//! Until the ConfigMap has been read nothing is written either: an operator that restarts must not act before it knows. The
-//! lease, Events, and the webhook's certificate go on: they keep the operator itself in order, and tell people.
+//! It fails closed. Until the ConfigMap has been read nothing is written, and nothing once its watch is as old as any cache
+//! may be. A watch that the API server cuts off looks fresh until then, so each act also reads the ConfigMap by quorum under
+//! its permit ([`Permits::next_act`](crate::Permits::next_act)). The lease, Events, and the webhook's certificate go on: they
+//! keep the operator itself in order, and tell people.
+
+mod report;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{ConfigMap, ObjectReference, Pod};
-use kube::api::{Patch, PatchParams};
-use kube::{Api, Client};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Api;
 use nodeward_api::pause::{self, CONFIG_MAP, Paused};
-use nodeward_api::{COMPONENTS, condition};
 use parking_lot::Mutex;
-use prometheus_client::metrics::gauge::Gauge;
-use serde_json::json;
-use tokio_util::sync::CancellationToken;
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout};
 
-use crate::cache::{Cache, KindState, NamespacedName, Selection, Watches};
+use crate::api_error::{ApiError, no_answer};
+use crate::cache::{Cache, KindState, NamespacedName, STALE_AFTER, Selection, Watches};
+use crate::client::Clients;
 use crate::component::Component;
-use crate::events::{EventSink, EventSpec, Severity};
-use crate::leader::Leadership;
-use crate::metrics::Metrics;
+use crate::quorum_reads::QuorumReads;
 use crate::readiness::Readiness;
+use crate::reconcile_trigger::ReconcileTrigger;
+
+pub(crate) use self::report::{PauseGauges, PauseReporter};
+
+/// An answer that takes longer may be as old as that: it says nothing of now.
+const READ_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Whether the operator may write.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,7 +41,7 @@ pub enum PauseState {
     Running,
     /// A person has stopped it.
     Paused(Arc<Paused>),
-    /// The ConfigMap has not been read, for this reason.
+    /// It cannot be read whether a person has, for this reason: nothing is written.
     Unknown(String),
 }
 
@@ -48,12 +58,28 @@ pub struct Pause(Source);
 
 #[derive(Clone)]
 enum Source {
-    Watched {
-        cache: Cache<Arc<Entry>>,
-        key: NamespacedName,
-        last: Arc<Mutex<Option<PastPause>>>,
-    },
-    Fixed(Arc<Mutex<PauseState>>),
+    Watched(Arc<Watched>),
+    /// From memory, and by a read where memory says that it runs.
+    Fixed(Arc<Mutex<(PauseState, PauseState)>>),
+}
+
+/// The ConfigMap, by its watch and by quorum reads.
+struct Watched {
+    component: Component,
+    key: NamespacedName,
+    cache: Cache<Arc<Entry>>,
+    config_maps: Api<ConfigMap>,
+    reads: QuorumReads<(), PauseState>,
+    last_read: watch::Sender<LastRead>,
+    trigger: ReconcileTrigger,
+    last: Mutex<Option<PastPause>>,
+}
+
+/// What the latest read said.
+#[derive(Debug, Clone)]
+struct LastRead {
+    asked_at: Instant,
+    state: PauseState,
 }
 
 /// The ConfigMap, as far as it concerns the component.
@@ -68,45 +94,60 @@ impl Pause {
     pub(crate) fn watch(
         component: Component,
         watches: &Watches,
-        client: Client,
+        clients: &Clients,
         namespace: &str,
         readiness: &Readiness,
     ) -> Self {
-        let api: Api<ConfigMap> = Api::namespaced(client, namespace);
-        let cache = watches.cache("pause", api, Selection::all().named(CONFIG_MAP), move |config_map| {
+        let watched: Api<ConfigMap> = Api::namespaced(clients.watches.clone(), namespace);
+        let selection = Selection::all().named(CONFIG_MAP);
+        let cache = watches.cache("pause", watched, selection, move |config_map| {
             Some(Arc::new(Entry {
                 paused: pause::paused(&config_map, component.name()).map(Arc::new),
                 unknown_keys: pause::unknown_keys(&config_map).map(str::to_owned).collect(),
             }))
         });
         readiness.require_watch(&cache);
-        Self(Source::Watched {
-            cache,
+        Self(Source::Watched(Arc::new(Watched {
+            component,
             key: NamespacedName::new(namespace, CONFIG_MAP),
-            last: Arc::default(),
-        })
+            cache,
+            config_maps: Api::namespaced(clients.requests.clone(), namespace),
+            reads: QuorumReads::default(),
+            last_read: watch::Sender::new(LastRead {
+                asked_at: Instant::now(),
+                state: PauseState::Running,
+            }),
+            trigger: watches.trigger().clone(),
+            last: Mutex::default(),
+        })))
     }
 
     /// A state that no watch changes, for tests.
     pub fn fixed(state: PauseState) -> Self {
-        Self(Source::Fixed(Arc::new(Mutex::new(state))))
+        Self(Source::Fixed(Arc::new(Mutex::new((state, PauseState::Running)))))
     }
 
-    /// Whether the operator may write now. Asked before each write, so it reads memory only.
+    /// A watch that says that the operator runs, and reads that say this, for tests.
+    pub fn read_as(state: PauseState) -> Self {
+        Self(Source::Fixed(Arc::new(Mutex::new((PauseState::Running, state)))))
+    }
+
+    /// Whether the operator may write now, from memory.
     pub fn state(&self) -> PauseState {
-        let (cache, key) = match &self.0 {
-            Source::Fixed(state) => return state.lock().clone(),
-            Source::Watched { cache, key, .. } => (cache, key),
-        };
-        if let KindState::Forbidden(message) = cache.state() {
-            return PauseState::Unknown(format!("ConfigMap {key} may not be read: {message}"));
+        match &self.0 {
+            Source::Fixed(fixed) => fixed.lock().0.clone(),
+            Source::Watched(watched) => watched.state(),
         }
-        if !cache.is_synced() {
-            return PauseState::Unknown(format!("ConfigMap {key} has not been read yet"));
+    }
+
+    /// Whether the operator may act now, by the API server's own word unless memory already says no. Callers of one second
+    /// share one request.
+    pub async fn confirm(&self) -> PauseState {
+        match (self.state(), &self.0) {
+            (PauseState::Running, Source::Watched(watched)) => watched.read().await,
+            (PauseState::Running, Source::Fixed(fixed)) => fixed.lock().1.clone(),
+            (state, _) => state,
         }
-        let entry = cache.get(key);
-        let paused = entry.and_then(|entry| entry.paused.clone());
-        paused.map_or(PauseState::Running, PauseState::Paused)
     }
 
     /// Whether the operator may write now.
@@ -126,175 +167,107 @@ impl Pause {
     pub fn last(&self) -> Option<PastPause> {
         match &self.0 {
             Source::Fixed(_) => None,
-            Source::Watched { last, .. } => *last.lock(),
+            Source::Watched(watched) => *watched.last.lock(),
+        }
+    }
+}
+
+impl Watched {
+    /// As the watch tells.
+    fn seen(&self) -> PauseState {
+        let Self { cache, key, .. } = self;
+        if let KindState::Forbidden(message) = cache.state() {
+            return PauseState::Unknown(format!("ConfigMap {key} may not be read: {message}"));
+        }
+        if !cache.is_synced() {
+            return PauseState::Unknown(format!("ConfigMap {key} has not been read yet"));
+        }
+        if !cache.is_fresh() {
+            let minutes = STALE_AFTER.as_secs() / 60;
+            return PauseState::Unknown(format!(
+                "the watch of ConfigMap {key} has said nothing for {minutes} min"
+            ));
+        }
+        let entry = cache.get(key);
+        state_of(entry.and_then(|entry| entry.paused.clone()))
+    }
+
+    /// As the watch tells, and as a read does that has found a pause before the watch. A read that failed stops the act that
+    /// asked, and the rest of the operator goes on.
+    fn state(&self) -> PauseState {
+        match (self.seen(), &self.last_read.borrow().state) {
+            (PauseState::Running, paused @ PauseState::Paused(_)) => paused.clone(),
+            (seen, _) => seen,
+        }
+    }
+
+    /// The same, but that a read that failed counts, too: what people are told.
+    fn told(&self) -> PauseState {
+        match self.seen() {
+            PauseState::Running => self.last_read.borrow().state.clone(),
+            seen => seen,
+        }
+    }
+
+    /// By quorum.
+    async fn read(&self) -> PauseState {
+        let Self { component, key, .. } = self;
+        let read = async {
+            let asked_at = Instant::now();
+            let found = timeout(READ_TIMEOUT, self.config_maps.get_opt(CONFIG_MAP)).await;
+            let state = match found.unwrap_or_else(|_| Err(no_answer())) {
+                Ok(found) => {
+                    let paused = found.and_then(|found| pause::paused(&found, component.name()));
+                    state_of(paused.map(Arc::new))
+                }
+                Err(error) => PauseState::Unknown(format!("ConfigMap {key} cannot be read: {}", ApiError::from(error))),
+            };
+            self.note(asked_at, &state);
+            Ok(state)
+        };
+        let read = self.reads.recent((), read).await;
+        read.unwrap_or_else(|error| PauseState::Unknown(error.to_string()))
+    }
+
+    /// Keeps what a read has said, unless a later one has been answered before it. A pause that was found lasts until a read
+    /// does not find it: one that fails tells nothing.
+    fn note(&self, asked_at: Instant, state: &PauseState) {
+        let is_news = self.last_read.send_if_modified(|last| {
+            let tells_less = matches!((&last.state, state), (PauseState::Paused(_), PauseState::Unknown(_)));
+            if asked_at < last.asked_at || tells_less {
+                return false;
+            }
+            last.asked_at = asked_at;
+            let before = std::mem::replace(&mut last.state, state.clone());
+            before != *state
+        });
+        if is_news {
+            self.trigger.notify();
+        }
+    }
+
+    /// Once the watch tells of a pause, it tells of its end, too.
+    fn forget_overtaken_read(&self) {
+        if matches!(self.seen(), PauseState::Paused(_)) {
+            self.note(Instant::now(), &PauseState::Running);
+        }
+    }
+
+    /// Reads again what the last read has left open.
+    async fn settle_read(&self) {
+        if self.last_read.borrow().state != PauseState::Running {
+            self.read().await;
         }
     }
 
     fn unknown_keys(&self) -> Vec<String> {
-        match &self.0 {
-            Source::Fixed(_) => Vec::new(),
-            Source::Watched { cache, key, .. } => {
-                let entry = cache.get(key);
-                entry.map(|entry| entry.unknown_keys.clone()).unwrap_or_default()
-            }
-        }
+        let entry = self.cache.get(&self.key);
+        entry.map(|entry| entry.unknown_keys.clone()).unwrap_or_default()
     }
 }
 
-/// Tells people of each pause and of its end.
-pub(crate) struct PauseReporter {
-    pub(crate) component: Component,
-    pub(crate) pause: Pause,
-    pub(crate) namespace: String,
-    /// The operator's own Pod, which carries the condition; there is none where it runs outside of the cluster.
-    pub(crate) own_pod: String,
-    pub(crate) client: Client,
-    pub(crate) events: EventSink,
-    pub(crate) leadership: Leadership,
-    pub(crate) dry_run: bool,
-    pub(crate) gauge: Gauge,
-}
-
-impl PauseReporter {
-    /// The metric that says whether the component is paused.
-    pub(crate) fn gauge(metrics: &Metrics) -> Gauge {
-        metrics.register(
-            "paused",
-            "1 while the ConfigMap nodeward-pause keeps this component from writing, else 0",
-        )
-    }
-
-    /// Reports until `stop` is cancelled.
-    pub(crate) async fn run(self, stop: CancellationToken) {
-        let Source::Watched { cache, last, .. } = &self.pause.0 else {
-            return;
-        };
-        let mut changes = cache.changes();
-        let mut leadership = self.leadership.subscribe();
-        let mut was_leading = false;
-        let mut reported: Option<Arc<Paused>> = None;
-        let mut seen_at = Timestamp::now();
-        let mut unknown_keys = Vec::new();
-        loop {
-            let state = self.pause.state();
-            // Only the leader emits Events: what began under another leader, or under none, is told again.
-            let is_leading = self.leadership.is_leading_now();
-            let has_begun_to_lead = is_leading && !was_leading;
-            was_leading = is_leading;
-            let now = match &state {
-                PauseState::Paused(paused) => Some(Arc::clone(paused)),
-                PauseState::Running => None,
-                // What was reported stands until it is known to be over.
-                PauseState::Unknown(_) => reported.clone(),
-            };
-            if now != reported {
-                if let (Some(before), None) = (&reported, &now) {
-                    let from = before.since.unwrap_or(seen_at).min(Timestamp::now());
-                    *last.lock() = Some(PastPause {
-                        from,
-                        to: Timestamp::now(),
-                    });
-                }
-                if reported.is_none() {
-                    seen_at = Timestamp::now();
-                }
-                reported.clone_from(&now);
-                self.gauge.set(i64::from(now.is_some()));
-                let (reason, note) = self.announce(now.as_deref());
-                if !self.dry_run {
-                    self.write_condition(now.is_some(), reason, &note).await;
-                }
-            } else if has_begun_to_lead && now.is_some() {
-                self.announce(now.as_deref());
-            }
-            let keys = self.pause.unknown_keys();
-            if keys != unknown_keys || has_begun_to_lead {
-                unknown_keys = keys;
-                self.report_unknown_keys(&unknown_keys);
-            }
-            tokio::select! {
-                () = stop.cancelled() => return,
-                changed = changes.changed() => if changed.is_err() { return },
-                // Without election it never changes, and has no sender.
-                Ok(()) = leadership.changed() => {}
-            }
-        }
-    }
-
-    /// Emits the Event, or logs where none is emitted. Returns its reason and note.
-    fn announce(&self, paused: Option<&Paused>) -> (&'static str, String) {
-        let component = self.component.name();
-        let (severity, reason, note) = match paused {
-            Some(paused) => (
-                Severity::Warning,
-                "Paused",
-                format!("{component} is paused and writes nothing: {}", paused.reason),
-            ),
-            None => (Severity::Normal, "Resumed", format!("{component} works again")),
-        };
-        // The queue logs each Event, so only what emits none is logged here.
-        if self.leadership.is_leading_now() && !self.dry_run {
-            self.emit(severity, reason, note.clone());
-        } else {
-            tracing::warn!(reason, "{note}");
-        }
-        (reason, note)
-    }
-
-    fn report_unknown_keys(&self, keys: &[String]) {
-        if keys.is_empty() {
-            return;
-        }
-        let note = format!(
-            "keys that name no component pause nothing: {}; there are {} and {}",
-            keys.join(", "),
-            COMPONENTS.join(", "),
-            pause::ALL
-        );
-        if self.leadership.is_leading_now() && !self.dry_run {
-            self.emit(Severity::Warning, "UnknownComponent", note);
-        } else {
-            tracing::warn!("{CONFIG_MAP}: {note}");
-        }
-    }
-
-    fn emit(&self, severity: Severity, reason: &'static str, note: String) {
-        self.events.emit(EventSpec {
-            regarding: ObjectReference {
-                api_version: Some("v1".to_owned()),
-                kind: Some("ConfigMap".to_owned()),
-                namespace: Some(self.namespace.clone()),
-                name: Some(CONFIG_MAP.to_owned()),
-                ..ObjectReference::default()
-            },
-            related: None,
-            severity,
-            reason,
-            action: "Pause",
-            note,
-        });
-    }
-
-    /// Best effort: the condition is for people, and the metric and the Event tell the same.
-    async fn write_condition(&self, is_paused: bool, reason: &str, message: &str) {
-        let pods: Api<Pod> = Api::namespaced(self.client.clone(), &self.namespace);
-        let status = if is_paused { "True" } else { "False" };
-        let patch = json!({ "status": { "conditions": [{
-            "type": condition::PAUSED,
-            "status": status,
-            "reason": reason,
-            "message": message,
-            "lastTransitionTime": Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
-        }] } });
-        let (params, patch) = (PatchParams::default(), Patch::Strategic(patch));
-        match pods.patch_status(&self.own_pod, &params, &patch).await {
-            Ok(_) => {}
-            Err(kube::Error::Api(status)) if status.code == 404 => {
-                tracing::debug!(pod = self.own_pod, "no Pod of this name carries the condition");
-            }
-            Err(error) => tracing::warn!(%error, "the condition {} of the own Pod was not written", condition::PAUSED),
-        }
-    }
+fn state_of(paused: Option<Arc<Paused>>) -> PauseState {
+    paused.map_or(PauseState::Running, PauseState::Paused)
 }
 
 #[cfg(test)]
@@ -302,7 +275,7 @@ impl Pause {
     /// Changes a state that is not watched.
     pub(crate) fn set(&self, state: PauseState) {
         if let Source::Fixed(fixed) = &self.0 {
-            *fixed.lock() = state;
+            fixed.lock().0 = state;
         }
     }
 }

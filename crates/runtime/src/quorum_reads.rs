@@ -46,12 +46,28 @@ impl<K: Eq + Hash, V: Clone> QuorumReads<K, V> {
         planned_at: Instant,
         read: impl Future<Output = Result<V, kube::Error>>,
     ) -> Result<V, ApiError> {
+        self.ask(key, Some(planned_at), read).await
+    }
+
+    /// The same for what no plan rests on: whoever asked a moment ago asked for all.
+    ///
+    /// # Errors
+    /// With the answer's own.
+    pub async fn recent(&self, key: K, read: impl Future<Output = Result<V, kube::Error>>) -> Result<V, ApiError> {
+        self.ask(key, None, read).await
+    }
+
+    async fn ask(
+        &self,
+        key: K,
+        planned_at: Option<Instant>,
+        read: impl Future<Output = Result<V, kube::Error>>,
+    ) -> Result<V, ApiError> {
         let answer = {
             let mut reads = self.0.lock();
-            reads.retain(|_, read| read.asked_at.elapsed() < FRESH_FOR);
-            if reads.get(&key).is_some_and(|read| read.asked_at < planned_at) {
-                reads.remove(&key);
-            }
+            let is_fresh = |read: &Read<V>| read.asked_at.elapsed() < FRESH_FOR;
+            let is_after_plan = |read: &Read<V>| planned_at.is_none_or(|planned_at| planned_at <= read.asked_at);
+            reads.retain(|asked, read| is_fresh(read) && (*asked != key || is_after_plan(read)));
             let read = reads.entry(key).or_insert_with(|| Read {
                 asked_at: Instant::now(),
                 answer: Arc::default(),
@@ -88,6 +104,17 @@ mod tests {
         assert_eq!(get("a").await, first);
         tokio::time::advance(Duration::from_millis(1)).await;
         assert_eq!(get("a").await, Ok(2), "its second counts from the question");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_no_plan_rests_on_is_shared_across_plans() {
+        let (reads, asked) = (QuorumReads::default(), AtomicU32::new(0));
+        let get = || reads.recent("a", async { Ok(asked.fetch_add(1, Ordering::SeqCst)) });
+        assert_eq!(get().await, Ok(0));
+        tokio::time::advance(Duration::from_millis(999)).await;
+        assert_eq!(get().await, Ok(0));
+        tokio::time::advance(Duration::from_millis(1)).await;
+        assert_eq!(get().await, Ok(1));
     }
 
     #[tokio::test(start_paused = true)]

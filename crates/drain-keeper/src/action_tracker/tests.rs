@@ -28,7 +28,10 @@ fn started(tracker: &mut ActionTracker, action: &PodAction, now: Timestamp) {
 
 /// The action has ended, and is tried again in a minute if it failed.
 fn completed(tracker: &mut ActionTracker, action: PodAction, result: PodResult, now: Timestamp) {
-    let has_failed = matches!(result, ActionResult::Failed(_) | ActionResult::Outdated(_));
+    let has_failed = matches!(
+        result,
+        ActionResult::Failed(_) | ActionResult::Outdated(_) | ActionResult::Stopped(Stop::PauseUnknown)
+    );
     tracker.pod_completed(
         &action,
         &result,
@@ -115,6 +118,10 @@ fn an_override_is_remembered_by_its_budget() {
 #[case::refused(refused(), Outcome::RefusedByBudget)]
 #[case::namespace(ActionResult::Failed(ApiError::NamespaceTerminating), Outcome::NamespaceTerminating)]
 #[case::outdated(ActionResult::Outdated("changed".to_owned()), Outcome::NotSent)]
+#[case::pause_unread(
+    ActionResult::Stopped(Stop::PauseUnknown),
+    Outcome::Failed("it cannot be read whether it is paused (ConfigMap nodeward-pause)".to_owned())
+)]
 fn what_did_not_happen_waits_for_its_backoff(#[case] outcome: PodResult, #[case] remembered: Outcome) {
     let mut tracker = nothing(false);
     completed(&mut tracker, act(), outcome, minute(45));

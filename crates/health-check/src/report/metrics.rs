@@ -274,6 +274,7 @@ fn outcome_of(result: &ActionResult) -> &'static str {
         ActionResult::Failed(_) => "failed",
         ActionResult::Stopped(Stop::NotLeading) => "not-leading",
         ActionResult::Stopped(Stop::Paused) => "paused",
+        ActionResult::Stopped(Stop::PauseUnknown) => "pause-unknown",
         ActionResult::Stopped(Stop::DryRun) => "dry-run",
     }
 }

@@ -19,7 +19,7 @@ use tokio::time::{Instant, timeout};
 use super::selection::WATCH_SECONDS;
 use super::watches::WatchEventHandler;
 use super::{Index, Selection, Watchable};
-use crate::api_error::has_code;
+use crate::api_error::{has_code, no_answer};
 use crate::backoff::endless_backoff;
 
 /// One step of the watch, with whole objects.
@@ -330,13 +330,6 @@ fn advance<K: Resource>(position: &mut Position, object: &K) {
     if let Some(version) = &object.meta().resource_version {
         *position = Position::At(version.clone());
     }
-}
-
-fn no_answer() -> kube::Error {
-    kube::Error::Service(Box::new(std::io::Error::new(
-        std::io::ErrorKind::TimedOut,
-        "no answer from the API server",
-    )))
 }
 
 fn no_version() -> kube::Error {

@@ -40,9 +40,12 @@ pub enum Stop {
     /// The newest plan has no action of this key ([`Action::stops_when_unplanned`](super::Action::stops_when_unplanned)).
     #[error("the newest plan leaves it out")]
     Unplanned,
-    /// A person has stopped all writes, or it is not known yet whether one has.
+    /// A person has stopped all writes.
     #[error("paused")]
     Paused,
+    /// A person may have: nothing is written until that can be read.
+    #[error("it cannot be read whether it is paused (ConfigMap nodeward-pause)")]
+    PauseUnknown,
     /// A dry run writes nothing, and neither does an operator that only audits.
     #[error("dry run")]
     DryRun,
@@ -119,7 +122,12 @@ impl Permits {
 
     /// Permits everything, for tests of one action.
     pub fn unrestricted() -> Self {
-        let gate = Gate::new(Leadership::fixed(true), Pause::fixed(PauseState::Running), false);
+        Self::under(Pause::fixed(PauseState::Running))
+    }
+
+    /// Permits what this pause does, for tests of one action.
+    pub fn under(pause: Pause) -> Self {
+        let gate = Gate::new(Leadership::fixed(true), pause, false);
         let policy = gate.policy();
         Self::new(gate, Lane::Api, policy, Arc::default(), None)
     }
@@ -137,6 +145,17 @@ impl Permits {
         // After the wait, which may have been long.
         self.check()?;
         Ok(Permit { _slot: slot })
+    }
+
+    /// The same for an act: a write that forces, evicts, remediates, lets a node reboot, or opens what protects others. Under
+    /// its permit the API server is asked whether a person has paused the operator, for the watch of that may be cut off.
+    ///
+    /// # Errors
+    /// When the act is not to be sent.
+    pub async fn next_act(&self) -> Result<Permit, Stop> {
+        let permit = self.next_write().await?;
+        self.check_act().await?;
+        Ok(permit)
     }
 
     /// Reads ahead of a write in a slot of its own, which it gives back: of many actions that are due at once each sends its
@@ -162,9 +181,7 @@ impl Permits {
         if !self.gate.leadership.is_leading_now() {
             return Err(Stop::NotLeading);
         }
-        if !self.gate.pause.is_running() {
-            return Err(Stop::Paused);
-        }
+        stopped_by(&self.gate.pause.state())?;
         if self.gate.policy() != self.policy {
             return Err(Stop::PolicyChanged);
         }
@@ -172,6 +189,26 @@ impl Permits {
             return Err(Stop::Unplanned);
         }
         Ok(())
+    }
+
+    /// Whether an act would be permitted now, also by the API server's word on the pause: asked right before each act under a
+    /// permit of [`Permits::next_write`]. Acts of one second share one request.
+    ///
+    /// # Errors
+    /// When it would not.
+    pub async fn check_act(&self) -> Result<(), Stop> {
+        self.check()?;
+        stopped_by(&self.gate.pause.confirm().await)?;
+        // After the read, which may have been long.
+        self.check()
+    }
+}
+
+fn stopped_by(pause: &PauseState) -> Result<(), Stop> {
+    match pause {
+        PauseState::Running => Ok(()),
+        PauseState::Paused(_) => Err(Stop::Paused),
+        PauseState::Unknown(_) => Err(Stop::PauseUnknown),
     }
 }
 

@@ -512,3 +512,19 @@ async fn pause_stops_a_write_that_waits_for_its_slot() {
     let stopped = format!("{} after 0: Some(Stopped(Paused))", all - 1);
     assert!(control.log().contains(&stopped));
 }
+
+#[tokio::test]
+async fn act_whose_pause_cannot_be_read_backs_off() {
+    let mut toy = toy();
+    toy.behaviour = Arc::new(|_| ActionResult::Stopped(Stop::PauseUnknown));
+    let mut control = control(toy);
+    control.pass(at(0));
+    control.settle().await;
+    let again = control.pass(at(1));
+    assert!(again.is_some_and(|again| at(2) < again), "{again:?}");
+    control.settle().await;
+    assert_eq!(control.arrived().len(), 1);
+    control.pass(at(6));
+    control.settle().await;
+    assert_eq!(control.arrived().len(), 2);
+}
