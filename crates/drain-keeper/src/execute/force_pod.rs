@@ -85,7 +85,7 @@ impl Forcing<'_> {
             })),
             post_options: PostParams::default(),
         };
-        let _permit = self.permits.next_write().await?;
+        let _permit = self.permits.next_act().await?;
         let Err(error) = self.pods().evict(&pod.key.name, &params).await else {
             return Ok(Forced::Evicted);
         };
@@ -175,7 +175,7 @@ impl Forcing<'_> {
         if let Some(phase) = phase.filter(|_| !pod.is_finished()) {
             patch["status"]["phase"] = phase.into();
         }
-        self.permits.check()?;
+        self.permits.check_act().await?;
         let marked = self
             .pods()
             .patch_status(&pod.key.name, &PatchParams::default(), &Patch::Strategic(&patch))
@@ -194,7 +194,7 @@ impl Forcing<'_> {
             signal: self.action.signal.to_string(),
         };
         let patch = record_patch(budget, &record);
-        self.permits.check()?;
+        self.permits.check_act().await?;
         let budgets: Api<PodDisruptionBudget> =
             Api::namespaced(self.context.clients.requests.clone(), &budget.key.namespace);
         let patched = budgets
@@ -223,7 +223,7 @@ impl Forcing<'_> {
                 "finalizers": kept,
             },
         });
-        self.permits.check()?;
+        self.permits.check_act().await?;
         self.pods()
             .patch_metadata(&pod.key.name, &PatchParams::default(), &Patch::Merge(&patch))
             .await?;
@@ -260,7 +260,7 @@ impl Forcing<'_> {
             grace_period_seconds: grace,
             ..DeleteParams::default()
         };
-        self.permits.check()?;
+        self.permits.check_act().await?;
         self.pods().delete(&pod.key.name, &params).await?;
         Ok(forced)
     }
