@@ -216,13 +216,13 @@ impl FleetLock {
         }
     }
 
-    /// Whether requests are carried out at all.
-    fn may_act(&self) -> Result<(), Problem> {
+    /// Whether requests are carried out at all, if this is known of a pause.
+    fn may_act(&self, pause: PauseState) -> Result<(), Problem> {
         if self.dry_run || self.settings.current().policy.audits {
             let text = "this process only audits (--dry-run, or mode: audit): it drains nothing and releases nothing";
             return Err(Problem::new(Kind::NotReady, text));
         }
-        match self.pause.state() {
+        match pause {
             PauseState::Running => Ok(()),
             PauseState::Paused(paused) => Err(Problem::new(
                 Kind::Paused,
@@ -236,7 +236,7 @@ impl FleetLock {
     async fn pre_reboot(&self, client: &Client) -> Result<(), Problem> {
         let node = self.node_of(client)?;
         self.check_group(client, &node)?;
-        self.may_act()?;
+        self.may_act(self.pause.state())?;
         let policy = Arc::clone(&self.settings.current().policy);
         // Unlike what is served, this is not that of the start: consent that was taken back counts at once.
         let consents = policy.fleet_lock.as_ref().map(|fleet_lock| fleet_lock.consents);
@@ -273,8 +273,8 @@ impl FleetLock {
         }
         seen?;
         self.as_read(&node).await?;
-        // It may have been paused meanwhile, and then no node is sent down.
-        self.may_act()
+        // It may have been paused meanwhile, and the watch of that may be cut off: then no node is sent down.
+        self.may_act(self.pause.confirm().await)
     }
 
     /// Tells what is consented to in the machine's name, which has asked for nothing of the kind.
@@ -374,7 +374,7 @@ impl FleetLock {
     async fn steady_state(&self, client: &Client) -> Result<(), Problem> {
         let node = self.node_of(client)?;
         self.check_group(client, &node)?;
-        self.may_act()?;
+        self.may_act(self.pause.state())?;
         let requester = client.requester(&node.name);
         // By the server's own word: a watch may not have shown a drain yet that another replica has just made.
         let left = release_drain(&self.client, node.name.as_str(), &requester).await;

@@ -98,7 +98,7 @@ async fn request(context: &ExecutorContext, eviction: &PodEviction, fence: Optio
             ..DeleteOptions::default()
         }),
     };
-    let _permit = context.permits.next_write().await?;
+    let _permit = context.permits.next_act().await?;
     let asked = pods
         .create_subresource::<_, Value>("eviction", &key.name, &PostParams::default(), &request)
         .await;

@@ -132,7 +132,8 @@ fn announce(write: &mut LedgerWrite, node_uid: &NodeUid, reason: LockReason, not
 }
 
 async fn compare_and_swap(context: &ExecutorContext, write: &LedgerWrite) -> Written {
-    let permit = context.permits.next_write().await;
+    // It may grant or release what others wait for.
+    let permit = context.permits.next_act().await;
     if permit.as_ref().err() == Some(&Stop::DryRun) {
         if LedgerFacts::content(write.base.as_deref()) == write.next {
             return Err(ActionResult::AlreadyDone);

@@ -51,7 +51,7 @@ async fn patch_spec(context: &ExecutorContext, write: &NodeWrite) -> Written {
     let now = whole_second(Timestamp::now());
     let patch = patch(&node, write, now).map_err(|contradiction| ActionResult::Outdated(contradiction.to_owned()))?;
     let patch = patch.ok_or(ActionResult::AlreadyDone)?;
-    let _permit = context.permits.next_write().await?;
+    let _permit = context.permits.next_act().await?;
     nodes
         .patch(name, &context.patch_params(), &Patch::Merge(&patch))
         .await?;

@@ -12,7 +12,7 @@ use nodeward_api::node_drain::{Evictor, Fallback, PURPOSE_AT_MOST};
 use nodeward_core::drain_request::{DrainRequest, JoinOutcome, evicting_requester};
 use nodeward_core::id::{NodeName, NodeUid};
 use nodeward_core::text::cut;
-use nodeward_runtime::{CancellationToken, Pause};
+use nodeward_runtime::{CancellationToken, Pause, PauseState};
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 
@@ -147,7 +147,7 @@ impl DrainRequestWriter {
             queue.recv().await.map(|request| (request, queue))
         });
         let write = requests.for_each_concurrent(AT_ONCE, async |request| {
-            if !pause.is_running() {
+            if pause.confirm().await != PauseState::Running {
                 // The drainer's next eviction asks again, once there is somebody to ask.
                 recent.lock().remove(&request);
                 return;
