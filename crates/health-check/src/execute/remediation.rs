@@ -25,7 +25,7 @@ pub(super) async fn delete(pass: &PassContext, permits: &Permits, known: Known<'
     let remediation = known.remediation;
     let _permit = permits.next_write().await?;
     let node = quorum::check(pass, evidence).await?;
-    permits.check()?;
+    permits.check_act().await?;
     let remediations = remediations(pass, remediation).ok_or(ActionResult::AlreadyDone)?;
     let params = DeleteParams::default().preconditions(Preconditions {
         uid: Some(remediation.uid.to_string()),
@@ -57,8 +57,8 @@ pub(super) async fn annotate(
     let _permit = permits.next_write().await?;
     if let Some(evidence) = evidence {
         quorum::check(pass, evidence).await?;
-        permits.check()?;
     }
+    permits.check_act().await?;
     let remediations = remediations(pass, remediation).ok_or(ActionResult::AlreadyDone)?;
     // Another UID is a conflict.
     let patch = json!({

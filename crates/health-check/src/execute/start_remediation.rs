@@ -20,7 +20,7 @@ use crate::snapshot::RemediationFacts;
 /// Starts it.
 pub(super) async fn start(pass: &PassContext, permits: &Permits, start: &StartRemediation) -> Ended {
     // One permit for all three requests: of many nodes, those that begin first are also done first.
-    let _permit = permits.next_write().await?;
+    let _permit = permits.next_act().await?;
     let evidence = quorum::check(pass, &start.evidence).await;
     evidence.map_err(|error| not_met(error, HealthReason::NodeChanged))?;
     let intent = quorum::check_intent(pass, start).await;
@@ -70,7 +70,7 @@ async fn take_leases_and_create(
         let quorum = control_plane::check_quorum(pass, &start.node).await;
         quorum.map_err(|error| not_met(error, HealthReason::EtcdQuorumAtRisk))?;
     }
-    permits.check()?;
+    permits.check_act().await?;
     let object: DynamicObject = serde_json::from_value(start.object())
         .map_err(|error| refused(HealthReason::RemediationRejected, error.to_string()))?;
     let created = remediations.create(&PostParams::default(), &object).await;

@@ -7,8 +7,9 @@ use http::{Request, Response};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::client::Body;
 use kube::core::GroupVersionKind;
+use nodeward_api::pause::Paused;
 use nodeward_core::id::NodeName;
-use nodeward_runtime::{Action as _, ApiError};
+use nodeward_runtime::{Action as _, ApiError, Pause, PauseState};
 use rstest::rstest;
 use serde_json::{Value, json};
 
@@ -105,6 +106,14 @@ impl Server {
 
     async fn run(&self, action: Action) -> Effect {
         action.run(self.pass(), Permits::unrestricted()).await.effect
+    }
+
+    /// The same while the API server says this of the pause, whatever its watch says.
+    async fn run_under(&self, read: PauseState, action: Action) -> Effect {
+        action
+            .run(self.pass(), Permits::under(Pause::read_as(read)))
+            .await
+            .effect
     }
 
     /// What it was asked.
@@ -270,6 +279,34 @@ fn remediations_seen_after(action: Action, effect: Effect) -> Vec<Arc<Remediatio
     };
     tracker.overlay(&mut snapshot, now);
     snapshot.remediations
+}
+
+fn paused() -> PauseState {
+    let (reason, since) = ("INC-1".to_owned(), None);
+    PauseState::Paused(Arc::new(Paused { reason, since }))
+}
+
+fn unread() -> PauseState {
+    PauseState::Unknown("no answer in time".to_owned())
+}
+
+/// The watch of the pause says that nobody has paused anything, and the API server does not.
+#[rstest]
+#[case::paused(paused(), Stop::Paused)]
+#[case::unread(unread(), Stop::PauseUnknown)]
+#[tokio::test]
+async fn act_rests_on_what_the_api_server_says_of_the_pause(#[case] read: PauseState, #[case] stop: Stop) {
+    let start = Action::StartRemediation(Box::new(start()));
+    for action in [start, delete(gone()), time_out(None)] {
+        let server = Server::new([
+            ("DELETE", REMEDIATION, 200, json!({})),
+            ("PATCH", REMEDIATION, 200, json!({})),
+        ]);
+        let executed = server.run_under(read.clone(), action).await;
+        assert_eq!(executed.result, ActionResult::Stopped(stop));
+        let asked = server.asked();
+        assert!(asked.iter().all(|request| request.starts_with("GET ")), "{asked:?}");
+    }
 }
 
 #[rstest]
