@@ -11,8 +11,8 @@ use std::sync::Arc;
 use futures::future::join_all;
 use k8s_openapi::NamespaceResourceScope;
 use kube::{Api, Resource};
-use nodeward_runtime::control::{Lane, Outcome};
-use nodeward_runtime::{Action, ActionResult, Clients, Permits};
+use nodeward_runtime::control::{Lane, Outcome, Permit};
+use nodeward_runtime::{Action, ActionResult, Clients, Permits, Stop};
 
 use self::budget::Target;
 use crate::connection::CephConnections;
@@ -70,6 +70,15 @@ type Ended = ActionResult<Written>;
 impl Scope<'_> {
     fn api<K: Resource<DynamicType = (), Scope = NamespaceResourceScope>>(&self) -> Api<K> {
         Api::namespaced(self.context.clients.requests.clone(), &self.owner.namespace)
+    }
+
+    /// The permit of a write that opens, or of one that does not: closing waits for no read of the pause.
+    async fn permit(&self, opens: bool) -> Result<Permit, Stop> {
+        if opens {
+            self.permits.next_act().await
+        } else {
+            self.permits.next_write().await
+        }
     }
 
     /// The cluster as it was planned from.

@@ -34,7 +34,7 @@ impl<'a> Target<'a> {
     /// Creates it, or makes it ours with this spec, by one merge patch. A selector that somebody has added a label to keeps it,
     /// so then the whole spec is replaced.
     pub(super) async fn write(&self, version: Option<&Arc<str>>, form: &BudgetForm) -> Result<Written, Ended> {
-        let _permit = self.scope.permits.next_write().await?;
+        let _permit = self.scope.permit(self.opens(form)).await?;
         let wanted = budgets::object(self.scope.owner, self.name, form);
         let Some(version) = version else {
             let created = self.budgets.create(&PostParams::default(), &wanted).await?;
@@ -61,7 +61,7 @@ impl<'a> Target<'a> {
         version: &Arc<str>,
         rests_on: Option<&Arc<str>>,
     ) -> Result<Written, Ended> {
-        let _permit = self.scope.permits.next_write().await?;
+        let _permit = self.scope.permit(true).await?;
         if let Some(other) = rests_on {
             self.unchanged(other).await?;
         }
@@ -84,6 +84,12 @@ impl<'a> Target<'a> {
         let _permit = self.scope.permits.next_write().await?;
         let (released, bases) = self.patch(version, budgets::release_patch).await?;
         Ok(self.written(bases, Some(&released)))
+    }
+
+    /// Whether the spec may let more pods be evicted than the budget does now.
+    fn opens(&self, form: &BudgetForm) -> bool {
+        let seen = self.scope.cluster().and_then(|cluster| cluster.budgets.get(self.name));
+        seen.is_some_and(|seen| seen.form.as_ref().is_none_or(|before| opens(before, form)))
     }
 
     async fn patch(
@@ -148,6 +154,18 @@ impl<'a> Target<'a> {
 
     fn facts(&self, budget: &PodDisruptionBudget) -> BudgetFacts {
         budgets::facts(budget, &self.scope.owner.uid)
+    }
+}
+
+/// Whether a pod that this form keeps from eviction may be evicted by the next. What cannot be compared is taken to open.
+fn opens(before: &BudgetForm, next: &BudgetForm) -> bool {
+    match (before, next) {
+        (BudgetForm::Osds(before), BudgetForm::Osds(next)) => {
+            before.max_unavailable < next.max_unavailable
+                || !next.except_domains.is_subset(&before.except_domains)
+                || !next.except_osds.is_subset(&before.except_osds)
+        }
+        (before, next) => before != next,
     }
 }
 

@@ -74,10 +74,14 @@ pub(super) async fn set_noout(
     noout: &Records,
 ) -> Result<Written, Ended> {
     let namespace = &scope.owner.namespace;
-    let _permit = scope.permits.next_write().await?;
+    let _permit = scope.permit(!on).await?;
     write(scope, NAME, Some(version), records(noout).collect()).await?;
     for bucket in buckets {
-        scope.permits.check()?;
+        if on {
+            scope.permits.check()?;
+        } else {
+            scope.permits.check_act().await?;
+        }
         let answer = scope.context.connections.set_noout(namespace, bucket, on).await;
         let answer = answer.map_err(|problem| ApiError::Transport {
             message: format!("noout of {bucket}: {}", problem.message),

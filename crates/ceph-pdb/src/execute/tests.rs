@@ -8,7 +8,7 @@ use futures::future::BoxFuture;
 use http::{Request, Response};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::client::Body;
-use nodeward_runtime::{Component, Metrics, ReconcileTrigger, Supervisor};
+use nodeward_runtime::{Component, Metrics, Pause, PauseState, ReconcileTrigger, Supervisor};
 use parking_lot::Mutex;
 use rados::Answer;
 use rstest::rstest;
@@ -23,6 +23,7 @@ use crate::plan::tests::world::World;
 use crate::snapshot::{CephProblem, CephState, DefaultBudget};
 
 const BUDGET: &str = "/apis/policy/v1/namespaces/ns/poddisruptionbudgets/rook-ceph-osd";
+const BUDGETS: &str = "/apis/policy/v1/namespaces/ns/poddisruptionbudgets";
 const DOMAIN_BUDGET: &str = "/apis/policy/v1/namespaces/ns/poddisruptionbudgets/rook-ceph-osd-host-a";
 const STATE_MAP: &str = "/api/v1/namespaces/ns/configmaps/rook-ceph-pdbstatemap";
 
@@ -72,8 +73,18 @@ impl Server {
         self.run_in(cluster(budgets), write).await
     }
 
+    /// The same while it cannot be read whether ceph-pdb is paused.
+    async fn run_unread(&self, budgets: &[Value], write: Write) -> ActionResult<Written> {
+        let unknown = Pause::read_as(PauseState::Unknown("no answer in time".to_owned()));
+        self.run_under(unknown, cluster(budgets), write).await
+    }
+
     /// Carries out a write that was planned when the cluster was so.
     async fn run_in(&self, cluster: ClusterSnapshot, write: Write) -> ActionResult<Written> {
+        self.run_under(Pause::fixed(PauseState::Running), cluster, write).await
+    }
+
+    async fn run_under(&self, pause: Pause, cluster: ClusterSnapshot, write: Write) -> ActionResult<Written> {
         let context = PassContext {
             clients: self.clients(),
             connections: self.connections(),
@@ -81,7 +92,7 @@ impl Server {
         };
         let planned = PlannedWrite { owner: owner(), write };
         let task = tasks(vec![planned], &context.snapshot).remove(0);
-        let mut executed = task.run(context, Permits::unrestricted()).await;
+        let mut executed = task.run(context, Permits::under(pause)).await;
         assert_eq!(*self.answers.lock(), [], "requests that were expected");
         executed.writes.remove(0).1
     }
@@ -179,7 +190,11 @@ fn form(max_unavailable: i32) -> BudgetForm {
 
 /// `rook-ceph-osd`, stored with this version.
 pub(crate) fn stored(version: &str, max_unavailable: i32) -> Value {
-    let mut budget = budgets::object(&owner(), "rook-ceph-osd", &form(max_unavailable));
+    stored_as(version, &form(max_unavailable))
+}
+
+fn stored_as(version: &str, form: &BudgetForm) -> Value {
+    let mut budget = budgets::object(&owner(), "rook-ceph-osd", form);
     budget.metadata.uid = Some("b1".to_owned());
     budget.metadata.resource_version = Some(version.to_owned());
     serde_json::to_value(budget).unwrap()
@@ -392,4 +407,85 @@ fn budgets_of_osds_are_one_task_and_others_are_not() {
         .collect();
     let expected = [("budgets of the OSDs in ns", 3), ("budget ns/rook-ceph-mon-pdb", 1)];
     assert_eq!(keys, expected.map(|(key, count)| (key.to_owned(), count)));
+}
+
+fn except(max_unavailable: i32, domains: &[&str]) -> BudgetForm {
+    let domains = domains.iter().map(|domain| ("host".parse().unwrap(), (*domain).into()));
+    BudgetForm::Osds(DefaultBudget {
+        max_unavailable,
+        except_domains: domains.collect(),
+        except_osds: BTreeSet::new(),
+    })
+}
+
+#[rstest]
+#[case::closed(except(1, &[]), except(0, &[]), false)]
+#[case::domain_taken_in(except(0, &["a", "b"]), except(0, &["a"]), false)]
+#[case::opened(except(0, &[]), except(1, &[]), true)]
+#[case::domain_left_out(except(1, &["a"]), except(0, &["a", "b"]), true)]
+#[tokio::test]
+async fn only_what_opens_waits_for_a_read_of_the_pause(
+    #[case] before: BudgetForm,
+    #[case] next: BudgetForm,
+    #[case] waits: bool,
+) {
+    let written = ("PATCH", BUDGET, 200, stored_as("2", &next));
+    let server = Server::new((!waits).then_some(written));
+    let write = Write::WriteBudget {
+        name: "rook-ceph-osd".into(),
+        resource_version: Some("1".into()),
+        form: next,
+    };
+    let result = server.run_unread(&[stored_as("1", &before)], write).await;
+    if waits {
+        assert_eq!(result, ActionResult::Stopped(Stop::PauseUnknown));
+    } else {
+        assert!(matches!(result, ActionResult::Acted(_)), "{result:?}");
+    }
+}
+
+#[tokio::test]
+async fn budget_is_created_but_not_deleted_while_the_pause_cannot_be_read() {
+    let server = Server::new([("POST", BUDGETS, 201, stored("2", 0))]);
+    let create = Write::WriteBudget {
+        name: "rook-ceph-osd".into(),
+        resource_version: None,
+        form: form(0),
+    };
+    let result = server.run_unread(&[], create).await;
+    assert!(matches!(result, ActionResult::Acted(_)), "{result:?}");
+    let delete = Write::DeleteBudget {
+        name: "rook-ceph-osd".into(),
+        uid: "b1".into(),
+        resource_version: "2".into(),
+        rests_on: None,
+    };
+    let result = server.run_unread(&[stored("2", 0)], delete).await;
+    assert_eq!(result, ActionResult::Stopped(Stop::PauseUnknown));
+}
+
+#[rstest]
+#[case::set(true, 2)]
+#[case::cleared(false, 0)]
+#[tokio::test]
+async fn noout_is_set_but_not_cleared_while_the_pause_cannot_be_read(#[case] on: bool, #[case] commands: usize) {
+    let Write::SetNoout {
+        buckets,
+        state_map_version,
+        noout,
+        ..
+    } = set_noout()
+    else {
+        panic!("it sets flags");
+    };
+    let write = Write::SetNoout {
+        buckets,
+        on,
+        state_map_version,
+        noout,
+    };
+    let written = json!({ "metadata": { "name": "rook-ceph-pdbstatemap", "resourceVersion": "9" } });
+    let server = Server::new(on.then_some(("PATCH", STATE_MAP, 200, written)));
+    server.run_unread(&[], write).await;
+    assert_eq!(server.commands.lock().len(), commands);
 }
