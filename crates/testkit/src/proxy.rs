@@ -87,6 +87,7 @@ impl Proxy {
             rules: Mutex::default(),
             gate: Mutex::default(),
             view: watch::Sender::default(),
+            watches: Mutex::default(),
             journal: Journal::default(),
             upstream,
             confined: Mutex::default(),
@@ -156,6 +157,16 @@ impl Proxy {
     /// Breaks all watches that are open now.
     pub fn drop_watches(&self) {
         self.shared.view.send_modify(|view| view.generation += 1);
+    }
+
+    /// Makes watches that are open now, and of which this is true, bring nothing any more: the other end is gone, and nobody
+    /// says so. Those that are opened in their place are sound.
+    pub fn mute_watches(&self, is_meant: impl Fn(&ApiRequest) -> bool) {
+        for (request, muted) in crate::lock(&self.shared.watches).iter() {
+            if is_meant(request) {
+                muted.send_replace(true);
+            }
+        }
     }
 
     /// From now on clients see the cluster as it is at this moment: open watches bring nothing, new watches and lists

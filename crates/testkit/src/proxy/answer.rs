@@ -66,6 +66,8 @@ pub(super) fn of_fault(fault: &Fault) -> Option<Response<Body>> {
         Fault::Status(code, reason) => refusal(*code, reason, "injected", json!({}), None),
         Fault::Gone => refusal(410, "Expired", "too old resource version (injected)", json!({}), None),
         Fault::GoneEvent => expired_event(),
-        Fault::Delay(_) | Fault::LostReply | Fault::BrokenConnection | Fault::CutWatch(_) => return None,
+        Fault::Delay(_) | Fault::LostReply | Fault::BrokenConnection | Fault::Silence | Fault::CutWatch(_) => {
+            return None;
+        }
     })
 }

@@ -30,6 +30,8 @@ pub enum Fault {
     LostReply,
     /// Is not handed on; the connection breaks.
     BrokenConnection,
+    /// Is not handed on, and never answered.
+    Silence,
     /// A watch breaks off after so long.
     CutWatch(Duration),
 }

@@ -26,6 +26,8 @@ pub(super) struct Shared {
     pub rules: Mutex<Vec<(u64, Rule)>>,
     pub gate: Mutex<Option<(Gate, u64)>>,
     pub view: watch::Sender<View>,
+    /// Those that are open, and whether they are muted.
+    pub watches: Mutex<Vec<(ApiRequest, watch::Sender<bool>)>>,
     pub journal: Journal,
     pub upstream: Upstream,
     /// Resource and label selector.
@@ -67,6 +69,7 @@ async fn carry(
             Fault::CutWatch(time) => cut_after = Some(*time),
             Fault::LostReply => reply_lost = true,
             Fault::BrokenConnection => anyhow::bail!("broken connection (injected)"),
+            Fault::Silence => std::future::pending().await,
             _ => {}
         }
     }
@@ -165,7 +168,8 @@ async fn open_watch(
     }
     let (head, body) = answer.into_parts();
     let status = head.status.as_u16();
-    let body = view::watched(first, body, view, cut_after.map(|time| Instant::now() + time));
+    let end = cut_after.map(|time| Instant::now() + time);
+    let body = view::watched(first, body, view, shared.mutable(asked), end);
     Ok((Response::from_parts(head, body), status))
 }
 
@@ -220,6 +224,15 @@ impl Shared {
             let both = asked.map_or_else(|| selector.clone(), |asked| format!("{asked}%2C{selector}"));
             request.uri = with_parameters(&request.uri, &[("labelSelector", Some(&both))]);
         }
+    }
+
+    /// Remembers a watch that is open from now on. Returns whether it is muted.
+    fn mutable(&self, asked: &ApiRequest) -> watch::Receiver<bool> {
+        let mut watches = crate::lock(&self.watches);
+        watches.retain(|(_, muted)| !muted.is_closed());
+        let (mute, muted) = watch::channel(false);
+        watches.push((asked.clone(), mute));
+        muted
     }
 
     /// The faults that strike this request now; each counts it.

@@ -20,10 +20,17 @@ pub(super) struct View {
     pub generation: u64,
 }
 
-/// A watch's answer, held back while the view stands still and broken when it is told to be. `first` goes before it.
+/// A watch's answer, held back while the view stands still or it is muted, and broken when it is told to be. `first` goes
+/// before it.
 ///
 /// What comes from the API server is read at once and kept, or it would end a watch that does not read.
-pub(super) fn watched(first: Bytes, mut body: ApiBody, mut view: watch::Receiver<View>, end: Option<Instant>) -> Body {
+pub(super) fn watched(
+    first: Bytes,
+    mut body: ApiBody,
+    mut view: watch::Receiver<View>,
+    mut muted: watch::Receiver<bool>,
+    end: Option<Instant>,
+) -> Body {
     let (keep, mut kept) = mpsc::unbounded_channel::<Bytes>();
     tokio::spawn(async move {
         loop {
@@ -58,7 +65,7 @@ pub(super) fn watched(first: Bytes, mut body: ApiBody, mut view: watch::Receiver
                 if now.generation != born {
                     break;
                 }
-                now.frozen_at.is_some()
+                now.frozen_at.is_some() || *muted.borrow_and_update()
             };
             tokio::select! {
                 // What the API server tells after the view has come to stand still is not told.
@@ -66,6 +73,7 @@ pub(super) fn watched(first: Bytes, mut body: ApiBody, mut view: watch::Receiver
                 () = &mut cut => break,
                 () = deliver.closed() => return,
                 changed = view.changed() => if changed.is_err() { return },
+                Ok(()) = muted.changed() => {}
                 data = kept.recv(), if !frozen => match data {
                     Some(data) => if deliver.send(Ok(Frame::data(data))).await.is_err() { return },
                     // The API server has ended it in good order.

@@ -366,3 +366,30 @@ async fn confined_lists_and_watches_bring_labelled_objects() -> Result<()> {
     ensure!(next(&mut events).await? == "MODIFIED inside");
     Ok(())
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn muted_watch_stays_open_and_its_successor_is_sound() -> Result<()> {
+    let bench = Bench::new().await?;
+    let version = bench.version().await?;
+    let mut muted = bench.watch(&WatchParams::default(), &version).await?;
+    Bench::write(&bench.direct, "a", "1").await?;
+    assert_eq!(next(&mut muted).await?, "ADDED a");
+    bench.proxy.mute_watches(|request| request.resource == "configmaps");
+    Bench::write(&bench.direct, "b", "1").await?;
+    let mut successor = bench.watch(&WatchParams::default(), &version).await?;
+    assert_eq!(next(&mut successor).await?, "ADDED a");
+    assert_eq!(next(&mut successor).await?, "ADDED b");
+    let told = tokio::time::timeout(secs(2), muted.next()).await;
+    ensure!(told.is_err(), "{:?}", told.map(|told| told.map(drop)));
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn silence_answers_nothing_and_writes_nothing() -> Result<()> {
+    let bench = Bench::new().await?;
+    bench.proxy.inject(Rule::new(Fault::Silence).writes().times(1));
+    let silent = tokio::time::timeout(secs(2), Bench::create(&bench.through, "a")).await;
+    ensure!(silent.is_err(), "it was answered");
+    Bench::create(&bench.through, "a").await?;
+    Ok(())
+}
