@@ -42,7 +42,8 @@ pub struct Environment {
     pub client: Client,
     pub rook: Rook,
     namespaces: Vec<String>,
-    system: String,
+    /// The operator's namespace.
+    pub system: String,
     service_account: String,
     began: Mark,
 }

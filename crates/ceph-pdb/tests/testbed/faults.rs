@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use k8s_openapi::api::policy::v1::PodDisruptionBudgetSpec;
+use nodeward_testkit::pause::{self, CutOff};
 use nodeward_testkit::proxy::{ApiRequest, Fault, Mark, Outcome, Proxy, Rule, Verb};
 use nodeward_testkit::wait;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::environment::{DEADLINE, Environment, SEVERAL_PERIODS};
 
@@ -154,5 +155,48 @@ async fn api_faults_leave_budgets_at_last_safe_state() -> Result<()> {
     });
     println!("{met} writes of budgets met a fault");
     ensure!(met >= 15, "{met} writes of budgets met a fault");
+    env.end([operator]).await
+}
+
+/// The watch of the emergency stop is cut off, and its reads fail: what closes goes on. Then somebody pauses ceph-pdb.
+#[tokio::test(flavor = "multi_thread")]
+async fn pause_that_no_watch_tells_of_opens_nothing() -> Result<()> {
+    let env = Environment::new().await?;
+    let proxy = Proxy::start(env.plane).await?;
+    let operator = env.run(env.spec(&json!({})).through(&proxy.url())).await?;
+    env.open().await?;
+    env.drain(0).await?;
+    let closed = || env.is_closed_but_for("rack-0");
+    wait::until("its domain to be left out", DEADLINE, || async {
+        let state = env.state().await?;
+        ensure!(
+            state["exemptDomain"] == "rack-0" && specs(&env).await?.len() == 3,
+            "{state}"
+        );
+        Ok(())
+    })
+    .await?;
+    let says = async |metric: &str| {
+        wait::until(format!("{metric} to be 1"), DEADLINE, || async {
+            let value = operator.metrics().await?.value(metric, &[]);
+            ensure!(value.is_some_and(|value| value > 0.5), "{value:?}");
+            Ok(())
+        })
+        .await
+    };
+    CutOff::Throttled.watch(&proxy);
+    let unread = CutOff::Refused.reads(&proxy);
+    env.bring_back(0).await?;
+    says("nodeward_ceph_pdb_pause_unknown").await?;
+    wait::throughout("closed", SEVERAL_PERIODS, closed).await?;
+
+    pause::write(&env.client, &env.system, json!({ "ceph-pdb": "INC-1" })).await?;
+    proxy.remove(unread);
+    says("nodeward_ceph_pdb_paused").await?;
+    wait::throughout("closed", SEVERAL_PERIODS, closed).await?;
+
+    pause::write(&env.client, &env.system, Value::Null).await?;
+    env.open().await?;
+    env.noout_is([]).await?;
     env.end([operator]).await
 }

@@ -9,13 +9,16 @@ use k8s_openapi::api::events::v1::Event;
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use nodeward_api::node_drain::{Consent, Evictor, Phase};
+use nodeward_testkit::operator::OperatorSpec;
+use nodeward_testkit::pause::{self, CutOff};
+use nodeward_testkit::proxy::Proxy;
 use nodeward_testkit::wait::{self, secs};
 use nodeward_testkit::workload::{self, End, PodTemplate};
 use nodeward_testkit::{ControlPlane, Options, bulk, fleet, ports, reboot};
 use serde_json::{Value, json};
 
 use crate::caller::{Answer, Caller, Trust};
-use crate::environment::{APPS, Environment, Lock, pinned};
+use crate::environment::{APPS, Environment, Lock, SYSTEM, pinned, spec};
 use crate::retained::{add_staying, lose_sibling};
 
 const NODES: [&str; 3] = ["n1", "n2", "n3"];
@@ -93,10 +96,19 @@ async fn identify(env: &Environment, node: &str, machine: &str) -> Result<()> {
 
 /// A drain-lock that answers machines, and a way to ask it; `dir` is the caller's.
 async fn answers(env: &Environment, dir: &Path) -> Result<(Lock, Caller)> {
+    answers_from(env, dir, |spec| spec).await
+}
+
+/// The same for one that is started otherwise.
+async fn answers_from(
+    env: &Environment,
+    dir: &Path,
+    change: impl FnOnce(OperatorSpec) -> OperatorSpec,
+) -> Result<(Lock, Caller)> {
     let port = ports::free()?;
     let bind = format!("127.0.0.1:{port}");
     let config = json!({ "medik8sLease": { "enabled": false }, "fleetLock": { "enabled": true, "bind": bind } });
-    let lock = env.start(config).await?;
+    let lock = env.run(change(spec(&config))).await?;
     let caller = Caller::new(&format!("http://{bind}"), dir, Trust::default()).await?;
     Ok((lock, caller))
 }
@@ -568,5 +580,38 @@ async fn machine_reboots_over_empty_dir_data_announced() -> Result<()> {
         Ok(())
     })
     .await?;
+    env.end([lock]).await
+}
+
+/// The drain has ended, and the watch of the pause is cut off before somebody pauses drain-lock.
+#[tokio::test(flavor = "multi_thread")]
+async fn machine_is_not_let_reboot_by_a_lock_that_hears_of_no_pause() -> Result<()> {
+    let env = Environment::new(&NODES).await?;
+    let (dir, proxy) = (tempfile::tempdir()?, Proxy::start(&env.plane).await?);
+    let (lock, caller) = answers_from(&env, dir.path(), |spec| spec.through(&proxy.url())).await?;
+    let machine = Machine {
+        caller: &caller,
+        group: "default",
+        id: "n1",
+    };
+    machine.may_reboot().await?;
+    CutOff::HalfOpen.watch(&proxy);
+    pause::write(&env.client, SYSTEM, json!({ "drain-lock": "INC-1" })).await?;
+    wait::until("the pause to be read", secs(60), || async {
+        let told = machine.pre_reboot().await?;
+        ensure!(told == Err("paused".to_owned()), "{told:?}");
+        Ok(())
+    })
+    .await?;
+    CutOff::Refused.reads(&proxy);
+    pause::write(&env.client, SYSTEM, Value::Null).await?;
+    let told = wait::throughout("no permission", secs(3), || async {
+        let told = machine.pre_reboot().await?;
+        ensure!(told.is_err(), "{told:?}");
+        Ok(())
+    });
+    told.await?;
+    proxy.heal();
+    machine.may_reboot().await?;
     env.end([lock]).await
 }

@@ -6,12 +6,14 @@ use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use nodeward_api::label::EXCLUDE_FROM_REMEDIATION;
 use nodeward_api::node_drain::NodeDrain;
 use nodeward_api::node_health_check::{NodeHealthCheckStatus, Phase};
-use nodeward_testkit::fleet;
 use nodeward_testkit::foreign::Foreign;
+use nodeward_testkit::pause::CutOff;
 use nodeward_testkit::remediator::Family;
-use serde_json::json;
+use nodeward_testkit::wait;
+use nodeward_testkit::{fleet, pause};
+use serde_json::{Value, json};
 
-use crate::environment::Environment;
+use crate::environment::{Environment, OwnEnvironment, SOON};
 
 /// Pausing freezes neither the counts nor the clean-up.
 #[tokio::test(flavor = "multi_thread")]
@@ -213,4 +215,45 @@ async fn dry_runs_write_only_their_status() -> Result<()> {
     env.recover(&a).await?;
     env.until_at_rest(&check, 2).await?;
     env.end([check]).await
+}
+
+/// The watch of the emergency stop is cut off before somebody pauses health-check, and for a while its reads fail, too.
+#[tokio::test(flavor = "multi_thread")]
+async fn pause_that_no_watch_tells_of_starts_no_remediation() -> Result<()> {
+    let own = OwnEnvironment::new(json!({})).await?;
+    let [a, _b] = own.add_nodes(["a", "b"]).await?;
+    let check = own.add_check("main", json!({})).await?;
+    let operator = own.start(json!({})).await?;
+    own.until_at_rest(&check, 2).await?;
+    let stopped = async |outcome: &str| {
+        wait::until(format!("a remediation that is {outcome}"), SOON, || async {
+            let labels = [("action", "start-remediation"), ("outcome", outcome)];
+            let metrics = operator.metrics().await?;
+            let stopped = metrics.sum("nodeward_health_check_actions_total", &labels);
+            ensure!(stopped > 0.5, "{stopped}\n{}", operator.process().log_tail(20));
+            Ok(())
+        })
+        .await
+    };
+    CutOff::Silent.watch(&own.proxy);
+    let unread = CutOff::Silent.reads(&own.proxy);
+    own.lose_heartbeats(&a).await?;
+    stopped("pause-unknown").await?;
+    own.gets_none(Family::SelfNode, &a).await?;
+
+    pause::write(&own.client, &own.system, json!({ "health-check": "INC-1" })).await?;
+    own.proxy.remove(unread);
+    wait::until("the pause to be read", SOON, || async {
+        let paused = operator.metrics().await?.value("nodeward_health_check_paused", &[]);
+        ensure!(paused.is_some_and(|paused| paused > 0.5), "{paused:?}");
+        Ok(())
+    })
+    .await?;
+    own.gets_none(Family::SelfNode, &a).await?;
+
+    pause::write(&own.client, &own.system, Value::Null).await?;
+    own.remediation(Family::SelfNode, &a).await?;
+    own.recover(&a).await?;
+    own.until_at_rest(&check, 2).await?;
+    own.end([operator]).await
 }
