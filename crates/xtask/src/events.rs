@@ -88,6 +88,7 @@ const OF_EACH: &str = "
 | `ConfigRejected` | **Warning** | the operator's Pod | was given an invalid configuration, and the last valid one stays in effect |
 | `ConfigAccepted` | Normal | the operator's Pod | has a valid configuration again |
 | `Paused` | **Warning** | ConfigMap `nodeward-pause` | [pauses](kubectl-nodeward.md#pause) the operator |
+| `PauseUnknown` | **Warning** | ConfigMap `nodeward-pause` | cannot be read: whether it pauses the operator is not known, so the operator does nothing |
 | `Resumed` | Normal | ConfigMap `nodeward-pause` | pauses the operator no more |
 | `UnknownComponent` | **Warning** | ConfigMap `nodeward-pause` | has a key that names no component, and pauses nothing |
 ";
@@ -262,7 +263,7 @@ fn conditions() -> [(&'static str, &'static str, &'static str, &'static str); 14
             condition::PAUSED,
             "Pod of each operator",
             "each operator",
-            "it is [paused](kubectl-nodeward.md#pause); the message is the reason",
+            "it is [paused](kubectl-nodeward.md#pause); the message is the reason. `Unknown`: it cannot read whether it is, and does nothing",
         ),
         (
             condition::SUCCEEDED,

@@ -128,7 +128,7 @@ const fn firing(
 /// All is well for nine minutes, and nothing afterwards.
 const FROM_MINUTE_10: &str = "0x9 1x200";
 
-const DRAIN_KEEPER: [Firing; 3] = [
+const DRAIN_KEEPER: [Firing; 4] = [
     firing(
         "NodewardDrainStuck",
         &[(
@@ -150,9 +150,15 @@ const DRAIN_KEEPER: [Firing; 3] = [
         &[],
         (69, 75),
     ),
+    firing(
+        "NodewardDrainKeeperPauseUnknown",
+        &[("nodeward_drain_keeper_pause_unknown{JOB}", FROM_MINUTE_10)],
+        &[],
+        (19, 25),
+    ),
 ];
 
-const DRAIN_LOCK: [Firing; 9] = [
+const DRAIN_LOCK: [Firing; 10] = [
     firing(
         "NodewardDrainOverdue",
         &[("nodeward_drain_lock_overdue_drains{JOB,node=\"a\"}", FROM_MINUTE_10)],
@@ -219,9 +225,15 @@ const DRAIN_LOCK: [Firing; 9] = [
         &[],
         (69, 75),
     ),
+    firing(
+        "NodewardDrainLockPauseUnknown",
+        &[("nodeward_drain_lock_pause_unknown{JOB}", FROM_MINUTE_10)],
+        &[],
+        (19, 25),
+    ),
 ];
 
-const HEALTH_CHECK: [Firing; 10] = [
+const HEALTH_CHECK: [Firing; 11] = [
     firing(
         "NodewardRemediationOld",
         &[("nodeward_health_check_old_remediations{JOB,name=\"a\"}", FROM_MINUTE_10)],
@@ -300,10 +312,16 @@ const HEALTH_CHECK: [Firing; 10] = [
         &[],
         (69, 75),
     ),
+    firing(
+        "NodewardHealthCheckPauseUnknown",
+        &[("nodeward_health_check_pause_unknown{JOB}", FROM_MINUTE_10)],
+        &[],
+        (19, 25),
+    ),
 ];
 
 /// The namespace is that of the CephCluster, which a monitor renames.
-const CEPH_PDB: [Firing; 6] = [
+const CEPH_PDB: [Firing; 7] = [
     firing(
         "NodewardCephUnavailable",
         &[(
@@ -351,6 +369,12 @@ const CEPH_PDB: [Firing; 6] = [
         &[("nodeward_ceph_pdb_paused{JOB}", FROM_MINUTE_10)],
         &[],
         (69, 75),
+    ),
+    firing(
+        "NodewardCephPdbPauseUnknown",
+        &[("nodeward_ceph_pdb_pause_unknown{JOB}", FROM_MINUTE_10)],
+        &[],
+        (19, 25),
     ),
 ];
 
