@@ -57,7 +57,7 @@ pub(super) async fn delete(context: &ExecutorContext, drain: &NodeDrain, reason:
 
 /// What speaks against the end of a drain for this reason: its node as it was read just now. Until it is adopted, it
 /// means whichever node has the name.
-fn contradiction(drain: &NodeDrain, reason: LockReason, node: Option<&NodeFacts>) -> Option<&'static str> {
+pub fn contradiction(drain: &NodeDrain, reason: LockReason, node: Option<&NodeFacts>) -> Option<&'static str> {
     let is_meant = |uid: &str| drain.spec.node_uid.as_deref().is_none_or(|meant| meant == uid);
     let node = node.filter(|node| is_meant(node.uid.as_str()))?;
     match reason {

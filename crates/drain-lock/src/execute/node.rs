@@ -39,7 +39,7 @@ async fn patch_spec(context: &ExecutorContext, write: &NodeWrite) -> Written {
     let seen = context.pass.snapshot.drains.get(name).map(Arc::as_ref);
     if lifts_unseen(write, seen) {
         let present = context.api::<NodeDrain>().get_metadata_opt(name).await?;
-        if is_news(present.as_ref().map(|drain| &drain.metadata), seen) {
+        if contradicts_lift(write, seen, present.as_ref().map(|drain| &drain.metadata)) {
             let unseen = "the node has a drain that was not seen";
             return Err(ActionResult::Outdated(unseen.to_owned()));
         }
@@ -56,6 +56,12 @@ async fn patch_spec(context: &ExecutorContext, write: &NodeWrite) -> Written {
         .patch(name, &context.patch_params(), &Patch::Merge(&patch))
         .await?;
     Ok(())
+}
+
+/// Whether a drain that the plan did not see keeps this from lifting the cordon, by the node's drain as it was read just now.
+/// Pure.
+pub fn contradicts_lift(write: &NodeWrite, seen: Option<&NodeDrain>, present: Option<&ObjectMeta>) -> bool {
+    lifts_unseen(write, seen) && is_news(present, seen)
 }
 
 /// Whether this lifts a cordon of ours whose drain the plan did not see. With the drain in sight it is lifted in full
