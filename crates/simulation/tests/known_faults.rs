@@ -1,0 +1,152 @@
+//! Faults of today's rules that are known, each on few nodes. The judge objects to each; the rule that mends one turns its row into
+//! one of `mended`.
+
+use rstest::rstest;
+use simulation::clock::{MINUTE, SECOND};
+use simulation::judge::Objection;
+use simulation::run::Setup;
+use simulation::suite::{Kind, judge};
+use simulation::topology::{App, Drain, Drainer, MaxUnavailable, Member, Order, Topology};
+
+const PARALLEL: Drainer = Drainer::Foreign(Order::Parallel);
+
+fn pinned(node: usize) -> Member {
+    Member { node, is_pinned: true }
+}
+
+fn movable(node: usize) -> Member {
+    Member { node, is_pinned: false }
+}
+
+/// An application of which so many pods may be unavailable.
+fn app(most: i32, members: &[Member]) -> App {
+    App {
+        budget: Some(MaxUnavailable::Pods(most)),
+        members: members.to_vec(),
+        replica_set: true,
+        starts_within: 10 * SECOND,
+    }
+}
+
+fn drained(node: usize, drainer: Drainer) -> Drain {
+    Drain {
+        node,
+        drainer,
+        starts: 0,
+        rounds: 1,
+        gives_up: None,
+    }
+}
+
+/// The drainers start one a second.
+fn setup(slots: &[usize], apps: Vec<App>, mut drains: Vec<Drain>) -> Setup {
+    for (drain, starts) in drains.iter_mut().zip((SECOND / 2..).step_by(1000)) {
+        drain.starts = starts;
+    }
+    let topology = Topology {
+        slots: slots.to_vec(),
+        apps,
+        drains,
+    };
+    Setup {
+        tells: true,
+        ..Setup::new(topology, 1)
+    }
+}
+
+/// Two nodes, two budgets, each over a pod that only its node can run and one that fits elsewhere. Each node's claim waits for
+/// the other's pod, which waits for its node's claim. Mended by the need with one unit for what is movable, asked for once
+/// no movable pod can go.
+fn wedge() -> Setup {
+    let apps = vec![app(1, &[pinned(0), movable(1)]), app(1, &[pinned(1), movable(0)])];
+    setup(&[9, 9, 9], apps, vec![drained(0, PARALLEL), drained(1, PARALLEL)])
+}
+
+/// A budget that never allows a disruption, beside a drain that is granted and queued again every five minutes. drain-keeper's
+/// clock begins anew at each turn, so that it never reaches nine. Mended by a clock that is suspended and moved on.
+fn turns(lasts: &'static str) -> Setup {
+    let apps = vec![app(0, &[movable(0), movable(0)]), app(1, &[pinned(0), movable(1)])];
+    Setup {
+        lock: Some(lasts),
+        keeper: Some(
+            "upgradeSignal: always\ncountsAsDrain: nodeDrain\nnodeDrain: { timeOut: 1, expectedNodeDrainTime: 1 }\n\
+             pdbForceDrainTimeout: 8\noverrideSpacing: 1m\n",
+        ),
+        ..setup(&[9, 9], apps, vec![drained(0, PARALLEL)])
+    }
+}
+
+/// A node that is merely cordoned, and a tenant who evicts a pod of his from it: that files a drain of the node. Mended by asking
+/// whether whoever evicts may change nodes.
+fn tenant() -> Setup {
+    setup(
+        &[9, 9],
+        vec![app(1, &[movable(0), movable(0)])],
+        vec![drained(0, Drainer::Nobody)],
+    )
+}
+
+/// Two nodes that drain-lock drains, and no free place but on these two. A pod of the first moves to the second, which is cordoned next
+/// and has it leave again: it finds no node, and each of the two drains waits for a budget, of pods that only the other's node
+/// would take. Mended by a cordon of our own that waits until all that must move finds room.
+fn room() -> Setup {
+    let of_stateful_sets = |app| App {
+        replica_set: false,
+        ..app
+    };
+    let apps = [
+        app(1, &[pinned(0)]),
+        app(1, &[movable(1), pinned(0)]),
+        app(1, &[movable(1), movable(2)]),
+    ];
+    setup(
+        &[2, 6, 1],
+        apps.map(of_stateful_sets).to_vec(),
+        vec![drained(2, Drainer::Own), drained(1, Drainer::Own)],
+    )
+}
+
+/// What the judge objects to in runs of so many seeds, with the story of the first such run.
+fn objections(setup: &Setup, seeds: u64) -> anyhow::Result<(Vec<Objection>, String)> {
+    let mut all = (Vec::new(), String::new());
+    for seed in 0..seeds {
+        let judged = judge(seed, Kind::Mixed, &Setup { seed, ..setup.clone() })?;
+        if all.0.is_empty() {
+            all.1 = judged.outcome.story.join("\n");
+        }
+        all.0.extend(judged.objections().into_iter().cloned());
+    }
+    Ok(all)
+}
+
+fn has_no_end(objection: &Objection) -> bool {
+    *objection == Objection::NoEnd
+}
+
+fn is_nobodys(objection: &Objection) -> bool {
+    matches!(objection, Objection::DrainOfNobody { .. })
+}
+
+/// `KNOWN`: known faults, for which the judge is right. Once a rule mends one, its row goes to a test that no seed is objected to.
+#[rstest]
+#[case::budgets_over_held_and_movable_pods(wedge(), 1, has_no_end)]
+#[case::tenants_eviction_from_a_cordoned_node(tenant(), 1, is_nobodys)]
+#[case::circle_through_room(room(), 20, has_no_end)]
+fn known_fault_is_found(#[case] setup: Setup, #[case] seeds: u64, #[case] is_it: fn(&Objection) -> bool) {
+    let (objections, story) = objections(&setup, seeds).unwrap();
+    assert!(objections.iter().any(is_it), "{objections:?}\n{story}");
+}
+
+#[test]
+fn known_fault_of_a_clock_that_begins_anew_is_found() {
+    let in_turns = turns(r#"{ "deadlines": { "drain": "5m" } }"#).run().unwrap();
+    assert!(
+        in_turns.objections.contains(&Objection::NoEnd),
+        "{}",
+        in_turns.story.join("\n")
+    );
+    // In one turn its pods are forced when they are due.
+    let at_once = turns("{}").run().unwrap();
+    let ends = at_once.makespan.is_some_and(|makespan| makespan < 25 * MINUTE);
+    assert!(ends, "{}", at_once.story.join("\n"));
+}
