@@ -128,9 +128,9 @@ impl World {
     fn patch_node(&mut self, name: &str, patch: &Value, user: &str) -> Result<(), ApiError> {
         let node = self.nodes.get(name).ok_or(ApiError::NotFound)?;
         check(&node.metadata, patch)?;
-        let before = crate::world::is_cordoned(node);
+        let before = crate::objects::is_cordoned(node);
         let node = merged(node, patch)?;
-        let after = crate::world::is_cordoned(&node);
+        let after = crate::objects::is_cordoned(&node);
         if before != after {
             self.tell(|| format!("{user} {} {name}", if after { "cordons" } else { "uncordons" }));
         }
@@ -283,7 +283,7 @@ impl World {
     fn check_budget(&mut self, pod: &SimPod) -> Result<(), ApiError> {
         // The rules of the handler, as the core reads them; several budgets cannot select a pod here.
         let (Some(budget), Some(view)) = (
-            self.budgets.get(&crate::world::budget_name(pod.app)),
+            self.budgets.get(&crate::objects::budget_name(pod.app)),
             PodView::project(&pod.object()),
         ) else {
             return Ok(());

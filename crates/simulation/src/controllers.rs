@@ -8,8 +8,9 @@ use k8s_openapi::api::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetStatu
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use crate::clock::{MINUTE, Millis, SECOND, millis};
+use crate::objects::{budget_name, is_cordoned, is_ready, node_name, ready_condition};
 use crate::pod::{Owner, SimPod};
-use crate::world::{Event, World, budget_name, is_cordoned, is_ready, node_name, ready_condition};
+use crate::world::{Event, World};
 
 /// For so long an evicted pod that is still seen counts as gone (`DeletionTimeout` of the disruption controller).
 const DISRUPTED_FOR: Millis = 2 * MINUTE;

@@ -12,8 +12,9 @@ use serde_json::json;
 
 use crate::api::{Eviction, Request, Response};
 use crate::clock::{MINUTE, Millis, SECOND, stored, timestamp};
+use crate::objects::{is_cordoned, is_ready, node_name};
 use crate::topology::{Drain, Drainer, Order};
-use crate::world::{Event, World, is_cordoned, is_ready, node_name};
+use crate::world::{Event, World};
 
 /// How long kubectl waits after a 429.
 const AGAIN: Millis = 5 * SECOND;

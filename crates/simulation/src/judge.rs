@@ -8,8 +8,9 @@ use nodeward_core::hold::{Held, of_claim};
 use nodeward_core::id::BudgetKey;
 
 use crate::clock::timestamp;
+use crate::objects::{budget_name, is_cordoned};
 use crate::pod::{NAMESPACE, SimPod};
-use crate::world::{World, budget_name, is_cordoned};
+use crate::world::World;
 
 /// Something that must not be.
 #[derive(Debug, Clone, PartialEq, Eq)]

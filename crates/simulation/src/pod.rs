@@ -3,13 +3,12 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{
-    Container, ContainerState, ContainerStateRunning, ContainerStatus, NodeSelector, NodeSelectorRequirement,
-    NodeSelectorTerm, ObjectReference, PersistentVolume, PersistentVolumeClaimVolumeSource, PersistentVolumeSpec,
-    PersistentVolumeStatus, Pod, PodCondition, PodSpec, PodStatus, Volume, VolumeNodeAffinity,
+    Container, ContainerState, ContainerStateRunning, ContainerStatus, PersistentVolumeClaimVolumeSource, Pod,
+    PodCondition, PodSpec, PodStatus, Volume,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
 
-use crate::clock::{Millis, SECOND, stored, timestamp};
+use crate::clock::{Millis, SECOND, stored};
 
 /// The one namespace.
 pub const NAMESPACE: &str = "shop";
@@ -153,42 +152,5 @@ fn volume(pod: &str) -> Volume {
             read_only: None,
         }),
         ..Volume::default()
-    }
-}
-
-/// The local volume of a pod, on this node.
-pub fn local_volume(pod: &str, node: &str) -> PersistentVolume {
-    let requirement = NodeSelectorRequirement {
-        key: "kubernetes.io/hostname".to_owned(),
-        operator: "In".to_owned(),
-        values: Some(vec![node.to_owned()]),
-    };
-    let term = NodeSelectorTerm {
-        match_expressions: Some(vec![requirement]),
-        match_fields: None,
-    };
-    PersistentVolume {
-        metadata: ObjectMeta {
-            name: Some(format!("volume-of-{pod}")),
-            creation_timestamp: Some(Time(timestamp(0))),
-            ..ObjectMeta::default()
-        },
-        spec: Some(PersistentVolumeSpec {
-            claim_ref: Some(ObjectReference {
-                namespace: Some(NAMESPACE.to_owned()),
-                name: Some(format!("data-{pod}")),
-                ..ObjectReference::default()
-            }),
-            node_affinity: Some(VolumeNodeAffinity {
-                required: Some(NodeSelector {
-                    node_selector_terms: vec![term],
-                }),
-            }),
-            ..PersistentVolumeSpec::default()
-        }),
-        status: Some(PersistentVolumeStatus {
-            phase: Some("Bound".to_owned()),
-            ..PersistentVolumeStatus::default()
-        }),
     }
 }

@@ -7,91 +7,23 @@ use std::sync::Arc;
 use drain_lock::observe::{ClusterCache, Objects};
 use drain_lock::policy::Policy;
 use fastrand::Rng;
-use k8s_openapi::api::core::v1::{Node, NodeCondition, NodeSpec, NodeStatus, NodeSystemInfo};
-use k8s_openapi::api::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetSpec};
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta, Time};
-use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use nodeward_api::{DrainLedger, NodeDrain};
 use nodeward_core::ledger::Ledger;
 
-use crate::clock::{Millis, stored};
+pub use crate::event::{Change, Event, Faults, Watcher};
+
+use crate::clock::{MINUTE, Millis, SECOND};
 use crate::judge::Objection;
 use crate::keeper::View;
-use crate::pod::{NAMESPACE, Owner, SimPod, labels, local_volume};
-use crate::topology::{MaxUnavailable, Topology};
+use crate::objects::{budget, budget_name, local_volume, node, node_name};
+use crate::pod::{Owner, SimPod};
+use crate::topology::Topology;
 use crate::webhook::Replica;
 
 /// Processes of drain-lock. One of them leads, all of them answer reviews.
 pub const REPLICAS: usize = 2;
-
-/// Something that happens at its time.
-#[derive(Debug, Clone)]
-pub enum Event {
-    /// A watch of a process tells of a change.
-    Told(Watcher, Change),
-    /// drain-lock plans, in the process with this number.
-    LockPlans(u64),
-    /// A task of drain-lock goes on.
-    LockTask(u64),
-    /// Another process takes the lead.
-    LockLeads,
-    /// An eviction of this user asks for a drain of a node.
-    DrainRequested {
-        node: String,
-        user: String,
-    },
-    KeeperPlans,
-    KeeperTask(u64),
-    /// A drainer goes on.
-    Drainer(usize),
-    /// The disruption controller has looked at a budget, and writes what it saw.
-    Counted(Box<PodDisruptionBudget>),
-    /// It looks at the budget of an application.
-    Counts(usize),
-    /// The controllers of an application's pods look at them.
-    Replaces(usize),
-    /// The scheduler tries a pod of this UID, for the so-manieth time.
-    Schedules(String, u32),
-    /// A kubelet has started the containers of a pod of this UID.
-    Running(String),
-    /// They are Ready.
-    Ready(String),
-    /// A kubelet has ended a pod of this UID.
-    Gone(String),
-    /// A node is not heard of.
-    Silent(String),
-    /// It has booted anew.
-    Booted(String),
-}
-
-/// Who watches.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Watcher {
-    /// A process of drain-lock.
-    Lock(usize),
-    Keeper,
-}
-
-/// An object as it was written, or as it went.
-#[derive(Debug, Clone)]
-pub struct Change {
-    pub object: Arc<Objects>,
-    pub is_gone: bool,
-}
-
-/// How unreliable things are; all in thousandths.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Faults {
-    /// drain-lock's leader dies at a write, before or after it.
-    pub death: u32,
-    /// The answer to a write of the ledger is lost.
-    pub lost_answer: u32,
-    /// The webhook does not answer in time, and the eviction is admitted.
-    pub webhook_timeout: u32,
-    /// A pod fails soon after it was Ready, and is Ready again later.
-    pub failing_pod: u32,
-}
 
 /// The cluster.
 pub struct World {
@@ -162,9 +94,9 @@ impl World {
                 let pod = world.new_pod(name, index, owner, home);
                 let pod = SimPod {
                     node: Some(node_name(member.node)),
-                    created: -crate::clock::MINUTE * 60,
+                    created: -MINUTE * 60,
                     is_running: true,
-                    ready_since: Some(-crate::clock::MINUTE * 59),
+                    ready_since: Some(-MINUTE * 59),
                     ..pod
                 };
                 world.pods.insert(pod.name.clone(), pod);
@@ -266,7 +198,7 @@ impl World {
             ready_since: None,
             unschedulable_since: None,
             deletion: None,
-            grace: self.rng.i64(1..6) * crate::clock::SECOND,
+            grace: self.rng.i64(1..6) * SECOND,
             is_disruption: false,
         }
     }
@@ -409,82 +341,5 @@ impl World {
     pub fn pod_by_uid(&self, uid: &str) -> Option<&SimPod> {
         let (name, _) = uid.split_once('#')?;
         self.pods.get(name).filter(|pod| pod.uid == uid)
-    }
-}
-
-pub fn node_name(index: usize) -> String {
-    format!("n{index}")
-}
-
-pub fn budget_name(app: usize) -> String {
-    format!("a{app}")
-}
-
-/// Whether it is cordoned.
-pub fn is_cordoned(node: &Node) -> bool {
-    node.spec.as_ref().is_some_and(|spec| spec.unschedulable == Some(true))
-}
-
-pub fn is_ready(node: &Node) -> bool {
-    let mut conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
-    conditions.any(|condition| condition.type_ == "Ready" && condition.status == "True")
-}
-
-pub fn ready_condition(is_ready: bool, since: Millis) -> NodeCondition {
-    NodeCondition {
-        type_: "Ready".to_owned(),
-        status: if is_ready { "True" } else { "Unknown" }.to_owned(),
-        last_transition_time: Some(Time(stored(since))),
-        ..NodeCondition::default()
-    }
-}
-
-fn node(index: usize, slots: usize) -> Node {
-    let name = node_name(index);
-    Node {
-        metadata: ObjectMeta {
-            labels: Some([("kubernetes.io/hostname".to_owned(), name.clone())].into()),
-            uid: Some(format!("uid-{name}")),
-            resource_version: Some("0".to_owned()),
-            creation_timestamp: Some(Time(stored(-crate::clock::MINUTE * 600))),
-            name: Some(name),
-            ..ObjectMeta::default()
-        },
-        spec: Some(NodeSpec::default()),
-        status: Some(NodeStatus {
-            allocatable: Some([("pods".to_owned(), Quantity(slots.to_string()))].into()),
-            conditions: Some(vec![ready_condition(true, -crate::clock::MINUTE * 599)]),
-            node_info: Some(NodeSystemInfo {
-                boot_id: "boot-0".to_owned(),
-                ..NodeSystemInfo::default()
-            }),
-            ..NodeStatus::default()
-        }),
-    }
-}
-
-fn budget(app: usize, most: MaxUnavailable) -> PodDisruptionBudget {
-    let most = match most {
-        MaxUnavailable::Pods(pods) => IntOrString::Int(pods),
-        MaxUnavailable::Percent(share) => IntOrString::String(format!("{share}%")),
-    };
-    PodDisruptionBudget {
-        metadata: ObjectMeta {
-            namespace: Some(NAMESPACE.to_owned()),
-            name: Some(budget_name(app)),
-            uid: Some(format!("uid-budget-a{app}")),
-            resource_version: Some("0".to_owned()),
-            generation: Some(1),
-            ..ObjectMeta::default()
-        },
-        spec: Some(PodDisruptionBudgetSpec {
-            max_unavailable: Some(most),
-            selector: Some(LabelSelector {
-                match_labels: Some(labels(app)),
-                match_expressions: None,
-            }),
-            ..PodDisruptionBudgetSpec::default()
-        }),
-        status: None,
     }
 }
