@@ -218,7 +218,7 @@ impl World {
         if self.story.is_none() {
             return;
         }
-        let (before, after) = (self.ledger(), nodeward_core::ledger::Ledger::from(&next.spec));
+        let (before, after) = (self.ledger(), nodeward_core::ledger::Ledger::try_from(&next.spec).unwrap_or_default());
         for claim in after.claims() {
             let known = before.claim(&claim.node_uid);
             if known.map(|known| known.state) != Some(claim.state) {

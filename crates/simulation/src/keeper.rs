@@ -79,7 +79,7 @@ impl View {
             }
         }
         if let Some(ledger) = &objects.ledger {
-            self.ledger = Ledger::from(&ledger.spec);
+            self.ledger = Ledger::try_from(&ledger.spec).unwrap_or_default();
         }
     }
 

@@ -292,7 +292,7 @@ impl World {
     pub fn ledger(&self) -> Ledger {
         self.ledger
             .as_ref()
-            .map(|ledger| Ledger::from(&ledger.spec))
+            .map(|ledger| Ledger::try_from(&ledger.spec).unwrap_or_default())
             .unwrap_or_default()
     }
 

@@ -27,9 +27,13 @@ impl Planner<'_> {
         let has_disruption = |pod: &Arc<PodFacts>| claim.has_disruption(pod.uid.as_str());
         let to_leave = classes.held.iter().chain(&classes.movable);
         let with_disruption: Vec<_> = to_leave.clone().filter(|pod| has_disruption(pod)).cloned().collect();
-        // A held pod without one goes after the movable ones of its budget, by what they had.
-        let movable = classes.movable.iter().filter(|pod| !has_disruption(pod));
-        let without: Vec<_> = movable.cloned().collect();
+        // A held pod without one goes after the movable ones of its budget, by what they had, or is under no budget.
+        let goes_after = |pod: &Arc<PodFacts>| {
+            let mut budgets = self.snapshot.budgets_of(pod).iter();
+            budgets.any(|budget| claim.has_movable_disruption(budget))
+        };
+        let held = classes.held.iter().filter(|pod| !goes_after(pod));
+        let without: Vec<_> = held.chain(&classes.movable).filter(|pod| !has_disruption(pod)).cloned().collect();
         verdict.message = format!(
             "{} pods leave, {} are on their way out",
             to_leave.count() + classes.kept.len() + classes.completing.len(),

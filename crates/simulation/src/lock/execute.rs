@@ -281,7 +281,6 @@ fn evict(world: &mut World, pods: Vec<(PodEviction, bool)>, fence: Option<Fence>
             pod: eviction.pod,
             node: eviction.node,
             done,
-            deleted: false,
         });
     }
     Ok(outcome)
