@@ -800,8 +800,7 @@ mod tests {
     }
 
     /// What several operators say, each of its own objects, and in how many lists of reasons it stands.
-    const SHARED: [(&str, usize); 11] = [
-        ("CephDaemon", 2),
+    const SHARED: [(&str, usize); 10] = [
         ("SeveralPDBs", 2),
         ("WaitCompleted", 2),
         ("UnknownOptOut", 2),
