@@ -126,7 +126,7 @@ fn decide_milliseconds(policy: &Policy) -> Result<Value> {
                 planning_timed_out: false,
             }),
             budgets: budget.map_or(MatchingBudgets::None, |budget| MatchingBudgets::One(budget.clone())),
-            needs_no_disruption: false,
+            is_movable: false,
             is_beside_held: false,
             always_allowed: false,
             refuse_opt_out: false,

@@ -143,6 +143,8 @@ fn movable_pod_that_comes_late_has_the_whole_need_queued_again() {
     assert!(claim(&ledger, "a").needs.iter().any(|need| need.movable.0));
 }
 
+type End = fn(&mut Ledger, &dyn Fn(&HeldPod) -> bool);
+
 #[test]
 fn whatever_ends_a_turn_returns_the_disruption_for_movable_pods() {
     let all = facts([wide("web")]);
@@ -153,7 +155,7 @@ fn whatever_ends_a_turn_returns_the_disruption_for_movable_pods() {
         ledger
     };
     let is_down: &dyn Fn(&HeldPod) -> bool = &|pod| pod.uid == "web-0";
-    let ends: [(&str, fn(&mut Ledger, &dyn Fn(&HeldPod) -> bool)); 3] = [
+    let ends: [(&str, End); 3] = [
         ("released", |ledger, is_down| _ = ledger.release("a", is_down, NOW)),
         ("timed out", |ledger, is_down| _ = ledger.time_out("a", is_down, NOW)),
         ("suspect", |ledger, _| _ = ledger.suspect("a", NOW)),

@@ -112,9 +112,11 @@ async fn owners_tell_how_many_pods(
 #[case::forbidden(403, None, 3)]
 #[tokio::test]
 async fn only_an_answer_lowers_the_scale(#[case] code: u16, #[case] replicas: Option<i32>, #[case] expected: i32) {
-    let mut row = BudgetRow::default();
-    row.expected_pods = Some(3);
-    row.owners.push("StatefulSet/db".to_owned());
+    let row = BudgetRow {
+        expected_pods: Some(3),
+        owners: vec!["StatefulSet/db".to_owned()],
+        ..BudgetRow::default()
+    };
     let answers = [(STATEFUL_SET, code, scale("whatever", replicas))];
     assert_eq!(read_with(&answers, Some(&row), &[]).await.0, expected);
 }
