@@ -50,6 +50,10 @@ pub const TICKET: &str = "nodeward.dev/ticket";
 /// On a NodeDrain, by drain-lock's webhook: when its requester last evicted a pod (RFC 3339), to a minute.
 pub const LAST_EVICTION: &str = "nodeward.dev/last-eviction";
 
+/// On a NodeDrain, by drain-lock's webhook: when the eviction of a pod was refused for the second time since a pod of the node last
+/// went (RFC 3339), to a minute. Its drainer asks for pods in an order of its own.
+pub const REFUSED_AGAIN: &str = "nodeward.dev/refused-again";
+
 /// On a remediation: the name of the node that it is for.
 pub const REMEDIATION_NODE_NAME: &str = "remediation.medik8s.io/node-name";
 

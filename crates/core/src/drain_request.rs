@@ -16,8 +16,8 @@ use crate::deadline::to_the_second;
 use crate::id::{NodeName, NodeUid};
 use crate::text::cut;
 
-/// Precision of `nodeward.dev/last-eviction`: a drain of hundreds of pods writes it once a minute.
-const LAST_EVICTION_PRECISION: SignedDuration = SignedDuration::from_mins(1);
+/// Precision of what evictions write: a drain of hundreds of pods writes it once a minute.
+const SIGN_PRECISION: SignedDuration = SignedDuration::from_mins(1);
 
 /// With so many requesters an eviction adds no other: the rest is for those who ask by name.
 const EVICTING_AT_MOST: usize = REQUESTERS_AT_MOST / 2;
@@ -65,6 +65,8 @@ pub struct DrainRequest {
     pub dry_run: bool,
     /// Whether this request is an eviction: the drainer's sign of life, recorded in `nodeward.dev/last-eviction`.
     pub is_eviction: bool,
+    /// Whether a pod was refused again, while none of the node's went: recorded in `nodeward.dev/refused-again`.
+    pub is_refused_again: bool,
     /// Whether an existing drain is changed to these settings, and a preview becomes a drain. Otherwise the settings only
     /// serve to create one.
     pub changes_settings: bool,
@@ -84,6 +86,7 @@ impl DrainRequest {
             deadlines: Deadlines::default(),
             dry_run: false,
             is_eviction: false,
+            is_refused_again: false,
             changes_settings: false,
         }
     }
@@ -175,13 +178,18 @@ pub fn join(present: Option<&NodeDrain>, request: &DrainRequest, now: Timestamp)
         requesters.push(requester(request, now));
         spec.insert("requesters".to_owned(), json!(requesters));
     }
-    let is_sign_due = request.is_eviction && !has_fresh_sign(present, now);
-    if spec.is_empty() && !is_sign_due {
+    let signs = [
+        (annotation::LAST_EVICTION, request.is_eviction),
+        (annotation::REFUSED_AGAIN, request.is_refused_again),
+    ];
+    let signs = signs.into_iter().filter(|(sign, is_due)| *is_due && !has_fresh_sign(present, sign, now));
+    let signs: Map<String, Value> = signs.map(|(sign, _)| (sign.to_owned(), json!(to_the_second(now)))).collect();
+    if spec.is_empty() && signs.is_empty() {
         return JoinStep::Done(JoinOutcome::Known);
     }
     let mut patch = conditional_patch(present);
-    if is_sign_due {
-        patch["metadata"]["annotations"] = json!({ annotation::LAST_EVICTION: to_the_second(now) });
+    if !signs.is_empty() {
+        patch["metadata"]["annotations"] = Value::Object(signs);
     }
     if !spec.is_empty() {
         patch["spec"] = Value::Object(spec);
@@ -306,15 +314,15 @@ fn conditional_patch(present: &NodeDrain) -> Value {
     json!({ "metadata": { "uid": meta.uid, "resourceVersion": meta.resource_version } })
 }
 
-fn has_fresh_sign(present: &NodeDrain, now: Timestamp) -> bool {
+fn has_fresh_sign(present: &NodeDrain, sign: &str, now: Timestamp) -> bool {
     let sign = present
         .metadata
         .annotations
         .as_ref()
-        .and_then(|annotations| annotations.get(annotation::LAST_EVICTION))
+        .and_then(|annotations| annotations.get(sign))
         .and_then(|text| text.parse::<Timestamp>().ok());
     // A sign from the future comes from a wrong clock, and is corrected.
-    sign.is_some_and(|sign| sign <= now && now.duration_since(sign) < LAST_EVICTION_PRECISION)
+    sign.is_some_and(|sign| sign <= now && now.duration_since(sign) < SIGN_PRECISION)
 }
 
 #[cfg(test)]

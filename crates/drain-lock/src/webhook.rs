@@ -12,6 +12,7 @@ pub mod metrics;
 pub mod movable_pods;
 pub mod planning_timeout;
 pub mod recent_admissions;
+pub mod refusals;
 pub mod review;
 
 use std::sync::Arc;
@@ -43,6 +44,7 @@ use self::drain_request_queue::{DrainRequestQueue, QueuedRequest};
 use self::identity::OwnUser;
 use self::metrics::WebhookMetrics;
 use self::recent_admissions::RecentAdmissions;
+use self::refusals::Refusals;
 use self::review::EvictionReview;
 
 /// Where reviews are posted to: `clientConfig.service.path` of the ValidatingWebhookConfiguration.
@@ -79,6 +81,7 @@ pub struct Webhook {
     config: ConfigHandle<Settings>,
     own_user: OwnUser,
     recent_admissions: Mutex<RecentAdmissions>,
+    refusals: Mutex<Refusals>,
     drain_requests: DrainRequestQueue,
     events: EventSink,
     metrics: WebhookMetrics,
@@ -112,6 +115,7 @@ impl Webhook {
             config: context.config.clone(),
             own_user,
             recent_admissions: Mutex::default(),
+            refusals: Mutex::default(),
             drain_requests,
             events: context.events.clone(),
             metrics,
@@ -192,7 +196,7 @@ impl Webhook {
                 (Decision::Refuse(refused), LookupResult::Found(context))
                     if verdict.requests_drain && is_about_to_change(refused) =>
                 {
-                    self.request_drain(review, context, instant);
+                    self.request_drain(review, context, &verdict, instant);
                 }
                 _ => return,
             }
@@ -242,13 +246,14 @@ impl Webhook {
     }
 
     /// Has the drain of the pod's node requested.
-    fn request_drain(&self, review: &EvictionReview, context: &EvictionContext, now: Instant) {
+    fn request_drain(&self, review: &EvictionReview, context: &EvictionContext, verdict: &Verdict, now: Instant) {
         let Some(node) = &context.node else { return };
         let request = QueuedRequest {
             node: node.name.clone(),
             node_uid: node.uid.clone(),
             user: review.user.clone(),
             fallback: self.config.current().policy.fallback,
+            is_refused_again: is_refused_again(&self.refusals, context, verdict),
         };
         if !self.audits() {
             let has_drain = self.lookup.has_drain(node.name.as_str());
@@ -263,7 +268,7 @@ impl Webhook {
 
     fn follow_up(&self, review: &EvictionReview, context: &EvictionContext, verdict: &Verdict, now: Instant) {
         if verdict.requests_drain {
-            self.request_drain(review, context, now);
+            self.request_drain(review, context, verdict, now);
         }
         let Some(node) = &context.node else { return };
         if verdict.ignores_opt_out && !self.audits() {
@@ -321,6 +326,22 @@ pub fn judge(
         };
         if is_last {
             return (found, verdict);
+        }
+    }
+}
+
+/// Notes what became of an eviction from a node that is drained. Answers whether its pod was refused before, while none of the
+/// node's pods went, for others that should leave first.
+pub fn is_refused_again(refusals: &Mutex<Refusals>, context: &EvictionContext, verdict: &Verdict) -> bool {
+    let Some(node) = &context.node else { return false };
+    match &verdict.decision {
+        Decision::Refuse(refused) if refused.reason == LockReason::AwaitingPods => {
+            refusals.lock().note(&node.uid, &context.uid)
+        }
+        Decision::Refuse(_) => false,
+        Decision::Admit(_) => {
+            refusals.lock().forget(&node.uid);
+            false
         }
     }
 }

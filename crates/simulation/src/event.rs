@@ -20,6 +20,7 @@ pub enum Event {
     DrainRequested {
         node: String,
         user: String,
+        is_refused_again: bool,
     },
     KeeperPlans,
     KeeperTask(u64),

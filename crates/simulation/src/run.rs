@@ -216,7 +216,11 @@ impl Run<'_> {
                     lock.lead(world);
                 }
             }
-            Event::DrainRequested { node, user } => request_drain(world, &node, &user),
+            Event::DrainRequested {
+                node,
+                user,
+                is_refused_again,
+            } => request_drain(world, &node, &user, is_refused_again),
             Event::KeeperPlans => {
                 if let Some(keeper) = &mut self.keeper {
                     keeper.plan(world);
@@ -238,12 +242,13 @@ impl Run<'_> {
 }
 
 /// What the webhook writes for an eviction from a cordoned node.
-fn request_drain(world: &mut World, node: &str, user: &str) {
+fn request_drain(world: &mut World, node: &str, user: &str, is_refused_again: bool) {
     let request = QueuedRequest {
         node: node.into(),
         node_uid: format!("uid-{node}").into(),
         user: user.to_owned(),
         fallback: Fallback::default(),
+        is_refused_again,
     };
     let request = match join(world.drains.get(node), &request.request(), timestamp(world.now)) {
         JoinStep::Create(drain) => Request::CreateDrain(drain),

@@ -7,8 +7,9 @@ use drain_lock::observe::{ClusterCache, Objects};
 use drain_lock::policy::Policy;
 use drain_lock::webhook::context_lookup::{CORDON_SHOWS_WITHIN, ContextLookup};
 use drain_lock::webhook::decide::{Caller, Decision, EvictionRequest};
-use drain_lock::webhook::judge;
+use drain_lock::webhook::{is_refused_again, judge};
 use drain_lock::webhook::recent_admissions::RecentAdmissions;
+use drain_lock::webhook::refusals::Refusals;
 use drain_lock::webhook::review::EvictionReview;
 use nodeward_api::reason::LockReason;
 use nodeward_core::id::PodKey;
@@ -27,6 +28,7 @@ pub struct Replica {
     pub policy: Policy,
     lookup: ContextLookup,
     recent_admissions: Mutex<RecentAdmissions>,
+    refusals: Mutex<Refusals>,
 }
 
 /// What the webhook says.
@@ -36,6 +38,7 @@ pub enum Answer {
     Decided {
         refused: Option<LockReason>,
         requests_drain: bool,
+        is_refused_again: bool,
     },
 }
 
@@ -48,6 +51,7 @@ impl Replica {
             cache,
             policy: policy.clone(),
             recent_admissions: Mutex::default(),
+            refusals: Mutex::default(),
         }
     }
 
@@ -55,6 +59,7 @@ impl Replica {
     pub fn restart(&mut self) {
         self.lookup = ContextLookup::new(Arc::clone(&self.cache));
         self.recent_admissions = Mutex::default();
+        self.refusals = Mutex::default();
     }
 
     /// Judges an eviction.
@@ -91,13 +96,16 @@ impl Replica {
         };
         let found = self.lookup.look_up(&review, policy, at, moment);
         let view = self.lookup.ledger_view(at, moment);
-        let (_, verdict) = judge(&request, found, &view, &self.recent_admissions, moment);
+        let (found, verdict) = judge(&request, found, &view, &self.recent_admissions, moment);
+        let refused_again = |context| is_refused_again(&self.refusals, context, &verdict);
+        let is_refused_again = verdict.requests_drain && found.context().is_some_and(refused_again);
         Answer::Decided {
             refused: match verdict.decision {
                 Decision::Admit(_) => None,
                 Decision::Refuse(refused) => Some(refused.reason),
             },
             requests_drain: verdict.requests_drain,
+            is_refused_again,
         }
     }
 }

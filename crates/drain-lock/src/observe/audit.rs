@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use nodeward_api::{NodeDrain, annotation, finalizer};
+use nodeward_api::{NodeDrain, finalizer};
 use nodeward_core::drain_request::{DrainRequest, JoinOutcome, JoinStep, join};
 use nodeward_core::id::NodeName;
 use nodeward_core::ledger::Ledger;
@@ -51,9 +51,9 @@ impl Audit {
                 if let Ok(requesters) = serde_json::from_value(patch["spec"]["requesters"].clone()) {
                     drain.spec.requesters = requesters;
                 }
-                if let Some(sign) = patch["metadata"]["annotations"][annotation::LAST_EVICTION].as_str() {
-                    let annotations = drain.metadata.annotations.get_or_insert_default();
-                    annotations.insert(annotation::LAST_EVICTION.to_owned(), sign.to_owned());
+                if let Ok(signs) = serde_json::from_value(patch["metadata"]["annotations"].clone()) {
+                    let signs: BTreeMap<String, String> = signs;
+                    drain.metadata.annotations.get_or_insert_default().extend(signs);
                 }
                 (outcome, drain)
             }

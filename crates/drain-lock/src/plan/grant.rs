@@ -12,6 +12,7 @@ use crate::snapshot::PodFacts;
 
 use super::disruptions::moves_by;
 use super::eviction_budget::Ledgers;
+use super::intent::refused_again;
 use super::node_markers::Progress;
 use super::verdict::{DrainVerdict, in_words};
 use super::{ActiveDrain, ConfirmAsk, GrantAsk, Planner};
@@ -45,7 +46,9 @@ impl Planner<'_> {
         // Others are kept from evicting anything before the claim, for the place of the node or the pods that stay on it.
         let goes_nowhere = active.context.is_by_requester() && (!active.has_places || !classes.retained.is_empty());
         let has_asked = self.write.next.claim(uid).is_some_and(|claim| !claim.needs.is_empty());
-        if has_asked || goes_nowhere {
+        let waits_since = self.write.next.claim(uid).map(|claim| claim.since);
+        let is_refused_again = refused_again(active.drain) > waits_since;
+        if has_asked || goes_nowhere || is_refused_again {
             return true;
         }
         self.reservations

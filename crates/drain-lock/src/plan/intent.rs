@@ -145,6 +145,12 @@ fn is_wanted_by_another(drain: &NodeDrain) -> bool {
     requesters.any(|requester| releases_by_itself(&requester.name))
 }
 
+/// When a pod of it was last refused again, while none of its node went.
+pub fn refused_again(drain: &NodeDrain) -> Option<Timestamp> {
+    let annotations = drain.metadata.annotations.as_ref()?;
+    annotations.get(annotation::REFUSED_AGAIN)?.parse().ok()
+}
+
 /// When a foreign drainer was last heard of.
 pub fn last_sign_of_life(drain: &NodeDrain) -> Option<Timestamp> {
     let annotations = drain.metadata.annotations.iter();

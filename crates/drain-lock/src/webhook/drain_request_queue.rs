@@ -46,6 +46,8 @@ pub struct QueuedRequest {
     pub user: String,
     /// What becomes of the drain when a time of its is over.
     pub fallback: Fallback,
+    /// Whether a pod was refused again, while none of the node's went.
+    pub is_refused_again: bool,
 }
 
 impl QueuedRequest {
@@ -55,6 +57,7 @@ impl QueuedRequest {
             evict: Evictor::Requester,
             fallback: Some(self.fallback),
             is_eviction: true,
+            is_refused_again: self.is_refused_again,
             ..DrainRequest::new(
                 self.node.clone(),
                 Some(self.node_uid.clone()),
@@ -208,6 +211,7 @@ mod tests {
             node_uid: format!("u{number}").into(),
             user: "alice".to_owned(),
             fallback: Fallback::Wait,
+            is_refused_again: false,
         }
     }
 

@@ -1,0 +1,53 @@
+//! Which pods of a node were refused since one of its pods last went, as far as this process has answered. A drainer that asks for a
+//! refused pod again, and meanwhile for none that could go, asks for them in an order of its own: its claim is asked for then.
+
+use std::collections::{HashMap, HashSet};
+
+use nodeward_core::id::{NodeUid, PodUid};
+
+/// Nodes that are remembered; beyond that all are forgotten, which costs each drainer a further refusal.
+const AT_MOST: usize = 4096;
+
+/// The refusals.
+#[derive(Debug, Default)]
+pub struct Refusals(HashMap<NodeUid, HashSet<PodUid>>);
+
+impl Refusals {
+    /// Notes a refusal. Answers whether the pod was refused before, and none of its node's has gone since.
+    pub fn note(&mut self, node: &NodeUid, pod: &PodUid) -> bool {
+        if self.0.len() >= AT_MOST && !self.0.contains_key(node) {
+            self.0.clear();
+        }
+        !self.0.entry(node.clone()).or_default().insert(pod.clone())
+    }
+
+    /// Notes that a pod of the node goes.
+    pub fn forget(&mut self, node: &NodeUid) {
+        self.0.remove(node);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pod_is_refused_again_only_while_none_of_its_node_goes() {
+        let (mut refusals, node) = (Refusals::default(), NodeUid::from("n1"));
+        assert!(!refusals.note(&node, &"a".into()));
+        assert!(!refusals.note(&node, &"b".into()), "another pod");
+        assert!(!refusals.note(&"n2".into(), &"a".into()), "another node");
+        assert!(refusals.note(&node, &"a".into()));
+        refusals.forget(&node);
+        assert!(!refusals.note(&node, &"a".into()));
+    }
+
+    #[test]
+    fn no_number_of_nodes_makes_it_grow() {
+        let mut refusals = Refusals::default();
+        for number in 0..2 * AT_MOST {
+            refusals.note(&format!("n{number}").into(), &"a".into());
+        }
+        assert!(refusals.0.len() <= AT_MOST);
+    }
+}
