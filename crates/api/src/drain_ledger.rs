@@ -212,6 +212,9 @@ pub struct StoredClaim {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::optional_timestamp")]
     pub obstructed_since: Option<Timestamp>,
+    /// Whether it is the claim that waits for other drains and keeps what it needs from those behind it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub reserves: bool,
     /// The node groups of which it counts as a node that is away.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]

@@ -7,6 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::budget_ref::BudgetRef;
+use crate::condition;
 use crate::later_version::known_or_absent;
 use crate::reason::LockReason;
 use crate::schema::{self, is_zero, kind_schema};
@@ -237,6 +238,14 @@ pub struct NodeDrainStatus {
     pub conditions: Vec<Condition>,
 }
 
+impl NodeDrainStatus {
+    /// Whether it says that the drain's claim has its grant.
+    pub fn is_granted(&self) -> bool {
+        let mut conditions = self.conditions.iter();
+        conditions.any(|condition| condition.type_ == condition::GRANTED && condition.status == "True")
+    }
+}
+
 /// Where a drain stands.
 #[derive(
     Debug,
@@ -255,6 +264,8 @@ pub struct NodeDrainStatus {
     strum::VariantArray,
 )]
 pub enum Phase {
+    /// It has not begun: it waits for its window, or for what a person has to see to. Nothing of it waits for other drains.
+    Scheduled,
     /// It waits for its claim; pods that need none may leave already.
     Queued,
     /// Its claim is granted, and is being confirmed.

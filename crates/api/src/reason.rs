@@ -60,6 +60,8 @@ reasons! {
         CephDaemon => "is a daemon of Ceph, which is never forced",
         /// Another node's claim or an owner's hold has its budget.
         BudgetHeld => "is covered by a budget that is held",
+        /// It stays down until its node is back, and drain-lock has not granted its node the disruptions for it yet.
+        AwaitsClaim => "goes down with its node, under a claim that drain-lock has not granted yet",
         /// It cannot be told whether anybody has its budget.
         HoldsUnknown => "is covered by a budget that may be held",
         /// Another pod of its budget was forced and is not replaced yet.
@@ -444,6 +446,14 @@ impl LockReason {
         matches!(
             self,
             Self::BudgetNeverAllows | Self::SyncFailed | Self::SeveralPDBs | Self::NeedExceedsBudget
+        )
+    }
+
+    /// Whether the end of another drain lifts it: that one has disruptions, a place in a group or room, or is to have them first.
+    pub const fn waits_for_a_drain(self) -> bool {
+        matches!(
+            self,
+            Self::WaitsForDisruptions | Self::Reserved | Self::CircularWait | Self::WaitsForNodeGroup | Self::NoRoom
         )
     }
 

@@ -20,6 +20,7 @@ impl BlockerReason {
             }
             Self::CephDaemon => "let the drainer evict it; if it is stuck, ask Ceph before you delete it by hand",
             Self::BudgetHeld => "wait for the holder, or talk to it: kubectl nodeward locks names it",
+            Self::AwaitsClaim => "see what the node's drain waits for: kubectl nodeward why node names it",
             Self::HoldsUnknown => {
                 "let drain-keeper read NodeDrains, DrainLedgers and DisruptionHolds, as the chart does"
             }
@@ -69,7 +70,7 @@ impl GateReason {
                 "set countsAsDrain in drain-keeper's configuration if your drainer leaves another mark"
             }
             Self::DrainUnknown => "make readable what marks the node as being drained: usually a right is missing",
-            Self::WaitsForTurn => "wait for the node's turn in drain-lock: its waits count from then on",
+            Self::WaitsForTurn => "wait for the node's turn in drain-lock: its waits stand still until then",
             Self::TurnUnknown => "make its NodeDrain readable: a newer version wrote it, or a right is missing",
             Self::UnderRemediation => "wait for the end of the remediation",
             Self::RemediationUnknown => "let drain-keeper read NodeHealthChecks, as the chart does",

@@ -182,8 +182,12 @@ pub fn join(present: Option<&NodeDrain>, request: &DrainRequest, now: Timestamp)
         (annotation::LAST_EVICTION, request.is_eviction),
         (annotation::REFUSED_AGAIN, request.is_refused_again),
     ];
-    let signs = signs.into_iter().filter(|(sign, is_due)| *is_due && !has_fresh_sign(present, sign, now));
-    let signs: Map<String, Value> = signs.map(|(sign, _)| (sign.to_owned(), json!(to_the_second(now)))).collect();
+    let signs = signs
+        .into_iter()
+        .filter(|(sign, is_due)| *is_due && !has_fresh_sign(present, sign, now));
+    let signs: Map<String, Value> = signs
+        .map(|(sign, _)| (sign.to_owned(), json!(to_the_second(now))))
+        .collect();
     if spec.is_empty() && signs.is_empty() {
         return JoinStep::Done(JoinOutcome::Known);
     }

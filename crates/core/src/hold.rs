@@ -41,7 +41,11 @@ pub enum Holder {
         uid: NodeUid,
         /// The pods that it was granted disruptions for.
         pods: BTreeSet<PodUid>,
+        /// Whether it was granted one for the movable pods of the node.
+        movable: bool,
     },
+    /// The claim of a node that waits for disruptions of other drains, which the ledger keeps for it.
+    Reserved { name: NodeName, uid: NodeUid },
     /// An owner, with the reason given.
     Owner(String),
     /// It cannot be told whether anybody does, for this reason: nobody may take it until that is known.
@@ -63,7 +67,12 @@ impl Hold {
     }
 
     fn is_of_node(&self, node: &NodeUid) -> bool {
-        matches!(&self.holder, Holder::Node { uid, .. } if uid == node)
+        matches!(&self.holder, Holder::Node { uid, .. } | Holder::Reserved { uid, .. } if uid == node)
+    }
+
+    /// Whether the ledger granted this node a disruption for its movable pods.
+    fn grants_movable(&self, node: &NodeUid) -> bool {
+        matches!(&self.holder, Holder::Node { uid, movable: true, .. } if uid == node)
     }
 
     /// Whether the ledger granted this node a disruption for this pod.
@@ -77,6 +86,7 @@ impl fmt::Display for Hold {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.holder {
             Holder::Node { name, .. } => write!(f, "held by the claim of node {name}")?,
+            Holder::Reserved { name, .. } => write!(f, "reserved for the claim of node {name}")?,
             Holder::Owner(_) => f.write_str("held by its owner")?,
             Holder::Unknown(why) => return f.write_str(why),
         }
@@ -102,7 +112,7 @@ impl Holds {
     /// The holds that keep this pod of this node from being forced against `budget` at `now`.
     ///
     /// A claim stands neither against its own node, nor against a pod for which the ledger granted that node a disruption of its
-    /// own: it granted both, so both have their right.
+    /// own, or one for its movable pods: it granted both, so both have their right.
     pub fn against(
         &self,
         budget: &BudgetKey,
@@ -110,13 +120,18 @@ impl Holds {
         pod: &PodUid,
         now: Timestamp,
     ) -> impl Iterator<Item = &Hold> {
-        let is_granted = self.on(budget).any(|hold| hold.grants(node, pod));
+        let is_granted = self.is_granted(budget, node, pod) || self.on(budget).any(|hold| hold.grants_movable(node));
         self.on(budget)
             .filter(move |hold| hold.is_in_force(now))
             .filter(move |hold| match &hold.holder {
-                Holder::Node { .. } => !is_granted && !hold.is_of_node(node),
+                Holder::Node { .. } | Holder::Reserved { .. } => !is_granted && !hold.is_of_node(node),
                 Holder::Owner(_) | Holder::Unknown(_) => true,
             })
+    }
+
+    /// Whether the ledger granted this node a disruption of the budget for this pod.
+    pub fn is_granted(&self, budget: &BudgetKey, node: &NodeUid, pod: &PodUid) -> bool {
+        self.on(budget).any(|hold| hold.grants(node, pod))
     }
 
     /// Whether the claim of another node is on the budget beyond its own limit. drain-lock goes on refusing evictions for it
@@ -169,11 +184,20 @@ mod tests {
         BudgetKey::new("shop", "web")
     }
 
+    /// The claim of a node with disruptions for these pods; `*` is the one for movable pods.
     fn node(name: &str, pods: &[&str]) -> Holder {
         Holder::Node {
             name: name.into(),
             uid: name.into(),
-            pods: pods.iter().map(|&pod| pod.into()).collect(),
+            pods: pods.iter().filter(|pod| **pod != "*").map(|&pod| pod.into()).collect(),
+            movable: pods.contains(&"*"),
+        }
+    }
+
+    fn reserved(node: &str) -> Holder {
+        Holder::Reserved {
+            name: node.into(),
+            uid: node.into(),
         }
     }
 
@@ -200,6 +224,8 @@ mod tests {
     #[rstest]
     #[case::another_node(node("n2", &[]), None, true)]
     #[case::its_own_node(node("n1", &[]), None, false)]
+    #[case::reserved_for_another_node(reserved("n2"), None, true)]
+    #[case::reserved_for_its_own_node(reserved("n1"), None, false)]
     #[case::an_owner(owner("migration"), None, true)]
     #[case::unknown(Holder::Unknown("not listed".to_owned()), None, true)]
     #[case::still_held(owner(""), Some(1), true)]
@@ -215,9 +241,12 @@ mod tests {
 
     #[rstest]
     #[case::granted_both([node("n1", &["p"]), node("n2", &["q"])], false)]
+    #[case::granted_for_movable_pods([node("n1", &["*"]), node("n2", &["q"])], false)]
+    #[case::granted_to_others_for_movable_pods([node("n1", &["o"]), node("n2", &["*"])], true)]
+    #[case::granted_what_is_reserved_too([node("n1", &["p"]), reserved("n2")], false)]
     #[case::granted_for_another_pod([node("n1", &["o"]), node("n2", &["q"])], true)]
     #[case::a_node_of_the_same_name(
-        [Holder::Node { name: "n1".into(), uid: "older".into(), pods: BTreeSet::new() }, node("n3", &[])], true
+        [Holder::Node { name: "n1".into(), uid: "older".into(), pods: BTreeSet::new(), movable: true }, node("n3", &[])], true
     )]
     #[case::granted_but_held_by_the_owner([node("n1", &["p"]), owner("")], true)]
     fn both_grantees_may_use_a_shared_budget(#[case] holders: [Holder; 2], #[case] stands: bool) {
@@ -264,6 +293,7 @@ mod tests {
     #[rstest]
     #[case(hold(node("n2", &[]), Some(60)), "held by the claim of node n2 until 1970-01-01T00:01:00Z")]
     #[case(hold(node("n2", &[]), None), "held by the claim of node n2")]
+    #[case(hold(reserved("n2"), None), "reserved for the claim of node n2")]
     #[case(
         hold(owner("migration"), Some(60)),
         "held by its owner until 1970-01-01T00:01:00Z: migration"

@@ -160,6 +160,7 @@ impl Ledger {
             boot_id: String::new(),
             foreign_cordon,
             obstructed_since: None,
+            reserves: false,
             node_groups: Vec::new(),
             needs: Vec::new(),
             holds: Vec::new(),

@@ -20,8 +20,8 @@ pub struct NodeHistory {
     pub began: Option<Timestamp>,
     /// It saw the running drain without blockers: the drain has done its work.
     pub drained: bool,
-    /// Since when the running drain has been suspended: the signal or the drain's mark says no, or cannot be told.
-    pub suspended_since: Option<Timestamp>,
+    /// Since when the running drain has been in doubt: the signal or the drain's mark says no, or cannot be told.
+    pub in_doubt_since: Option<Timestamp>,
     /// The node was in scope while this process watched: what stands on it is ours to clean up.
     pub was_selected: bool,
 }
@@ -33,12 +33,23 @@ pub struct ClockInput<'a> {
     pub recorded: Option<&'a DrainClock>,
     /// The cordon, if there is one.
     pub cordon: Option<Cordon>,
-    /// Whether the node is in scope, part of an upgrade, and being drained.
-    pub gates_open: bool,
+    /// Whether its drain is to be timed.
+    pub course: Course,
     /// When the upgrade began, where its signal knows.
     pub upgrade_since: Option<Timestamp>,
     /// The node's boot.
     pub boot_id: &'a str,
+}
+
+/// Whether a drain is to be timed, by the gates.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Course {
+    /// The node is out of scope, not part of an upgrade, or not being drained.
+    Closed,
+    /// It is being drained, and waits for its turn in drain-lock.
+    Waits,
+    /// It is being drained.
+    GoesOn,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,6 +67,8 @@ pub enum ClockState {
     Interrupted(Timestamp),
     /// A drain is timed by this clock, which stands in the annotation.
     Running(DrainClock),
+    /// A drain waits for its turn, and so does this clock, which stands in the annotation.
+    Suspended(DrainClock),
     /// The annotation is to be written; nothing is done to a pod before it stands there.
     Write(ClockWrite),
 }
@@ -73,17 +86,17 @@ impl NodeHistory {
     pub fn and(self, input: &ClockInput<'_>, now: Timestamp) -> Self {
         let cordoned_since = self.cordoned_since.or(Some(now));
         let interrupted_at = self.interrupted_at.or(self.cordoned_since.map(|_| now));
-        let (cordoned_since, interrupted_at, parked) = match (input.cordon, input.gates_open) {
+        let (cordoned_since, interrupted_at, parked) = match (input.cordon, input.course) {
             (None, _) => (None, interrupted_at, false),
-            (Some(_), false) => (cordoned_since, interrupted_at, true),
-            (Some(_), true) => (cordoned_since, None, self.parked),
+            (Some(_), Course::Closed) => (cordoned_since, interrupted_at, true),
+            (Some(_), Course::Waits | Course::GoesOn) => (cordoned_since, None, self.parked),
         };
         Self {
             cordoned_since,
             interrupted_at,
             parked,
             began: self.began.filter(|_| input.cordon.is_some()),
-            suspended_since: None,
+            in_doubt_since: None,
             ..self
         }
     }
@@ -97,35 +110,61 @@ pub fn evaluate(
     now: Timestamp,
 ) -> ClockState {
     let history = before.and(input, now);
-    match (input.recorded, input.cordon, input.gates_open) {
-        (None, None, _) | (None, Some(_), false) => ClockState::Stopped,
-        (None, Some(cordon), true) => begin(input, cordon, history, now),
-        (Some(clock), None, _) | (Some(clock), Some(_), false) => interrupt(clock, history, flap_tolerance, now),
-        // An interruption that was seen counts, whether or not it could be recorded in time.
-        (Some(clock), Some(cordon), true) => match clock.uncordoned_at.or(before.interrupted_at) {
-            None => run(clock, input, cordon, before, flap_tolerance, now),
-            Some(interrupted) => {
-                let again = cordon.time_added.or(history.cordoned_since).unwrap_or(now);
-                let is_short = again < saturating_add(interrupted, flap_tolerance);
-                let is_over = clock.ended || history.drained || booted_since(clock, input);
-                if is_short && !is_over && !history.parked {
-                    let resumed = DrainClock {
-                        uncordoned_at: None,
-                        cordoned_at: cordon.time_added,
-                        ..clock.clone()
-                    };
-                    run_by(resumed, clock)
-                } else {
-                    begin(input, cordon, history, now)
+    match (input.recorded, input.cordon, input.course) {
+        (None, None, _) | (None, Some(_), Course::Closed) => ClockState::Stopped,
+        (None, Some(cordon), Course::Waits | Course::GoesOn) => {
+            ClockState::of(begin(input, cordon, history, now), input, now)
+        }
+        (Some(clock), None, _) | (Some(clock), Some(_), Course::Closed) => {
+            interrupt(clock, history, flap_tolerance, now)
+        }
+        (Some(clock), Some(cordon), Course::Waits | Course::GoesOn) => {
+            // An interruption that was seen counts, whether or not it could be recorded in time.
+            let clock = match clock.uncordoned_at.or(before.interrupted_at) {
+                None => go_on(clock, input, cordon, before, flap_tolerance, now),
+                Some(interrupted) => {
+                    let again = cordon.time_added.or(history.cordoned_since).unwrap_or(now);
+                    let is_short = again < saturating_add(interrupted, flap_tolerance);
+                    let is_over = clock.ended || history.drained || booted_since(clock, input);
+                    if is_short && !is_over && !history.parked {
+                        DrainClock {
+                            uncordoned_at: None,
+                            cordoned_at: cordon.time_added,
+                            ..clock.resumed(interrupted)
+                        }
+                    } else {
+                        begin(input, cordon, history, now)
+                    }
                 }
-            }
-        },
+            };
+            ClockState::of(clock, input, now)
+        }
+    }
+}
+
+impl ClockState {
+    /// By this clock, which is suspended or goes on as its drain does, and is written first if it is not what is recorded.
+    fn of(clock: DrainClock, input: &ClockInput<'_>, now: Timestamp) -> Self {
+        let waits = input.course == Course::Waits;
+        let clock = match clock.suspended_at {
+            None if waits => DrainClock {
+                suspended_at: Some(now),
+                ..clock
+            },
+            Some(_) if !waits => clock.resumed(now),
+            _ => clock,
+        };
+        match input.recorded {
+            Some(recorded) if *recorded == clock && waits => Self::Suspended(clock),
+            Some(recorded) if *recorded == clock => Self::Running(clock),
+            _ => set(clock),
+        }
     }
 }
 
 /// A new drain: its start is the latest of the cordon, the upgrade, what was seen to time it before, and the moment the gates
 /// opened on a parked node.
-fn begin(input: &ClockInput<'_>, cordon: Cordon, history: NodeHistory, now: Timestamp) -> ClockState {
+fn begin(input: &ClockInput<'_>, cordon: Cordon, history: NodeHistory, now: Timestamp) -> DrainClock {
     let (mut start, mut from) = match cordon.time_added {
         Some(added) => (added, ClockSource::Taint),
         None => (history.cordoned_since.unwrap_or(now), ClockSource::FirstSeen),
@@ -144,15 +183,16 @@ fn begin(input: &ClockInput<'_>, cordon: Cordon, history: NodeHistory, now: Time
     if history.parked && start < now {
         (start, from) = (now, ClockSource::Gate);
     }
-    set(DrainClock {
+    DrainClock {
         start,
         from,
         boot_id: input.boot_id.to_owned(),
         cordoned_at: cordon.time_added,
         uncordoned_at: None,
+        suspended_at: None,
         ended: false,
         writer: None,
-    })
+    }
 }
 
 /// The node was uncordoned, or a gate closed: the drain is remembered for a while, in case this is only a flap.
@@ -168,42 +208,43 @@ fn interrupt(clock: &DrainClock, history: NodeHistory, flap_tolerance: SignedDur
     match history.interrupted_at {
         Some(interrupted) if !clock.ended && !history.drained => set(DrainClock {
             uncordoned_at: Some(interrupted),
-            ..clock.clone()
+            ..clock.resumed(interrupted)
         }),
         // Done, or it happened while nobody watched, possibly long ago.
         Some(_) | None => ClockState::Write(ClockWrite::Remove),
     }
 }
 
-/// A clock that runs: is it still the same drain?
-fn run(
+/// The clock of a drain that was not interrupted, or of a new one in its place.
+fn go_on(
     clock: &DrainClock,
     input: &ClockInput<'_>,
     cordon: Cordon,
     before: NodeHistory,
     flap_tolerance: SignedDuration,
     now: Timestamp,
-) -> ClockState {
+) -> DrainClock {
     if booted_since(clock, input) {
         // The drain led to its reboot. Pods that block the node even so get the full waits anew.
-        return set(DrainClock {
+        return DrainClock {
             start: now,
             from: ClockSource::Reboot,
             boot_id: input.boot_id.to_owned(),
             cordoned_at: cordon.time_added,
             uncordoned_at: None,
+            suspended_at: None,
             ended: true,
             writer: None,
-        });
+        };
     }
     if let Some(upgrade) = input.upgrade_since
         && clock.start < upgrade
     {
-        return set(DrainClock {
+        return DrainClock {
             start: upgrade,
             from: ClockSource::Upgrade,
             ..clock.clone()
-        });
+        };
     }
     match cordon.time_added {
         // A cordon younger than the one that the clock covers: where that has no time, it is not younger than the start.
@@ -213,10 +254,10 @@ fn run(
             let is_over = clock.ended || before.drained;
             let is_a_flap = watched && !is_over && !before.parked && now < saturating_add(added, flap_tolerance);
             if is_a_flap {
-                set(DrainClock {
+                DrainClock {
                     cordoned_at: Some(added),
                     ..clock.clone()
-                })
+                }
             } else {
                 begin(input, cordon, before.and(input, now), now)
             }
@@ -224,23 +265,13 @@ fn run(
         Some(added) if added < clock.start && clock.from == ClockSource::Taint => {
             // The taint is where the start was read from, and it now says that the cordon is older.
             let start = input.upgrade_since.map_or(added, |upgrade| added.max(upgrade));
-            let older = DrainClock {
+            DrainClock {
                 start,
                 cordoned_at: Some(added),
                 ..clock.clone()
-            };
-            run_by(older, clock)
+            }
         }
-        _ => ClockState::Running(clock.clone()),
-    }
-}
-
-/// Runs by `clock`, which is written first if it is not what is recorded.
-fn run_by(clock: DrainClock, recorded: &DrainClock) -> ClockState {
-    if clock == *recorded {
-        ClockState::Running(clock)
-    } else {
-        set(clock)
+        _ => clock.clone(),
     }
 }
 

@@ -6,14 +6,14 @@ use nodeward_core::drain::NodeDrains;
 use nodeward_core::node::{NodeView, Taint, UNSCHEDULABLE_TAINT};
 use nodeward_core::signal::{SignalInputs, SignalNote, Tristate};
 
-use crate::clock::Cordon;
+use crate::clock::{Cordon, Course};
 use crate::policy::Policy;
 
 /// What the gates say of a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Gates {
     /// The first gate that is closed, or [`GateReason::Open`]. Remediation and the clock come later, the node's turn in
-    /// drain-lock before them: its clock does not run while it waits.
+    /// drain-lock before them: its clock is suspended while it waits.
     pub reason: GateReason,
     /// More on it.
     pub detail: String,
@@ -29,6 +29,15 @@ impl Gates {
     /// Whether the node is in scope, part of an upgrade, and being drained.
     pub fn are_open(&self) -> bool {
         self.reason == GateReason::Open
+    }
+
+    /// Whether its drain is to be timed. One that may have to wait for its turn is timed like one that has to.
+    pub fn course(&self) -> Course {
+        match self.reason {
+            GateReason::Open => Course::GoesOn,
+            GateReason::WaitsForTurn | GateReason::TurnUnknown => Course::Waits,
+            _ => Course::Closed,
+        }
     }
 }
 

@@ -20,6 +20,7 @@ pub mod gate;
 pub mod observe;
 pub mod operate;
 pub mod plan;
+pub mod planned_pods;
 pub mod policy;
 pub mod report;
 pub mod settings;

@@ -153,7 +153,7 @@ impl Observer {
         }
         let budgets = self.budgets.snapshot();
         self.indexed = Arc::new(self.indexed.renewed(budgets.values().cloned()));
-        let drains = self.holds.drains();
+        let (drains, planned_pods) = self.holds.drains();
         let signals = self.signal.inputs();
         Observed::Ready(Snapshot {
             nodes: self.nodes.snapshot().values().cloned().collect(),
@@ -163,6 +163,7 @@ impl Observer {
             holds: self.holds.holds(budgets.values(), &drains),
             budgets: Arc::clone(&self.indexed),
             drains,
+            planned_pods,
             lock_kinds: self.holds.kinds(),
             remediations: self.remediations.remediations(),
             without_opt_outs: self.without_opt_outs(),

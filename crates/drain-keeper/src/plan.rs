@@ -201,13 +201,13 @@ impl<'a> Planner<'a> {
         let input = ClockInput {
             recorded: recorded.as_ref(),
             cordon: gates.cordon,
-            gates_open: gates.are_open(),
+            course: gates.course(),
             upgrade_since: gates.upgrade_since,
             boot_id: &node.boot_id,
         };
-        if self.is_suspended(&gates, recorded.as_ref(), before) {
+        if self.is_in_doubt(&gates, recorded.as_ref(), before) {
             let history = NodeHistory {
-                suspended_since: before.suspended_since.or(Some(self.now)),
+                in_doubt_since: before.in_doubt_since.or(Some(self.now)),
                 ..before
             };
             self.plan.node_history.insert(node.uid.clone(), history);
@@ -250,6 +250,12 @@ impl<'a> Planner<'a> {
                     NodeState::Closed { gates }
                 }
             }
+            ClockState::Suspended(clock) => {
+                history.parked = false;
+                history.began = Some(clock.resumed(self.now).start);
+                self.warn_of_second_writer(node, &clock);
+                NodeState::Closed { gates }
+            }
             ClockState::Running(clock) => {
                 history.parked = false;
                 history.began = Some(clock.start);
@@ -261,22 +267,22 @@ impl<'a> Planner<'a> {
         state
     }
 
-    /// Whether the drain of a node whose clock runs is suspended: the upgrade or the drain's mark says no, or cannot be told,
+    /// Whether the drain of a node whose clock runs is in doubt: the upgrade or the drain's mark says no, or cannot be told,
     /// and has not done so for longer than a flap may last. Nothing is done to its pods, and its drain is not interrupted.
-    fn is_suspended(&mut self, gates: &Gates, recorded: Option<&DrainClock>, before: NodeHistory) -> bool {
+    fn is_in_doubt(&mut self, gates: &Gates, recorded: Option<&DrainClock>, before: NodeHistory) -> bool {
         let runs = recorded.is_some_and(|clock| clock.uncordoned_at.is_none());
-        let is_suspending = match gates.reason {
-            GateReason::UpgradeUnknown | GateReason::DrainUnknown | GateReason::TurnUnknown => true,
+        let is_doubtful = match gates.reason {
+            GateReason::UpgradeUnknown | GateReason::DrainUnknown => true,
             // A drain that has done its work ends with its mark.
             GateReason::NotUpgrading | GateReason::NotDraining => {
                 !before.drained && !recorded.is_some_and(|clock| clock.ended)
             }
             _ => false,
         };
-        if !is_suspending || !runs {
+        if !is_doubtful || !runs {
             return false;
         }
-        let until = saturating_add(before.suspended_since.unwrap_or(self.now), self.policy.flap_tolerance);
+        let until = saturating_add(before.in_doubt_since.unwrap_or(self.now), self.policy.flap_tolerance);
         self.requeue_at.note(until);
         self.now < until
     }
@@ -418,6 +424,7 @@ impl<'a> Planner<'a> {
                 continue;
             };
             let waits = self.policy.waits_for(node, &self.snapshot.pdb_force_drain_timeout);
+            let planned = self.snapshot.planned_for(node);
             for pod in *pods {
                 let budgets: Vec<Arc<BudgetView>> = self.snapshot.budgets.matching(pod).into_iter().cloned().collect();
                 let evidence = Evidence {
@@ -425,6 +432,7 @@ impl<'a> Planner<'a> {
                     clock,
                     budgets: &budgets,
                     holds: &self.snapshot.holds,
+                    planned: planned.as_deref(),
                     without_opt_outs: &self.snapshot.without_opt_outs,
                     waits,
                     memory: &self.snapshot.memory,

@@ -14,6 +14,7 @@ use nodeward_core::remediation::Remediations;
 use nodeward_core::signal::{PdbForceDrainTimeout, SignalInputs};
 
 use crate::clock::NodeHistory;
+use crate::planned_pods::PlannedPods;
 
 /// One moment of the cluster, as far as drains are concerned.
 #[derive(Debug, Clone, Default)]
@@ -28,6 +29,8 @@ pub struct Snapshot {
     /// What the UpgradeConfig among them says: read once, for each pod's waits follow from it.
     pub pdb_force_drain_timeout: PdbForceDrainTimeout,
     pub drains: NodeDrains,
+    /// By node, what drain-lock has planned for its pods.
+    pub planned_pods: BTreeMap<NodeName, Arc<PlannedPods>>,
     /// Budgets that are held by claims of nodes or by their owners.
     pub holds: Holds,
     /// Which of drain-lock's kinds there are.
@@ -171,6 +174,13 @@ impl Memory {
 }
 
 impl Snapshot {
+    /// What drain-lock has planned for the pods of this node, while its drain is under way.
+    pub fn planned_for(&self, node: &NodeView) -> Option<Arc<PlannedPods>> {
+        let drain = self.drains.of(&node.name).ok()??;
+        let planned = self.planned_pods.get(&node.name).cloned().unwrap_or_default();
+        drain.is_under_way_on(&node.uid).then_some(planned)
+    }
+
     /// All pods that are in view: those of draining nodes whose list is complete.
     pub fn watched_pods(&self) -> impl Iterator<Item = &Arc<PodView>> {
         self.pods.values().flat_map(|pods| match pods {

@@ -19,7 +19,7 @@ pub fn phase_style(phase: Option<Phase>) -> Style {
     match phase {
         Some(Phase::Drained | Phase::Released) => Style::Good,
         Some(Phase::Granted | Phase::Draining | Phase::Recovering) => Style::Plain,
-        Some(Phase::Queued) | None => Style::Warning,
+        Some(Phase::Scheduled | Phase::Queued) | None => Style::Warning,
         Some(Phase::Suspect | Phase::Failed) => Style::Bad,
     }
 }
@@ -38,9 +38,11 @@ pub fn phase_meaning(drain: &Drain) -> &'static str {
     match drain.phase {
         _ if drain.ending => "cancelled; it ends when its disruptions have returned",
         None => "drain-lock has not answered yet",
-        Some(Phase::Queued) => "waits for its claim; pods that need no disruptions may leave already",
+        Some(Phase::Scheduled) => "has not begun: something stands in its way that no other drain lifts",
+        Some(Phase::Queued) => "waits for other drains; pods that find room elsewhere may leave already",
         Some(Phase::Granted) => "its claim is granted and is being confirmed",
-        Some(Phase::Draining) => "its claim is granted and its pods are leaving",
+        Some(Phase::Draining) if drain.granted => "its claim is granted and its pods are leaving",
+        Some(Phase::Draining) => "its pods are leaving; those that go down with the node wait for its claim",
         Some(Phase::Drained) => "no pod has to leave any more: the node may go down",
         Some(Phase::Recovering) => "its turn is over; its disruptions return as its pods become ready",
         Some(Phase::Released) => "over; it holds nothing any more",

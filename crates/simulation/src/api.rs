@@ -218,7 +218,10 @@ impl World {
         if self.story.is_none() {
             return;
         }
-        let (before, after) = (self.ledger(), nodeward_core::ledger::Ledger::try_from(&next.spec).unwrap_or_default());
+        let (before, after) = (
+            self.ledger(),
+            nodeward_core::ledger::Ledger::try_from(&next.spec).unwrap_or_default(),
+        );
         for claim in after.claims() {
             let known = before.claim(&claim.node_uid);
             if known.map(|known| known.state) != Some(claim.state) {
@@ -262,7 +265,14 @@ impl World {
                 } => {
                     if let Some(node) = pod.node.clone().filter(|_| requests_drain) {
                         let user = user.to_owned();
-                        self.soon(5..60, Event::DrainRequested { node, user, is_refused_again });
+                        self.soon(
+                            5..60,
+                            Event::DrainRequested {
+                                node,
+                                user,
+                                is_refused_again,
+                            },
+                        );
                     }
                     if let Some(reason) = refused {
                         return Response::RefusedByLock(reason);

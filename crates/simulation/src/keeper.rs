@@ -12,6 +12,7 @@ use drain_keeper::gate;
 use drain_keeper::observe::claims_holds;
 use drain_keeper::plan::budget_turn::{OverrideEvidence, may_override};
 use drain_keeper::plan::{Action, ClockAction, PodAction, plan};
+use drain_keeper::planned_pods::{PlannedDrain, PlannedPods};
 use drain_keeper::policy::Policy;
 use drain_keeper::settings::Settings;
 use drain_keeper::snapshot::{LockKinds, NodePods, Snapshot};
@@ -51,6 +52,7 @@ pub struct View {
     pods: BTreeMap<String, Arc<PodView>>,
     budgets: BTreeMap<String, Arc<BudgetView>>,
     drains: BTreeMap<NodeName, Result<Arc<NodeDrainView>, String>>,
+    planned_pods: BTreeMap<NodeName, Arc<PlannedPods>>,
     ledger: Ledger,
 }
 
@@ -71,11 +73,13 @@ impl View {
         for view in objects.budgets.iter().filter_map(BudgetView::project) {
             self.budgets.insert(view.key.name.to_string(), Arc::new(view));
         }
-        for view in objects.drains.iter().filter_map(NodeDrainView::project) {
+        for PlannedDrain { view, pods } in objects.drains.iter().filter_map(PlannedDrain::project) {
             if is_gone {
                 self.drains.remove(&view.node);
+                self.planned_pods.remove(&view.node);
             } else {
-                self.drains.insert(view.node.clone(), Ok(Arc::new(view)));
+                self.planned_pods.insert(view.node.clone(), pods);
+                self.drains.insert(view.node.clone(), Ok(view));
             }
         }
         if let Some(ledger) = &objects.ledger {
@@ -175,6 +179,7 @@ impl Keeper {
             signals,
             holds: claims_holds(view.ledger.claims(), &drains).into_iter().collect(),
             drains,
+            planned_pods: view.planned_pods.clone(),
             lock_kinds: LockKinds {
                 drains: true,
                 ledger: true,
@@ -279,6 +284,7 @@ impl Keeper {
         let Some(node) = world.nodes.get(action.node.as_str()).and_then(NodeView::project) else {
             return outdated("the node is gone");
         };
+        let planned = world.drains.get(action.node.as_str()).and_then(PlannedDrain::project);
         let drains = world.drains.values().filter_map(NodeDrainView::project);
         let drains = NodeDrains::Known(drains.map(|drain| (drain.node.clone(), Ok(Arc::new(drain)))).collect());
         let gates = gate::look(&node, &snapshot.signals, &drains, &self.policy);
@@ -289,6 +295,9 @@ impl Keeper {
         let state = VerifiedState {
             budgets: budgets.matching(&action.pod).into_iter().cloned().collect(),
             holds: claims_holds(world.ledger().claims(), &drains).into_iter().collect(),
+            planned: planned
+                .filter(|drain| drain.view.is_under_way_on(&node.uid))
+                .map(|drain| drain.pods),
         };
         if let Err(why) = still_due(action, &node, &state, &BTreeSet::new(), snapshot, &self.policy, now) {
             return outdated(&why);

@@ -7,10 +7,13 @@ use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use jiff::Timestamp;
+use nodeward_api::node_drain::Phase;
 use nodeward_api::reason::{
     ActReason, BlockerReason, CephCondition, CephReason, DisabledReason, DrainReason, GateReason, HealthEvent,
     HealthReason, LockReason,
 };
+use nodeward_core::drain::{DrainDeadlines, NodeDrainView};
 use nodeward_testkit::process::Process;
 use nodeward_testkit::{debian, kubernetes, ports};
 use regex::Regex;
@@ -471,6 +474,60 @@ fn compatibility_names_the_pinned_versions() {
 }
 
 /// Files, tests and constants of the change that is walked through.
+/// What other operators do by the phase of a drain, in the words of the page.
+#[test]
+fn phases_and_their_page_match() {
+    let page = Operator::DrainLock.page("phases.md");
+    let rows: Vec<Vec<&str>> = page
+        .lines()
+        .filter(|line| line.starts_with("| `") || line.starts_with("| none"))
+        .map(|line| line.trim_matches('|').split(" | ").map(str::trim).collect())
+        .collect();
+    let phases = Phase::ALL.iter().map(|phase| Some(*phase));
+    let mut expected = Vec::new();
+    for phase in [None].into_iter().chain(phases) {
+        let drain = |granted| NodeDrainView {
+            node: "n1".into(),
+            node_uid: None,
+            phase,
+            granted,
+            deadline: None,
+            deadlines: DrainDeadlines::default(),
+            dry_run: false,
+            called_off: false,
+        };
+        let (with, without) = (drain(true), drain(false));
+        let keeper = match (
+            with.waits_for_turn(),
+            with.is_under_way_on(&"u1".into()),
+            with.marks_drain(),
+        ) {
+            (true, false, true) => "waits, its clock suspended",
+            (false, true, true) => "forces pods, each by its claim",
+            (false, true, false) => "forces pods, each by its claim, if another mark tells of a drain",
+            (false, false, false) => "disregards it",
+            other => panic!("{phase:?}: {other:?}"),
+        };
+        let check = match (
+            with.is_maintenance(Timestamp::now()),
+            without.is_maintenance(Timestamp::now()),
+        ) {
+            (true, true) => "leaves it alone",
+            (true, false) if phase.is_some() => "leaves it alone while `Granted` is `True`",
+            // Without a phase there is no status yet, and no condition.
+            _ => "remediates",
+        };
+        let ceph = if with.is_active() { "draining" } else { "in use" };
+        let name = phase.map_or("none".to_owned(), |phase| format!("`{phase}`"));
+        expected.push([name, keeper.to_owned(), check.to_owned(), ceph.to_owned()]);
+    }
+    let documented: Vec<[String; 4]> = rows
+        .iter()
+        .map(|row| [0, 2, 3, 4].map(|cell| row[cell].to_owned()))
+        .collect();
+    assert_eq!(documented, expected);
+}
+
 #[test]
 fn first_change_names_what_exists() {
     let page = read(&root().join("CONTRIBUTING.md"));

@@ -6,7 +6,6 @@ use k8s_openapi::api::core::v1::Node;
 use kube::core::DynamicObject;
 use kube::{Api, Client};
 use nodeward_api::NodeDrain;
-use nodeward_api::node_drain::Phase;
 use nodeward_core::drain::NodeDrainView;
 use nodeward_core::id::{NamespacedName, NodeUid};
 use nodeward_core::intern::Pool;
@@ -96,16 +95,10 @@ fn state(node: &NodeFacts, drain: Option<&NodeDrainView>, own_taints: &[Arc<str>
     if let Some(taint) = taints.find(is_drain) {
         return NodeState::Draining(taint.key.as_str().into());
     }
-    match drain.filter(|drain| drain.is_of(&node.uid) && is_active(drain)) {
+    match drain.filter(|drain| drain.is_of(&node.uid) && drain.is_active()) {
         Some(drain) => NodeState::Draining(format!("NodeDrain {}", drain.node).into()),
         None => NodeState::Schedulable,
     }
-}
-
-/// The node is being emptied, or is away after that.
-fn is_active(drain: &NodeDrainView) -> bool {
-    let is_away = matches!(drain.phase, Some(Phase::Drained | Phase::Recovering));
-    drain.is_emptying_its_node() || (is_away && !drain.dry_run && !drain.called_off)
 }
 
 #[cfg(test)]
@@ -149,6 +142,7 @@ mod tests {
     }
 
     #[rstest]
+    #[case::not_begun("Scheduled", json!({}), false)]
     #[case::queued("Queued", json!({}), true)]
     #[case::draining("Draining", json!({}), true)]
     #[case::away("Drained", json!({}), true)]

@@ -19,22 +19,34 @@ pub const DRAIN_LASTS: SignedDuration = SignedDuration::from_mins(30);
 pub const RECOVERY_LASTS: SignedDuration = SignedDuration::from_mins(30);
 
 /// The holds of a claim: on every budget that it has disruptions of, whatever its state, for a claim that waits or is suspect may
-/// still have those of pods that are down. They end with the deadline of its drain.
+/// still have those of pods that are down. They end with the deadline of its drain. What the ledger reserves for a claim is held
+/// for as long as that stands there: no deadline passes because of other drains.
 pub fn of_claim<'a>(claim: &'a Claim, drain: Option<&NodeDrainView>) -> impl Iterator<Item = Hold> + 'a {
     let until = Some(claim_ends(claim, drain));
-    claim
+    let held = claim
         .holds
         .iter()
-        .filter(|disruptions| !disruptions.pods.is_empty())
+        .filter(|disruptions| disruptions.movable || !disruptions.pods.is_empty())
         .map(move |disruptions| Hold {
             held: Held::Budget(BudgetKey::from(&disruptions.pdb)),
             holder: Holder::Node {
                 name: claim.node.as_str().into(),
                 uid: claim.node_uid.as_str().into(),
                 pods: disruptions.pods.iter().map(|pod| pod.uid.as_str().into()).collect(),
+                movable: disruptions.movable,
             },
             until,
-        })
+        });
+    let needs = claim.needs.iter().filter(|need| claim.reserves && 0 < need.disruptions);
+    let reserved = needs.map(|need| Hold {
+        held: Held::Budget(BudgetKey::from(&need.pdb)),
+        holder: Holder::Reserved {
+            name: claim.node.as_str().into(),
+            uid: claim.node_uid.as_str().into(),
+        },
+        until: None,
+    });
+    held.chain(reserved)
 }
 
 /// Until when the claim may have its disruptions: as the drain's status says, if that is of where the claim stands. The status
@@ -63,7 +75,7 @@ fn claim_ends(claim: &Claim, drain: Option<&NodeDrainView>) -> Timestamp {
 /// Whether a drain is in this phase while its claim stands so.
 fn is_of_state(phase: Phase, claim: &Claim) -> bool {
     match claim.state {
-        ClaimState::Granted | ClaimState::DrainedGranted => phase == Phase::Granted,
+        ClaimState::Granted | ClaimState::DrainedGranted => matches!(phase, Phase::Granted | Phase::Draining),
         ClaimState::Drained => matches!(phase, Phase::Drained | Phase::Recovering),
         ClaimState::Confirmed => matches!(phase, Phase::Draining | Phase::Recovering),
         ClaimState::Queued
@@ -107,6 +119,8 @@ pub fn of_annotation(budget: &BudgetView) -> Option<Hold> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use nodeward_api::node_drain::NodeDrain;
     use rstest::rstest;
     use serde_json::{Value, json};
@@ -141,21 +155,57 @@ mod tests {
     }
 
     #[rstest]
-    fn claim_holds_granted_budgets_only(
-        #[values("Granted", "Confirmed", "Suspect", "Recovering", "Asking")] state: &str,
-    ) {
+    #[case::is_the_one_that_reserves("Asking", true)]
+    #[case::its_node_may_go_down("DrainedAsking", true)]
+    #[case::waits_behind_others("Asking", false)]
+    fn claim_that_reserves_holds_what_it_needs(#[case] state: &str, #[case] reserves: bool) {
+        let claim = Claim {
+            reserves,
+            holds: Vec::new(),
+            ..claim(state)
+        };
+        let reserved = Hold {
+            held: Held::Budget(BudgetKey::new("shop", "later")),
+            holder: Holder::Reserved {
+                name: "n2".into(),
+                uid: "u2".into(),
+            },
+            until: None,
+        };
+        let expected: Vec<Hold> = reserves.then_some(reserved).into_iter().collect();
+        assert_eq!(of_claim(&claim, None).collect::<Vec<_>>(), expected);
+    }
+
+    #[rstest]
+    fn claim_holds_granted_budgets_only(#[values("Granted", "Confirmed", "Suspect", "Recovering")] state: &str) {
         let claim = claim(state);
         let holds: Vec<Hold> = of_claim(&claim, None).collect();
         let holder = Holder::Node {
             name: "n2".into(),
             uid: "u2".into(),
             pods: ["a".into(), "b".into()].into(),
+            movable: false,
         };
         assert_eq!(holds.len(), 1, "{holds:?}");
         assert_eq!(
             (&holds[0].held, &holds[0].holder),
             (&Held::Budget(BudgetKey::new("shop", "web")), &holder)
         );
+    }
+
+    #[test]
+    fn claim_holds_budgets_of_movable_pods_too() {
+        let mut claim = claim("Confirmed");
+        claim.holds[1].movable = true;
+        let hold = of_claim(&claim, None).nth(1).unwrap();
+        let holder = Holder::Node {
+            name: "n2".into(),
+            uid: "u2".into(),
+            pods: BTreeSet::new(),
+            movable: true,
+        };
+        assert_eq!(hold.held, Held::Budget(BudgetKey::new("shop", "none")));
+        assert_eq!(hold.holder, holder);
     }
 
     #[rstest]

@@ -40,6 +40,9 @@ pub struct Claim {
     /// Since when a pod of it has an obstacle that no other drain's end lifts; `None`: none has.
     #[serde(default)]
     pub obstructed_since: Option<Timestamp>,
+    /// Whether it waits for other drains, and keeps what it needs from those behind it.
+    #[serde(default)]
+    pub reserves: bool,
     /// The node groups of which it counts as a node that is away.
     #[serde(default)]
     pub node_groups: Vec<String>,
@@ -315,6 +318,7 @@ impl Claim {
             boot_id: stored.boot_id.clone(),
             foreign_cordon: stored.foreign_cordon,
             obstructed_since: stored.obstructed_since,
+            reserves: stored.reserves,
             node_groups: stored.node_groups.clone(),
             needs: needs.collect::<Result<_, String>>()?,
             holds: disruptions::normal(holds),

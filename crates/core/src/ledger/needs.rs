@@ -125,7 +125,7 @@ impl Ledger {
         }
     }
 
-    /// Counts what the ledger stores of the needs that this process has planned.
+    /// Counts what the ledger stores of the needs that this process has planned, and notes who reserves.
     pub fn count_needs(&mut self, facts: &Facts) {
         self.version.0 += 1;
         for claim in &mut self.claims {
@@ -134,6 +134,10 @@ impl Ledger {
                 (need.disruptions, need.healthy, need.several) = need.counted(claim, facts);
             }
             claim.needs = needs;
+        }
+        let reserver = Reservations::of_all(self, facts).reserver();
+        for claim in &mut self.claims {
+            claim.reserves = Some(claim.ticket) == reserver;
         }
     }
 }

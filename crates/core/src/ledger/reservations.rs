@@ -168,8 +168,7 @@ impl Reservations {
         Some((disruptions, &first.node))
     }
 
-    /// The claim that reserves.
-    #[cfg(test)]
+    /// The claim that reserves, of those that were looked at.
     pub(super) fn reserver(&self) -> Option<i64> {
         self.waits
     }

@@ -146,6 +146,7 @@ fn stored_claim(claim: &Claim, places: &Places<'_>) -> StoredClaim {
         boot_id: claim.boot_id.clone(),
         foreign_cordon: claim.foreign_cordon,
         obstructed_since: claim.obstructed_since,
+        reserves: claim.reserves,
         node_groups: claim.node_groups.clone(),
         needs: needs.collect(),
         holds: holds.collect(),

@@ -21,7 +21,7 @@ pub enum CountsAsDrain {
     Mark(NodeMarker),
     /// Every cordoned node, parked ones too.
     All,
-    /// A cordoned node whose NodeDrain is under way.
+    /// A cordoned node whose NodeDrain waits or is under way.
     NodeDrain,
 }
 
@@ -159,7 +159,7 @@ fn has_node_drain(node: &NodeView, drains: &NodeDrains) -> BeingDrained {
             None => (Tristate::No, "a NodeDrain of the node".to_owned()),
             Some(drain) => {
                 let phase = drain.phase.map_or("not taken up yet", |phase| phase.as_str());
-                if drain.is_emptying_its_node() {
+                if drain.marks_drain() {
                     (Tristate::Yes, format!("its NodeDrain ({phase})"))
                 } else {
                     (
@@ -332,7 +332,9 @@ mod tests {
     #[case::under_way(node_drain("Draining", json!({})), Tristate::Yes, "its NodeDrain (Draining)")]
     #[case::queued(node_drain("Queued", json!({})), Tristate::Yes, "its NodeDrain (Queued)")]
     #[case::drained(node_drain("Drained", json!({})), Tristate::No, "the node's is Drained")]
-    #[case::not_taken_up(node_drain("", json!({})), Tristate::No, "not taken up yet")]
+    #[case::scheduled(node_drain("Scheduled", json!({})), Tristate::Yes, "its NodeDrain (Scheduled)")]
+    #[case::not_taken_up(node_drain("", json!({})), Tristate::Yes, "not taken up yet")]
+    #[case::without_a_drainer(node_drain("Suspect", json!({})), Tristate::No, "the node's is Suspect")]
     #[case::a_plan(node_drain("Draining", json!({ "dryRun": true })), Tristate::No, "under way")]
     #[case::an_earlier_node_of_its_name(node_drain("Draining", json!({ "nodeUID": "older" })), Tristate::No, "a NodeDrain of the node")]
     #[case::none(NodeDrains::default(), Tristate::No, "not found: a NodeDrain of the node")]

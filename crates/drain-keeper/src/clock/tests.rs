@@ -1,5 +1,6 @@
 #![allow(clippy::unnecessary_wraps, reason = "a cordon may be absent, also in a table")]
 
+use proptest::prelude::*;
 use rstest::rstest;
 
 use super::*;
@@ -49,11 +50,25 @@ impl Watched {
     }
 
     fn look(&mut self, second: i64, cordon: Option<Cordon>, gates_open: bool) -> ClockState {
+        let course = if gates_open && cordon.is_some() {
+            Course::GoesOn
+        } else {
+            Course::Closed
+        };
+        self.look_in(second, cordon, course)
+    }
+
+    /// The same of a drain that waits for its turn.
+    fn waits(&mut self, second: i64, cordon: Option<Cordon>) -> ClockState {
+        self.look_in(second, cordon, Course::Waits)
+    }
+
+    fn look_in(&mut self, second: i64, cordon: Option<Cordon>, course: Course) -> ClockState {
         let now = at(second);
         let input = ClockInput {
             recorded: self.annotation.as_ref(),
             cordon,
-            gates_open: gates_open && cordon.is_some(),
+            course,
             upgrade_since: self.upgrade_since,
             boot_id: self.boot,
         };
@@ -64,6 +79,10 @@ impl Watched {
             ClockState::Running(clock) => {
                 self.history.parked = false;
                 self.history.began = Some(clock.start);
+            }
+            ClockState::Suspended(clock) => {
+                self.history.parked = false;
+                self.history.began = Some(clock.resumed(now).start);
             }
             ClockState::Write(_) if self.deaf => {}
             ClockState::Write(ClockWrite::Set(clock)) => self.annotation = Some(clock.clone()),
@@ -369,4 +388,132 @@ fn a_node_out_of_every_drain_needs_no_clock() {
     assert_eq!(watched.look(0, None, false), ClockState::Stopped);
     assert_eq!(watched.look(1, cordoned(0), false), ClockState::Stopped);
     assert_eq!(watched.annotation, None);
+}
+
+/// Seen live: a drain that was queued again every 30 s never came to its deadline.
+#[test]
+fn turns_move_the_start_by_the_time_waited_only() {
+    let mut watched = Watched::new();
+    watched.drains(0, cordoned(0));
+    for turn in 1..=10 {
+        let queued = 60 * turn - 30;
+        watched.waits(queued, cordoned(0));
+        watched.waits(queued + 10, cordoned(0));
+        let (start, from) = watched.start_after(queued + 30, cordoned(0));
+        assert_eq!((start, from), (at(30 * turn), ClockSource::Gate));
+    }
+}
+
+/// The cordon is when it began, and what it waited since does not count.
+#[rstest]
+#[case::from_its_cordon_on(0)]
+#[case::after_a_while(40)]
+fn drain_that_has_to_wait_begins_with_its_cordon(#[case] queued: i64) {
+    let mut watched = Watched::new();
+    let waits = watched.waits(queued, cordoned(0));
+    assert!(matches!(waits, ClockState::Write(ClockWrite::Set(_))), "{waits:?}");
+    let waits = watched.waits(queued + 1, cordoned(0));
+    assert_eq!(waits, ClockState::Suspended(watched.annotation.clone().unwrap()));
+    assert_eq!(watched.start_after(300, cordoned(0)).0, at(300 - queued));
+}
+
+/// Nothing but the annotation tells since when it waits.
+#[test]
+fn suspended_clock_survives_a_restart() {
+    let mut watched = Watched::new();
+    watched.drains(0, cordoned(0));
+    watched.waits(30, cordoned(0));
+    watched.restart();
+    watched.waits(60, cordoned(0));
+    watched.restart();
+    assert_eq!(watched.start_after(90, cordoned(0)).0, at(60));
+}
+
+#[test]
+fn removed_clock_of_a_drain_that_waits_forgets_no_wait() {
+    let mut watched = Watched::new();
+    watched.drains(0, cordoned(0));
+    watched.waits(30, cordoned(0));
+    watched.waits(60, cordoned(0));
+    watched.annotation = None;
+    watched.waits(70, cordoned(0));
+    assert_eq!(watched.start_after(90, cordoned(0)).0, at(30 + 20));
+}
+
+/// The wait ends with the uncordon, and the time until the next cordon counts as it does for every flap.
+#[rstest]
+#[case::that_waits_no_longer(false, 30)]
+#[case::that_waits_still(true, 50)]
+fn short_uncordon_keeps_the_clock_of_a_drain_that_waits(#[case] waits: bool, #[case] start: i64) {
+    let mut watched = Watched::new();
+    watched.drains(0, cordoned(0));
+    watched.waits(10, cordoned(0));
+    watched.look(40, None, false);
+    assert_eq!(watched.annotation.as_ref().unwrap().suspended_at, None);
+    if waits {
+        watched.waits(50, cordoned(50));
+    }
+    assert_eq!(watched.start_after(70, cordoned(50)).0, at(start));
+}
+
+#[test]
+fn reboot_of_a_drain_that_waits_ends_it() {
+    let mut watched = Watched::new();
+    watched.drains(0, cordoned(0));
+    watched.waits(10, cordoned(0));
+    watched.boot = "boot-2";
+    watched.waits(30, cordoned(0));
+    let clock = watched.annotation.clone().unwrap();
+    assert_eq!((clock.start, clock.suspended_at), (at(30), Some(at(30))));
+    assert!(clock.ended);
+}
+
+/// The taint tells the start no more once it has moved.
+#[test]
+fn moved_start_does_not_go_back_to_the_taint() {
+    let mut watched = Watched::new();
+    watched.drains(0, cordoned(0));
+    watched.waits(10, cordoned(0));
+    assert_eq!(watched.start_after(40, cordoned(0)).0, at(30));
+    assert!(matches!(watched.look(50, cordoned(0), true), ClockState::Running(_)));
+}
+
+#[test]
+fn upgrade_moves_the_start_of_a_drain_that_waits() {
+    let mut watched = Watched::new();
+    watched.drains(0, cordoned(0));
+    watched.waits(10, cordoned(0));
+    watched.upgrade_since = Some(at(30));
+    watched.waits(40, cordoned(0));
+    assert_eq!(
+        watched.start_after(50, cordoned(0)).0,
+        at(50),
+        "all of it would have been waited for"
+    );
+}
+
+proptest! {
+    /// However turns come and go, a deadline comes exactly as much later as the drain has waited.
+    #[test]
+    fn start_moves_by_no_more_than_was_waited(steps in prop::collection::vec((1_i64..100, any::<bool>(), any::<bool>()), 1..40)) {
+        let mut watched = Watched::new();
+        watched.drains(0, cordoned(0));
+        let (mut now, mut waited, mut waits) = (0, 0, false);
+        for (passed, waits_then, restarts) in steps {
+            now += passed;
+            waited += if waits { passed } else { 0 };
+            waits = waits_then;
+            if restarts {
+                watched.restart();
+            }
+            if waits {
+                watched.waits(now, cordoned(0));
+            } else {
+                watched.look(now, cordoned(0), true);
+            }
+            let clock = watched.annotation.clone().unwrap();
+            prop_assert_eq!(clock.resumed(at(now)).start, at(waited));
+            prop_assert_eq!(clock.suspended_at.is_some(), waits);
+        }
+    }
 }

@@ -18,7 +18,7 @@ use nodeward_api::drain_ledger;
 use nodeward_api::reason::GateReason;
 use nodeward_api::{DisruptionHold, DrainLedger, NodeDrain};
 use nodeward_core::budget::{BudgetView, Budgets};
-use nodeward_core::drain::{NodeDrainView, NodeDrains};
+use nodeward_core::drain::NodeDrains;
 use nodeward_core::hold::{self, Hold, Holds};
 use nodeward_core::id::{NodeName, NodeUid};
 use nodeward_core::labels::Labels;
@@ -30,6 +30,7 @@ use crate::gate::{self, Gates};
 use crate::observe::{claims_holds, of_stored};
 use crate::plan::PodAction;
 use crate::plan::may_force::{Decision, Evidence, may_force};
+use crate::planned_pods::{PlannedDrain, PlannedPods};
 use crate::policy::Policy;
 use crate::snapshot::Snapshot;
 
@@ -67,7 +68,7 @@ pub struct Reads {
     budgets: QuorumReads<String, Arc<Budgets>>,
     ledger: QuorumReads<(), Option<Arc<Result<Ledger, String>>>>,
     owners: QuorumReads<String, Vec<Hold>>,
-    drains: QuorumReads<NodeName, Option<Arc<NodeDrainView>>>,
+    drains: QuorumReads<NodeName, Option<Arc<PlannedDrain>>>,
 }
 
 /// What an action rests on, as it was read anew.
@@ -76,6 +77,8 @@ pub struct VerifiedState {
     pub budgets: Vec<Arc<BudgetView>>,
     /// What holds them, or did.
     pub holds: Holds,
+    /// What drain-lock has planned for the pods of the node, while it drains that.
+    pub planned: Option<Arc<PlannedPods>>,
 }
 
 /// The node still drains, and the pod may still be forced by the strategy that was planned.
@@ -84,11 +87,16 @@ pub(super) async fn check_preconditions(
     context: &PassContext,
 ) -> Result<VerifiedState, PreconditionError> {
     // Each is boxed while it lasts: see `super::force_pod::Forcing::force`.
-    let node = Box::pin(node_still_drains(action, context)).await?;
+    let (node, planned) = Box::pin(node_still_drains(action, context)).await?;
     let without_opt_outs = Box::pin(without_opt_outs(&action.pod.key.namespace, context)).await?;
     let budgets = Box::pin(budgets_of(action, context)).await?;
     let holds = Box::pin(holds_on(&budgets, &action.node_uid, context)).await?;
-    let (state, now) = (VerifiedState { budgets, holds }, Timestamp::now());
+    let state = VerifiedState {
+        budgets,
+        holds,
+        planned,
+    };
+    let now = Timestamp::now();
     let due = still_due(
         action,
         &node,
@@ -119,6 +127,7 @@ pub fn still_due(
         clock: &action.clock,
         budgets: &state.budgets,
         holds: &state.holds,
+        planned: state.planned.as_deref(),
         without_opt_outs,
         waits: policy.waits_for(node, &snapshot.pdb_force_drain_timeout),
         memory: &snapshot.memory,
@@ -136,8 +145,11 @@ pub fn still_due(
     })
 }
 
-/// The node, if it still drains.
-async fn node_still_drains(action: &PodAction, context: &PassContext) -> Result<Arc<NodeView>, PreconditionError> {
+/// The node, if it still drains, and what drain-lock has planned for its pods.
+async fn node_still_drains(
+    action: &PodAction,
+    context: &PassContext,
+) -> Result<(Arc<NodeView>, Option<Arc<PlannedPods>>), PreconditionError> {
     let name = action.node.as_str();
     let read = context.reads.nodes.get(name.to_owned(), context.planned_at, async {
         let nodes: Api<Node> = Api::all(context.clients.requests.clone());
@@ -146,14 +158,25 @@ async fn node_still_drains(action: &PodAction, context: &PassContext) -> Result<
     });
     let changed = |what: &str| PreconditionError::Changed(format!("node {name}: {what}"));
     let node = read.await?.ok_or_else(|| changed("is gone"))?;
-    let (drains, unread) = drains_for(&action.node, context).await;
-    let gates = gate::look(&node, &context.snapshot.signals, &drains, &context.policy);
-    match unread {
-        Some(error) if matches!(gates.reason, GateReason::DrainUnknown | GateReason::TurnUnknown) => {
-            Err(PreconditionError::Unread(error))
+    let drain = node_drain(&action.node, context).await;
+    // One may count as a drain, and one that waits for its turn keeps everybody off the node.
+    let drains = match &drain {
+        Ok(drain) => {
+            let view = drain.iter().map(|drain| Ok(Arc::clone(&drain.view)));
+            NodeDrains::Known(view.map(|view| (action.node.clone(), view)).collect())
         }
-        _ => still_drains(action, &node, &gates).map(|()| node).map_err(changed),
-    }
+        Err(error) => NodeDrains::Unknown(error.to_string()),
+    };
+    let gates = gate::look(&node, &context.snapshot.signals, &drains, &context.policy);
+    let drain = match drain {
+        Err(error) if matches!(gates.reason, GateReason::DrainUnknown | GateReason::TurnUnknown) => {
+            return Err(PreconditionError::Unread(error));
+        }
+        drain => drain.ok().flatten(),
+    };
+    still_drains(action, &node, &gates).map_err(changed)?;
+    let drain = drain.filter(|drain| drain.view.is_under_way_on(&node.uid));
+    Ok((node, drain.map(|drain| Arc::clone(&drain.pods))))
 }
 
 /// The node is the same, under the same cordon, timed by the same clock, with all gates open. Pure.
@@ -228,7 +251,7 @@ async fn holds_on(budgets: &[Arc<BudgetView>], node: &NodeUid, context: &PassCon
     Ok(holds)
 }
 
-/// The holds that claims have on these budgets. Another node's claim got here only if it is new, or beyond its limit as
+/// The holds that claims have on these budgets, or are to have. Another node's claim got here only if it is new, or beyond its limit as
 /// far as the watches tell: so its NodeDrain, which sets the limit, is read anew too.
 async fn claims_on(budgets: &[Arc<BudgetView>], node: &NodeUid, context: &PassContext) -> Result<Vec<Hold>, ApiError> {
     if !context.snapshot.lock_kinds.ledger {
@@ -245,13 +268,16 @@ async fn claims_on(budgets: &[Arc<BudgetView>], node: &NodeUid, context: &PassCo
         Some(Err(why)) => return Ok(vec![Hold::unknown(why.as_str())]),
         None => return Ok(Vec::new()),
     };
-    let has_some = |claim: &&Claim| budgets.iter().any(|budget| has_disruptions_of(claim, budget));
-    let claims: Vec<&Claim> = ledger.claims().iter().filter(has_some).collect();
+    let names_some = |claim: &&Claim| {
+        let mut named = claim.budgets();
+        named.any(|named| budgets.iter().any(|budget| budget.key == named))
+    };
+    let claims: Vec<&Claim> = ledger.claims().iter().filter(names_some).collect();
     let mut drains = BTreeMap::new();
     for claim in claims.iter().filter(|claim| claim.node_uid != node.as_str()) {
         let name = NodeName::from(claim.node.as_str());
         if let Some(drain) = node_drain(&name, context).await? {
-            drains.insert(name, Ok(drain));
+            drains.insert(name, Ok(Arc::clone(&drain.view)));
         }
     }
     Ok(claims_holds(claims, &NodeDrains::Known(drains)))
@@ -275,19 +301,7 @@ async fn owners(namespace: &str, context: &PassContext) -> Result<Vec<Hold>, Api
     }
 }
 
-/// The NodeDrains as far as the node's gates need them, read anew: one may count as a drain, and one that waits for its
-/// turn keeps everybody off the node.
-async fn drains_for(node: &NodeName, context: &PassContext) -> (NodeDrains, Option<ApiError>) {
-    match node_drain(node, context).await {
-        Ok(drain) => {
-            let known = drain.map(|drain| (node.clone(), Ok(drain)));
-            (NodeDrains::Known(known.into_iter().collect()), None)
-        }
-        Err(error) => (NodeDrains::Unknown(error.to_string()), Some(error)),
-    }
-}
-
-async fn node_drain(node: &NodeName, context: &PassContext) -> Result<Option<Arc<NodeDrainView>>, ApiError> {
+async fn node_drain(node: &NodeName, context: &PassContext) -> Result<Option<Arc<PlannedDrain>>, ApiError> {
     if !context.snapshot.lock_kinds.drains {
         return Ok(None);
     }
@@ -295,13 +309,7 @@ async fn node_drain(node: &NodeName, context: &PassContext) -> Result<Option<Arc
     let read = reads.get(node.clone(), context.planned_at, async {
         let drains: Api<NodeDrain> = Api::all(context.clients.requests.clone());
         let drain = drains.get_opt(node.as_str()).await?;
-        Ok(drain.and_then(|drain| NodeDrainView::project(&drain)).map(Arc::new))
+        Ok(drain.as_ref().and_then(PlannedDrain::project).map(Arc::new))
     });
     read.await
-}
-
-fn has_disruptions_of(claim: &Claim, budget: &BudgetView) -> bool {
-    claim.holds.iter().any(|disruptions| {
-        *disruptions.pdb.namespace == *budget.key.namespace && *disruptions.pdb.name == *budget.key.name
-    })
 }

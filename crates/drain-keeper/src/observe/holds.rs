@@ -1,6 +1,7 @@
 //! Holds, watched: drain-lock's ledger with the drains that it is about, and what the owners of budgets hold. None of the
 //! kinds has to be installed.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -9,8 +10,9 @@ use kube::{Resource, ResourceExt};
 use nodeward_api::drain_ledger;
 use nodeward_api::{DisruptionHold, DrainLedger, NodeDrain};
 use nodeward_core::budget::BudgetView;
-use nodeward_core::drain::{NodeDrainView, NodeDrains};
+use nodeward_core::drain::NodeDrains;
 use nodeward_core::hold::{self, Held, Hold, Holds};
+use nodeward_core::id::NodeName;
 use nodeward_core::ledger::{Claim, Ledger};
 use nodeward_core::signal::WatchedResource;
 use nodeward_runtime::discovery::{Known, end_of_patience};
@@ -18,11 +20,12 @@ use nodeward_runtime::{DynamicCache, KindRegistry, KindState, Watches};
 use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
+use crate::planned_pods::{PlannedDrain, PlannedPods};
 use crate::snapshot::LockKinds;
 
 /// The watches of what can hold a budget.
 pub(super) struct HoldWatches {
-    drains: DynamicCache<Result<Arc<NodeDrainView>, String>>,
+    drains: DynamicCache<Result<PlannedDrain, String>>,
     ledgers: DynamicCache<Result<Ledger, String>>,
     owners: DynamicCache<Hold>,
     opened: Instant,
@@ -35,7 +38,7 @@ impl HoldWatches {
         let owners = WatchedResource::of::<DisruptionHold>();
         Self {
             drains: watches.dynamic("nodedrains", kinds, drains, |object| match read::<NodeDrain>(object) {
-                Ok(drain) => NodeDrainView::project(&drain).map(|view| Ok(Arc::new(view))),
+                Ok(drain) => PlannedDrain::project(&drain).map(Ok),
                 Err(why) => Some(Err(why)),
             }),
             ledgers: watches.dynamic("drainledgers", kinds, ledger, |object| {
@@ -61,19 +64,23 @@ impl HoldWatches {
         }
     }
 
-    /// All NodeDrains.
-    pub(super) fn drains(&self) -> NodeDrains {
-        match self.drains.known() {
-            Known::Absent => NodeDrains::default(),
-            Known::Objects(objects) => {
-                let drain = |drain: &Result<_, String>| drain.as_ref().map(Arc::clone).map_err(String::clone);
-                let all = objects
-                    .iter()
-                    .map(|(key, view)| (Arc::clone(&key.name).into(), drain(view)));
-                NodeDrains::Known(all.collect())
-            }
-            Known::Unknown(why) => NodeDrains::Unknown(why),
-        }
+    /// All NodeDrains, and what each has planned for the pods of its node.
+    pub(super) fn drains(&self) -> (NodeDrains, BTreeMap<NodeName, Arc<PlannedPods>>) {
+        let objects = match self.drains.known() {
+            Known::Absent => return (NodeDrains::default(), BTreeMap::new()),
+            Known::Unknown(why) => return (NodeDrains::Unknown(why), BTreeMap::new()),
+            Known::Objects(objects) => objects,
+        };
+        let all = || {
+            let named = objects.iter();
+            named.map(|(key, drain)| (NodeName::from(Arc::clone(&key.name)), &**drain))
+        };
+        let views = all().map(|(node, drain)| {
+            let view = drain.as_ref().map(|drain| Arc::clone(&drain.view));
+            (node, view.map_err(String::clone))
+        });
+        let pods = all().filter_map(|(node, drain)| Some((node, Arc::clone(&drain.as_ref().ok()?.pods))));
+        (NodeDrains::Known(views.collect()), pods.collect())
     }
 
     /// All holds: of claims, of owners' objects, and those that owners set on `budgets` themselves.

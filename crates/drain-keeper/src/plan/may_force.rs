@@ -19,6 +19,7 @@ use nodeward_core::strategy::{Remedy, Strategy, Wait, Waits, removable_finalizer
 use nodeward_core::verdict::Next;
 
 use crate::gate::cordon_taint;
+use crate::planned_pods::{PlannedPods, UnderClaim};
 use crate::policy::{OptOutKind, Policy, UnmanagedPods};
 use crate::snapshot::Memory;
 
@@ -34,6 +35,8 @@ pub struct Evidence<'a> {
     /// The budgets that select the pod.
     pub budgets: &'a [Arc<BudgetView>],
     pub holds: &'a Holds,
+    /// What drain-lock has planned for the pods of the node, while it drains that.
+    pub planned: Option<&'a PlannedPods>,
     /// Namespaces in which the configuration honours no opt-out.
     pub without_opt_outs: &'a BTreeSet<Arc<str>>,
     /// Of the pod's node.
@@ -82,8 +85,9 @@ pub enum Decision {
 /// g. drain strategies are enabled for its node;
 /// h. a strategy fits it as it stands;
 /// i. no second copy of it could run meanwhile, be it that its node cannot be asked, or that the kubelet has not confirmed its end;
-/// j. nobody holds a budget that selects it, its owner as far as the configuration honours it;
-/// k. the strategy's wait has passed, and the pod's own grace.
+/// j. drain-lock has granted its node what it needs, if it is to go down under the claim of the node;
+/// k. nobody holds a budget that selects it, its owner as far as the configuration honours it;
+/// l. the strategy's wait has passed, and the pod's own grace.
 ///
 /// Called twice: by the plan (`plan.rs`), with what the caches show, and right before a write that the server does not judge
 /// by itself (`execute/preconditions.rs`), with what was read by quorum.
@@ -120,7 +124,7 @@ pub fn may_force(pod: &PodView, evidence: &Evidence<'_>, now: Timestamp) -> Deci
     }
 }
 
-/// Conditions c to k.
+/// Conditions c to l.
 fn judge(pod: &PodView, evidence: &Evidence<'_>, now: Timestamp) -> Decision {
     let Evidence { node, policy, .. } = *evidence;
     let drain = policy.drain_for(node);
@@ -200,11 +204,24 @@ fn judge(pod: &PodView, evidence: &Evidence<'_>, now: Timestamp) -> Decision {
         };
         return blocked(reason, Next::Nothing, detail.to_owned());
     }
-    // j: a pod of the budget is down, or its owner expects one to be: one more may be one too many. This comes before the
+    // j: it stays down until its node is back, and drain-lock sees to it that others of its budget do not go down meanwhile.
+    if let Some(why) = awaited_claim(pod, evidence) {
+        let detail = match why {
+            UnderClaim::Planned => "",
+            UnderClaim::Unknown => "its NodeDrain does not list all pods that go down under the claim",
+        };
+        let next = Next::HeldBack {
+            strategy: strategy.name,
+            due,
+            until: None,
+        };
+        return blocked(BlockerReason::AwaitsClaim, next, detail.to_owned());
+    }
+    // k: a pod of the budget is down, or its owner expects one to be: one more may be one too many. This comes before the
     // deadline, so that the owner learns of it in time.
     if let Some((hold, until)) = hold_against(pod, evidence, now) {
         let reason = match hold.holder {
-            Holder::Node { .. } | Holder::Owner(_) => BlockerReason::BudgetHeld,
+            Holder::Node { .. } | Holder::Reserved { .. } | Holder::Owner(_) => BlockerReason::BudgetHeld,
             Holder::Unknown(_) => BlockerReason::HoldsUnknown,
         };
         let next = Next::HeldBack {
@@ -214,7 +231,7 @@ fn judge(pod: &PodView, evidence: &Evidence<'_>, now: Timestamp) -> Decision {
         };
         return blocked(reason, next, hold.to_string());
     }
-    // k: the pod may still go by itself.
+    // l: the pod may still go by itself.
     if !is_due(due, now) {
         let next = Next::At {
             strategy: strategy.name,
@@ -223,6 +240,24 @@ fn judge(pod: &PodView, evidence: &Evidence<'_>, now: Timestamp) -> Decision {
         return blocked(reason, next, String::new());
     }
     Decision::Due { reason, strategy, due }
+}
+
+/// Why the pod waits for the claim of its node, if it does: it is to go down under that, and a budget that counts it has not
+/// been granted to the node for this pod. Not one that terminates, nor one for which no claim will ever be granted.
+fn awaited_claim(pod: &PodView, evidence: &Evidence<'_>) -> Option<UnderClaim> {
+    let Evidence {
+        node, budgets, holds, ..
+    } = *evidence;
+    let planned = evidence.planned?;
+    if pod.deletion.is_some() || !is_covered(pod, evidence) || planned.is_stuck(pod, budgets) {
+        return None;
+    }
+    let is_granted = |budget: &Arc<BudgetView>| {
+        let is_counted = pod.ready || !budget.always_lets_unready_go();
+        !is_counted || holds.is_granted(&budget.key, &node.uid, &pod.uid)
+    };
+    let is_granted = !budgets.is_empty() && budgets.iter().all(is_granted);
+    planned.under_claim(pod).filter(|_| !is_granted)
 }
 
 /// Whether no drain waits for the pod, whatever its owner asked.

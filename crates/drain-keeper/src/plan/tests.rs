@@ -1,6 +1,7 @@
 //! The decision as tables: a world is written as the API's own objects, projected as in production, and planned for.
 
 mod budgets;
+mod claims;
 mod failed_drain;
 mod gates;
 mod limits;

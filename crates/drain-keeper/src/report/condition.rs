@@ -114,7 +114,7 @@ impl ReportedState {
         requeue_at: &mut RequeueAt,
     ) -> Option<Change> {
         let standing = node.condition(condition::DRAIN_BLOCKED);
-        // While a drain is suspended, or its pods are still being listed, nothing is known, and what stands stays.
+        // While a drain is in doubt, or its pods are still being listed, nothing is known, and what stands stays.
         let is_unknown = |verdict: &NodeVerdict| match verdict.gate {
             GateReason::ClockStarting => true,
             GateReason::Open | GateReason::UnderRemediation => false,

@@ -113,11 +113,15 @@ impl DrainMetrics {
             .filter(|verdict| !verdict.blockers.is_empty())
             .filter_map(|verdict| Some((verdict.node.clone(), verdict.since?)))
             .collect();
-        // Suspended, or not known yet: neither is an end.
+        // In doubt, waiting for its turn, or not known yet: none is an end.
+        let goes_on = |verdict: &&NodeVerdict| match verdict.gate {
+            GateReason::ClockStarting | GateReason::WaitsForTurn | GateReason::TurnUnknown => true,
+            gate => gate != GateReason::Open && verdict.since.is_some(),
+        };
         let unfinished: BTreeSet<&NodeName> = plan
             .verdicts
             .iter()
-            .filter(|v| v.gate == GateReason::ClockStarting || (v.gate != GateReason::Open && v.since.is_some()))
+            .filter(goes_on)
             .map(|verdict| &verdict.node)
             .collect();
         let duration = &self.duration;

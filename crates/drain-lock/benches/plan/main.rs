@@ -124,6 +124,7 @@ fn decide_milliseconds(policy: &Policy) -> Result<Value> {
                 in_node_group: false,
                 retains: None,
                 planning_timed_out: false,
+                is_being_removed: false,
             }),
             budgets: budget.map_or(MatchingBudgets::None, |budget| MatchingBudgets::One(budget.clone())),
             is_movable: false,

@@ -15,7 +15,7 @@ use nodeward_core::node::{UNSCHEDULABLE_TAINT, UNSCHEDULABLE_TAINT_EFFECT};
 use serde_json::{Value, json};
 
 use crate::observe::project_node;
-use crate::plan::node_markers::{ConditionWrite, Cordon, DRAIN_CONDITIONS, NodeWrite, taken};
+use crate::plan::node_markers::{ChangedCondition, ConditionWrite, Cordon, NodeWrite, changed_conditions, taken};
 use crate::plan::verdict::Announcement;
 
 use super::{ActionResult, ExecutorContext, TaskOutcome, Written, fresh};
@@ -174,33 +174,40 @@ fn is_of_cordon(taint: &Taint) -> bool {
     taint.key == UNSCHEDULABLE_TAINT && taint.effect == UNSCHEDULABLE_TAINT_EFFECT
 }
 
-/// Says on the node how far its drain has come: a strategic merge, so that the other conditions stay.
+/// Says on the node how far its drain has come: a strategic merge, so that the other conditions stay. It rests on the node as it
+/// was read just before, so that nobody else's condition is overwritten.
 pub(super) async fn write_conditions(context: &ExecutorContext, write: &ConditionWrite) -> Written {
-    let now = to_the_second(Timestamp::now());
-    let conditions: Vec<Value> = match write.progress {
-        Some(progress) => progress
-            .conditions()
-            .iter()
-            .map(|(kind, holds, reason)| {
-                let status = if *holds { "True" } else { "False" };
-                let before = write.node.condition(kind).filter(|before| *before.status == *status);
-                let since = before
-                    .and_then(|before| before.last_transition)
-                    .map_or_else(|| now.clone(), to_the_second);
-                json!({ "type": kind, "status": status, "reason": reason, "lastTransitionTime": since })
-            })
-            .collect(),
-        None => DRAIN_CONDITIONS
-            .iter()
-            .map(|kind| json!({ "type": kind, "$patch": "delete" }))
-            .collect(),
-    };
-    let patch = json!({ "metadata": { "uid": write.node.uid }, "status": { "conditions": conditions } });
+    let (nodes, name): (Api<Node>, _) = (context.api(), write.node.name.as_str());
+    let node = nodes.get_opt(name).await?;
+    let is_meant = |node: &Node| node.metadata.uid.as_deref() == Some(write.node.uid.as_str());
+    let node = node.filter(is_meant).ok_or(ActionResult::AlreadyDone)?;
+    let patch = condition_patch(&node, write, Timestamp::now()).ok_or(ActionResult::AlreadyDone)?;
     let _permit = context.permits.next_write().await?;
-    let (name, patch) = (write.node.name.as_str(), Patch::Strategic(patch));
-    let nodes: Api<Node> = context.api();
-    nodes.patch_status(name, &PatchParams::default(), &patch).await?;
+    nodes
+        .patch_status(name, &PatchParams::default(), &Patch::Strategic(patch))
+        .await?;
     Ok(())
+}
+
+/// The change of a node's conditions as they are now; `None` if they are so already.
+fn condition_patch(node: &Node, write: &ConditionWrite, now: Timestamp) -> Option<Value> {
+    let conditions: Vec<Value> = changed_conditions(&project_node(node)?, write.progress)
+        .into_iter()
+        .map(|change| match change {
+            ChangedCondition::Set {
+                kind,
+                status,
+                reason,
+                since,
+            } => {
+                let since = to_the_second(since.unwrap_or(now));
+                json!({ "type": kind, "status": status, "reason": reason, "lastTransitionTime": since })
+            }
+            ChangedCondition::Removed(kind) => json!({ "type": kind, "$patch": "delete" }),
+        })
+        .collect();
+    let metadata = json!({ "uid": node.metadata.uid, "resourceVersion": node.metadata.resource_version });
+    (!conditions.is_empty()).then(|| json!({ "metadata": metadata, "status": { "conditions": conditions } }))
 }
 
 #[cfg(test)]
@@ -210,6 +217,7 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
+    use crate::plan::node_markers::Progress;
     use crate::tests::fixture::{self, merged, node, now};
 
     const OURS: &str = "uid-1@2026-01-01T12:00:00Z";
@@ -368,5 +376,25 @@ mod tests {
         let (seen, present) = (seen.map(drain), present.map(drain));
         let present = present.as_ref().map(|drain| &drain.metadata);
         assert_eq!(is_news(present, seen.as_ref()), expected);
+    }
+
+    /// Somebody else has set one of them since the plan saw the node.
+    #[test]
+    fn conditions_rest_on_the_node_as_it_is_now() {
+        let seen = Arc::new(project_node(&fixture::parse(node("n1", json!({})))).unwrap());
+        let write = ConditionWrite {
+            node: seen,
+            progress: Some(Progress::InProgress),
+        };
+        let foreign = json!({ "type": "DrainInProgress", "status": "True", "reason": "KubectlDrain" });
+        let present = node(
+            "n1",
+            json!({ "metadata": { "resourceVersion": "7" }, "status": { "conditions": [foreign] } }),
+        );
+        let patch = condition_patch(&fixture::parse(present), &write, now()).unwrap();
+        let drained =
+            json!({ "type": "Drained", "status": "False", "reason": "DrainLockDraining", "lastTransitionTime": NOON });
+        assert_eq!(patch["status"], json!({ "conditions": [drained] }));
+        assert_eq!(patch["metadata"]["resourceVersion"], "7");
     }
 }

@@ -144,6 +144,7 @@ mod tests {
             boot_id: "b1".to_owned(),
             foreign_cordon: false,
             obstructed_since: None,
+            reserves: false,
             node_groups: Vec::new(),
             needs: needs.into_iter().map(Need::from).collect(),
             holds,

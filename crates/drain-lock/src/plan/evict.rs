@@ -33,7 +33,11 @@ impl Planner<'_> {
             budgets.any(|budget| claim.has_movable_disruption(budget))
         };
         let held = classes.held.iter().filter(|pod| !goes_after(pod));
-        let without: Vec<_> = held.chain(&classes.movable).filter(|pod| !has_disruption(pod)).cloned().collect();
+        let without: Vec<_> = held
+            .chain(&classes.movable)
+            .filter(|pod| !has_disruption(pod))
+            .cloned()
+            .collect();
         verdict.message = format!(
             "{} pods leave, {} are on their way out",
             to_leave.count() + classes.kept.len() + classes.completing.len(),

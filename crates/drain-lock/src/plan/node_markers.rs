@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use nodeward_api::reason::LockReason;
 use nodeward_api::{condition, taint};
 use nodeward_core::id::NodeName;
+use nodeward_core::node::ConditionView;
 
 use crate::snapshot::NodeFacts;
 
@@ -72,21 +74,59 @@ pub enum Progress {
 impl Progress {
     /// The two conditions: type, whether it holds, and the reason.
     pub fn conditions(self) -> [(&'static str, bool, &'static str); 2] {
-        match self {
-            Self::InProgress => [
-                (condition::DRAIN_IN_PROGRESS, true, "Draining"),
-                (condition::DRAINED, false, "Draining"),
-            ],
-            Self::Drained => [
-                (condition::DRAIN_IN_PROGRESS, false, "Drained"),
-                (condition::DRAINED, true, "Drained"),
-            ],
-        }
+        let (is_in_progress, reason) = match self {
+            Self::InProgress => (true, DRAINING),
+            Self::Drained => (false, DRAINED),
+        };
+        [
+            (condition::DRAIN_IN_PROGRESS, is_in_progress, reason),
+            (condition::DRAINED, !is_in_progress, reason),
+        ]
     }
 }
 
-/// The conditions of a node that a drain sets.
-pub const DRAIN_CONDITIONS: [&str; 2] = [condition::DRAIN_IN_PROGRESS, condition::DRAINED];
+/// By these reasons a condition is known as drain-lock's: other drainers set conditions of the same types.
+const DRAINING: &str = "DrainLockDraining";
+const DRAINED: &str = "DrainLockDrained";
+
+/// What is to change of the two conditions of a node: those that another program has set stay as they are.
+pub fn changed_conditions(node: &NodeFacts, progress: Option<Progress>) -> Vec<ChangedCondition> {
+    let is_ours = |standing: &ConditionView| [DRAINING, DRAINED].contains(&&*standing.reason);
+    let wanted = progress.map(Progress::conditions);
+    let kinds = [condition::DRAIN_IN_PROGRESS, condition::DRAINED].into_iter();
+    let changes = kinds.enumerate().filter_map(|(index, kind)| {
+        let standing = node.condition(kind);
+        if standing.is_some_and(|standing| !is_ours(standing)) {
+            return None;
+        }
+        let Some((_, holds, reason)) = wanted.map(|wanted| wanted[index]) else {
+            return standing.map(|_| ChangedCondition::Removed(kind));
+        };
+        let status = if holds { "True" } else { "False" };
+        let is_so = |standing: &ConditionView| *standing.status == *status && *standing.reason == *reason;
+        let same_status = standing.filter(|standing| *standing.status == *status);
+        (!standing.is_some_and(is_so)).then(|| ChangedCondition::Set {
+            kind,
+            status,
+            reason,
+            since: same_status.and_then(|standing| standing.last_transition),
+        })
+    });
+    changes.collect()
+}
+
+/// A change of one condition.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ChangedCondition {
+    Set {
+        kind: &'static str,
+        status: &'static str,
+        reason: &'static str,
+        /// Since when it has had this status; `None`: from now on.
+        since: Option<Timestamp>,
+    },
+    Removed(&'static str),
+}
 
 /// Whether the last cordon that drain-lock gave the node was for the NodeDrain of this UID.
 pub fn is_cordoned_for(node: &NodeFacts, drain_uid: &str) -> bool {
@@ -111,15 +151,7 @@ pub fn spec(node: &Arc<NodeFacts>, cordon: Cordon, queued: bool) -> Option<NodeW
 
 /// The node's conditions, if they are not as they should be.
 pub fn conditions(node: &Arc<NodeFacts>, progress: Option<Progress>) -> Option<ConditionWrite> {
-    let is_right = match progress {
-        None => DRAIN_CONDITIONS.iter().all(|kind| node.condition(kind).is_none()),
-        Some(progress) => progress.conditions().iter().all(|(kind, holds, reason)| {
-            node.condition(kind).is_some_and(|condition| {
-                *condition.status == *if *holds { "True" } else { "False" } && *condition.reason == **reason
-            })
-        }),
-    };
-    (!is_right).then(|| ConditionWrite {
+    (!changed_conditions(node, progress).is_empty()).then(|| ConditionWrite {
         node: Arc::clone(node),
         progress,
     })
@@ -146,6 +178,90 @@ impl Planner<'_> {
             active.context.own_cordon(),
             false,
             Some(Progress::InProgress),
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::observe::project_node;
+    use crate::tests::fixture::{at, node, parse};
+
+    const SINCE: &str = "2026-01-01T11:00:00Z";
+
+    fn standing(kind: &str, status: &str, reason: &str) -> Value {
+        json!({ "type": kind, "status": status, "reason": reason, "lastTransitionTime": SINCE })
+    }
+
+    fn ours(in_progress: &str, drained: &str, reason: &str) -> Value {
+        json!([
+            standing("DrainInProgress", in_progress, reason),
+            standing("Drained", drained, reason)
+        ])
+    }
+
+    fn changes(conditions: Value, progress: Option<Progress>) -> Vec<ChangedCondition> {
+        let node = node("n1", json!({ "status": { "conditions": conditions } }));
+        changed_conditions(&project_node(&parse(node)).unwrap(), progress)
+    }
+
+    fn set(kind: &'static str, status: &'static str, reason: &'static str, since: Option<&str>) -> ChangedCondition {
+        let since = since.map(at);
+        ChangedCondition::Set {
+            kind,
+            status,
+            reason,
+            since,
+        }
+    }
+
+    #[rstest]
+    #[case::first(json!([]), Some(Progress::InProgress), vec![
+        set("DrainInProgress", "True", DRAINING, None), set("Drained", "False", DRAINING, None),
+    ])]
+    #[case::said_already(ours("True", "False", DRAINING), Some(Progress::InProgress), vec![])]
+    #[case::drained(ours("True", "False", DRAINING), Some(Progress::Drained), vec![
+        set("DrainInProgress", "False", DRAINED, None), set("Drained", "True", DRAINED, None),
+    ])]
+    #[case::one_was_lost(json!([standing("Drained", "False", DRAINED)]), Some(Progress::InProgress), vec![
+        set("DrainInProgress", "True", DRAINING, None), set("Drained", "False", DRAINING, Some(SINCE)),
+    ])]
+    #[case::over(ours("False", "True", DRAINED), None, vec![
+        ChangedCondition::Removed("DrainInProgress"), ChangedCondition::Removed("Drained"),
+    ])]
+    #[case::never_was(json!([]), None, vec![])]
+    fn conditions_follow_the_drain(
+        #[case] conditions: Value,
+        #[case] progress: Option<Progress>,
+        #[case] expected: Vec<ChangedCondition>,
+    ) {
+        assert_eq!(changes(conditions, progress), expected);
+    }
+
+    /// `kubectl drain` is to set them too.
+    #[rstest]
+    fn conditions_of_others_stay(
+        #[values(None, Some(Progress::InProgress), Some(Progress::Drained))] progress: Option<Progress>,
+        #[values("True", "False", "Unknown")] status: &str,
+        #[values("Draining", "")] reason: &str,
+    ) {
+        assert_eq!(changes(ours(status, status, reason), progress), []);
+        let one = changes(json!([standing("Drained", status, reason)]), progress);
+        let kinds: Vec<&str> = one
+            .iter()
+            .map(|change| match change {
+                ChangedCondition::Set { kind, .. } | ChangedCondition::Removed(kind) => *kind,
+            })
+            .collect();
+        let expected = progress.map(|_| "DrainInProgress");
+        assert_eq!(
+            kinds,
+            expected.into_iter().collect::<Vec<_>>(),
+            "the other is ours to set"
         );
     }
 }

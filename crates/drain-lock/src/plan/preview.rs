@@ -45,7 +45,7 @@ impl Planner<'_> {
     /// A drain that is only to be planned.
     pub(super) fn preview(&mut self, context: &DrainContext) {
         let mut verdict = self.verdict(context);
-        verdict.phase = Phase::Queued;
+        verdict.phase = Phase::Scheduled;
         verdict.set_message("dry run: nothing is cordoned, claimed or evicted");
         if let (Some(classes), Some(node)) = (&context.classes, &context.node) {
             verdict.blocked_by.extend(classes.problems.iter().cloned());

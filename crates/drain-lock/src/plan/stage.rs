@@ -88,17 +88,39 @@ impl Stage {
         }
     }
 
-    /// The phase that people see.
-    pub(super) fn phase(self) -> Phase {
+    /// Whether it has yet to be granted what it needs.
+    pub(super) fn waits_for_its_turn(self) -> bool {
         match self {
             Self::AwaitingConsent
             | Self::AwaitingNodeGroup
             | Self::Uncordoned
             | Self::Completing
             | Self::Leaving
-            | Self::Claiming => Phase::Queued,
-            Self::Confirming => Phase::Granted,
-            Self::Evicting | Self::Finishing => Phase::Draining,
+            | Self::Claiming => true,
+            Self::Confirming
+            | Self::Evicting
+            | Self::Finishing
+            | Self::Drained
+            | Self::Rebooted
+            | Self::Recovering
+            | Self::Suspect => false,
+        }
+    }
+
+    /// The phase that people see, and that other programs rest on: `Queued` says that it waits for other drains, and nothing else.
+    pub(super) fn phase(self, is_cordoned: bool, waits_for_drains: bool) -> Phase {
+        match self {
+            Self::AwaitingNodeGroup | Self::Uncordoned | Self::Claiming if waits_for_drains => Phase::Queued,
+            Self::AwaitingConsent | Self::AwaitingNodeGroup | Self::Uncordoned if !is_cordoned => Phase::Scheduled,
+            Self::AwaitingConsent
+            | Self::AwaitingNodeGroup
+            | Self::Uncordoned
+            | Self::Completing
+            | Self::Leaving
+            | Self::Claiming
+            | Self::Confirming
+            | Self::Evicting
+            | Self::Finishing => Phase::Draining,
             Self::Drained => Phase::Drained,
             Self::Recovering | Self::Rebooted => Phase::Recovering,
             Self::Suspect => Phase::Suspect,
@@ -207,10 +229,11 @@ impl Planner<'_> {
             }
             stage => stage,
         };
-        verdict.phase = stage.phase();
-        if verdict.phase == Phase::Queued {
+        if stage.waits_for_its_turn() {
             self.name_circle(active, &mut verdict);
         }
+        let waits_for_drains = verdict.blocked_by.iter().any(|one| one.reason.waits_for_a_drain());
+        verdict.phase = stage.phase(active.node.is_cordoned(), waits_for_drains);
         self.requeue_at.note(active.classes.next_overdue);
         for pod in &active.classes.overdue {
             verdict.block_overdue(pod);

@@ -18,6 +18,13 @@ use crate::execute::{Eviction, TaskKey, TaskOutcome, result_label};
 use crate::plan::Plan;
 use crate::plan::verdict::DrainVerdict;
 
+/// How far a drain was when it was looked at last.
+#[derive(Debug, Clone, Copy)]
+struct Seen {
+    is_granted: bool,
+    is_drained: bool,
+}
+
 /// Seconds that a drain waits or takes.
 const SECONDS: [f64; 13] = [
     1.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1200.0, 1800.0, 3600.0, 7200.0, 21_600.0,
@@ -38,7 +45,7 @@ pub struct LockMetrics {
     queue: Histogram,
     drain: Histogram,
     oldest: Moment,
-    seen: BTreeMap<NodeName, (Phase, Timestamp)>,
+    seen: BTreeMap<NodeName, Seen>,
 }
 
 impl LockMetrics {
@@ -149,24 +156,21 @@ impl LockMetrics {
 
     /// How long the phases take that this process sees the whole of.
     fn measure(&mut self, verdict: &DrainVerdict, now: Timestamp) {
-        let before = self.seen.get(&verdict.node).copied();
-        let Some((phase, _)) = before.filter(|(phase, _)| *phase != verdict.phase) else {
-            self.seen.entry(verdict.node.clone()).or_insert((verdict.phase, now));
+        let claim = verdict.claim.as_ref().filter(|claim| claim.state.has_grant());
+        let seen = Seen {
+            is_granted: claim.is_some(),
+            is_drained: verdict.phase == Phase::Drained,
+        };
+        let before = self.seen.insert(verdict.node.clone(), seen);
+        let (Some(before), Some(claim)) = (before, claim) else {
             return;
         };
-        if let Some(claim) = &verdict.claim {
-            match (phase, verdict.phase) {
-                (Phase::Queued, Phase::Granted | Phase::Draining | Phase::Drained) => {
-                    self.queue
-                        .observe(claim.since.duration_since(claim.queued_at).as_secs_f64());
-                }
-                (Phase::Granted | Phase::Draining, Phase::Drained) => {
-                    self.drain.observe(now.duration_since(claim.since).as_secs_f64());
-                }
-                _ => {}
-            }
+        if !before.is_granted {
+            let waited = claim.since.duration_since(claim.queued_at);
+            self.queue.observe(waited.as_secs_f64());
+        } else if seen.is_drained && !before.is_drained {
+            self.drain.observe(now.duration_since(claim.since).as_secs_f64());
         }
-        self.seen.insert(verdict.node.clone(), (verdict.phase, now));
     }
 
     /// Counts an attempt at a pod.

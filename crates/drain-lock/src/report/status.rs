@@ -98,7 +98,7 @@ fn drained_at(verdict: &DrainVerdict, before: &NodeDrainStatus, now: Timestamp) 
         Phase::Drained => Some(before.drained_at.unwrap_or(now)),
         Phase::Recovering if goes_on && has_given_up => None,
         Phase::Recovering | Phase::Released => before.drained_at,
-        Phase::Queued | Phase::Granted | Phase::Draining | Phase::Suspect | Phase::Failed => None,
+        Phase::Scheduled | Phase::Queued | Phase::Granted | Phase::Draining | Phase::Suspect | Phase::Failed => None,
     }
 }
 
@@ -119,7 +119,9 @@ fn held(disruptions: &Disruptions, facts: &Facts) -> HeldBudget {
 
 fn conditions(verdict: &DrainVerdict, before: &NodeDrainStatus, now: Timestamp) -> Vec<Condition> {
     let first = |is_meant: fn(LockReason) -> bool| verdict.blocked_by.iter().find(|blocked| is_meant(blocked.reason));
-    let has_disruptions = verdict.claim.as_ref().is_some_and(|claim| claim.state.is_confirmed());
+    let is_given_up = matches!(verdict.phase, Phase::Suspect | Phase::Failed);
+    let has_grant = |claim: &Claim| claim.state.has_grant() && !is_given_up;
+    let has_disruptions = verdict.claim.as_ref().is_some_and(has_grant);
     let obstacle = verdict.blocked_by.first();
     let waiting = obstacle.map_or(LockReason::Queued, |blocked| blocked.reason);
     let either = |holds: bool, reason: LockReason, otherwise: LockReason| {

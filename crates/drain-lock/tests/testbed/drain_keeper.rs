@@ -3,7 +3,9 @@
 use anyhow::{Context, Result, ensure};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt;
 use nodeward_api::disruption_hold::HoldPhase;
+use nodeward_api::drain_clock::DrainClock;
 use nodeward_api::node_drain::Phase;
 use nodeward_api::reason::LockReason;
 use nodeward_testkit::helm::Release;
@@ -57,6 +59,17 @@ async fn only_pod(env: &Environment, app: &str) -> Result<(Pod, String)> {
         .remove(0);
     let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone());
     Ok((pod, node.context("no node")?))
+}
+
+/// The drain clock of a node, once it is so.
+async fn clock_of(env: &Environment, node: &str, is_so: impl Fn(&DrainClock) -> bool) -> Result<DrainClock> {
+    wait::until(format!("the drain clock of {node}"), secs(60), || async {
+        let node = env.nodes().get(node).await?;
+        let clock = DrainClock::of(node.annotations()).context("no clock")??;
+        ensure!(is_so(&clock), "{clock}");
+        Ok(clock)
+    })
+    .await
 }
 
 /// Waits until drain-keeper counts so much.
@@ -150,6 +163,7 @@ async fn keeper_forces_nothing_before_its_turn() -> Result<()> {
     })
     .await?;
     counts(&keeper, "nodeward_drain_keeper_nodes", &[("gate", "WaitsForTurn")], 1.0).await?;
+    let suspended = clock_of(env, "n1", |clock| clock.suspended_at.is_some()).await?;
     wait::throughout("its pod stays", secs(8), || async {
         let pod = env.pods_on("n1").await?.into_iter().next().context("it is gone")?;
         let has_ended = said.ended().is_some();
@@ -164,6 +178,15 @@ async fn keeper_forces_nothing_before_its_turn() -> Result<()> {
     reboot::reboot(&env.client, "n2", secs(1)).await?;
     env.delete_drain("n2").await?;
     env.released("n2", secs(90)).await?;
+    let moved = clock_of(env, "n1", |clock| clock.suspended_at.is_none()).await?;
+    let waited = suspended
+        .suspended_at
+        .map(|since| Timestamp::now().duration_since(since));
+    let later = moved.start.duration_since(suspended.start);
+    ensure!(
+        later.is_positive() && Some(later) <= waited,
+        "{suspended} became {moved}"
+    );
     workload::gone(&env.client, &waiting, secs(120)).await?;
     let overrides = keeper.metrics().await?.sum(OVERRIDES, &[]);
     ensure!(overrides < 0.5, "it was forced");

@@ -110,7 +110,10 @@ async fn maintained_nodes_are_left_alone() -> Result<()> {
     drains
         .create(&PostParams::default(), &serde_json::from_value(drain)?)
         .await?;
-    let phase = |phase: &str| Patch::Merge(json!({ "status": { "phase": phase } }));
+    let granted = json!({
+        "type": "Granted", "status": "True", "reason": "Granted", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z",
+    });
+    let phase = |phase: &str| Patch::Merge(json!({ "status": { "phase": phase, "conditions": [granted] } }));
     drains
         .patch_status(&b, &PatchParams::default(), &phase("Draining"))
         .await?;

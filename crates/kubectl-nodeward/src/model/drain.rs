@@ -14,6 +14,8 @@ pub struct Drain {
     pub node: String,
     /// Where it stands; absent until drain-lock has answered.
     pub phase: Option<Phase>,
+    /// Whether its claim has its grant.
+    pub granted: bool,
     /// Its place in the queue: the lowest is the oldest.
     pub ticket: Option<i64>,
     /// Who asked for it.
@@ -95,6 +97,7 @@ impl Drain {
         Self {
             node: drain.name_any(),
             phase: status.phase,
+            granted: status.is_granted(),
             ticket: status.ticket,
             requesters: spec.requesters.iter().map(|requester| requester.name.clone()).collect(),
             purpose: spec.purpose.clone(),

@@ -410,7 +410,7 @@ fn stops_of_every_step(
     }
     let maintained = sources
         .drain
-        .filter(|drain| !drain.dry_run && is_maintenance(drain.phase, drain.deadline, now));
+        .filter(|drain| !drain.dry_run && is_maintenance(drain.phase, drain.granted, drain.deadline, now));
     if let Some((drain, phase)) = maintained.and_then(|drain| Some((drain, drain.phase?))) {
         let detail = format!("its drain is {phase}");
         stop(HealthReason::UnderMaintenance, detail, drain.deadline);

@@ -29,6 +29,8 @@ pub struct KeeperVerdict {
     pub drain_began: Option<Timestamp>,
     /// What that was read from.
     pub drain_began_from: Option<ClockSource>,
+    /// Since when the drain waits for its turn, by which its beginning then moves forward.
+    pub clock_suspended_since: Option<Timestamp>,
     /// The condition `nodeward.dev/DrainBlocked`.
     pub blocked: Option<Blocked>,
     /// Why it does not act on the node; absent where it does.
@@ -83,6 +85,7 @@ impl KeeperVerdict {
         let verdict = Self {
             drain_began: clock.as_ref().map(|clock| clock.start),
             drain_began_from: clock.as_ref().map(|clock| clock.from),
+            clock_suspended_since: clock.as_ref().and_then(|clock| clock.suspended_at),
             gate: gate.map(|condition| ClosedGate {
                 reason: condition.reason.clone().unwrap_or_default(),
                 since: condition.last_transition_time.as_ref().map(|time| time.0),

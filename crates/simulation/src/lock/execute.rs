@@ -6,8 +6,9 @@ use std::sync::Arc;
 use drain_lock::execute::drain::{adoption, contradiction, released, without_our_finalizer};
 use drain_lock::execute::ledger::{Read, settle};
 use drain_lock::execute::{Eviction as Evicted, StatusUpdate, Task, TaskOutcome, node};
+use drain_lock::observe::project_node;
 use drain_lock::plan::need::Class;
-use drain_lock::plan::node_markers::{ConditionWrite, DRAIN_CONDITIONS};
+use drain_lock::plan::node_markers::{ChangedCondition, ConditionWrite, changed_conditions};
 use drain_lock::plan::recovery::is_replaced;
 use drain_lock::plan::residents::{Resident, in_the_way};
 use drain_lock::plan::{Action, GonePod, LedgerWrite, PodEviction};
@@ -290,17 +291,25 @@ fn write_conditions(world: &mut World, write: &ConditionWrite) -> ActionResult {
     let Some(mut node) = world.nodes.get(write.node.name.as_str()).cloned() else {
         return ActionResult::AlreadyDone;
     };
+    let changes = project_node(&node).map(|node| changed_conditions(&node, write.progress));
     let conditions = node.status.get_or_insert_default().conditions.get_or_insert_default();
-    conditions.retain(|condition| !DRAIN_CONDITIONS.contains(&condition.type_.as_str()));
-    let now = Time(stored(world.now));
-    let wanted = write.progress.iter().flat_map(|progress| progress.conditions());
-    conditions.extend(wanted.map(|(kind, holds, reason)| NodeCondition {
-        type_: kind.to_owned(),
-        status: if holds { "True" } else { "False" }.to_owned(),
-        reason: Some(reason.to_owned()),
-        last_transition_time: Some(now.clone()),
-        ..NodeCondition::default()
-    }));
+    let now = stored(world.now);
+    for change in changes.into_iter().flatten() {
+        let (ChangedCondition::Set { kind, .. } | ChangedCondition::Removed(kind)) = change;
+        conditions.retain(|condition| condition.type_ != kind);
+        if let ChangedCondition::Set {
+            status, reason, since, ..
+        } = change
+        {
+            conditions.push(NodeCondition {
+                type_: kind.to_owned(),
+                status: status.to_owned(),
+                reason: Some(reason.to_owned()),
+                last_transition_time: Some(Time(since.unwrap_or(now))),
+                ..NodeCondition::default()
+            });
+        }
+    }
     world.put_node(node);
     ActionResult::Acted(())
 }

@@ -214,12 +214,31 @@ fn large(nodes: usize, disruptions_each: usize) -> Ledger {
             boot_id: uid(node),
             foreign_cordon: false,
             obstructed_since: None,
+            reserves: false,
             node_groups: vec!["workers".to_owned()],
             needs: Vec::new(),
             holds: super::super::disruptions::normal((0..disruptions_each).map(held)),
         }
     };
     Ledger::of(90_500, (0..nodes).map(claim).collect())
+}
+
+/// "Nobody has worked that out" is not "no": then each claim that asks may reserve.
+#[test]
+fn who_reserves_is_stored() {
+    let all = facts([budget("web")]);
+    let mut ledger = queue(&[("first", &["web-2"])]);
+    grant(&mut ledger, "first", &all);
+    ask(&mut ledger, "oldest", &["web-0"]);
+    ask(&mut ledger, "younger", &["web-1"]);
+    ledger.count_needs(&all);
+    let reserves = |ledger: &Ledger| -> Vec<bool> { ledger.claims().iter().map(|claim| claim.reserves).collect() };
+    assert_eq!(reserves(&ledger), [false, true, false]);
+    let read = Ledger::try_from(&DrainLedgerSpec::from(&ledger)).unwrap();
+    assert_eq!(reserves(&read), [false, true, false]);
+    ledger.release("first", NOT_DOWN, NOW);
+    ledger.count_needs(&all);
+    assert_eq!(reserves(&ledger), [false, false], "nobody waits for another");
 }
 
 #[test]

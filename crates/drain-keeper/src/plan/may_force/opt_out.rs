@@ -42,7 +42,7 @@ pub(super) fn hold_against<'a>(
     let counted = holds_against(pod, evidence, now).filter_map(|hold| {
         let limit = match hold.holder {
             Holder::Owner(_) => honoured_until(OptOutKind::Holds, pod, evidence, now).ok()?,
-            Holder::Node { .. } | Holder::Unknown(_) => None,
+            Holder::Node { .. } | Holder::Reserved { .. } | Holder::Unknown(_) => None,
         };
         Some((hold, [hold.until, limit].into_iter().flatten().min()))
     });
@@ -102,13 +102,16 @@ fn honoured_until(
     }
 }
 
+/// Claims do not stand against a pod that leaves: it is down already, and they may wait for its successor.
 fn holds_against<'a>(pod: &PodView, evidence: &Evidence<'a>, now: Timestamp) -> impl Iterator<Item = &'a Hold> {
     let Evidence {
         node, holds, budgets, ..
     } = *evidence;
+    let leaves = pod.deletion.is_some();
     budgets
         .iter()
         .flat_map(move |budget| holds.against(&budget.key, &node.uid, &pod.uid, now))
+        .filter(move |hold| !(leaves && matches!(hold.holder, Holder::Node { .. } | Holder::Reserved { .. })))
 }
 
 fn kind_of(source: OptOutSource) -> OptOutKind {

@@ -7,7 +7,7 @@ use nodeward_core::verdict::Next;
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use super::world::{World, budget, claim_of, finalizers, minute, not_ready, pod, terminating, with};
+use super::world::{World, budget, claim_of, finalizers, minute, not_ready, pod, reserved_for, terminating, with};
 
 use StrategyName::{Delete, PdbDelete};
 
@@ -127,14 +127,23 @@ fn budget_is_protected_only_by_exact_label(#[case] patch: Value) {
 }
 
 #[rstest]
-#[case::another_node(claim_of("n2", &[]), true)]
-#[case::its_own_node(claim_of("n1", &[]), false)]
-#[case::an_owner(Holder::Owner("migration".to_owned()), true)]
+#[case::another_node(claim_of("n2", &[]), true, false)]
+#[case::reserved_for_another_node(reserved_for("n2"), true, false)]
+#[case::its_own_node(claim_of("n1", &[]), false, false)]
+#[case::reserved_for_its_own_node(reserved_for("n1"), false, false)]
+#[case::an_owner(Holder::Owner("migration".to_owned()), true, true)]
 fn a_held_budget_is_reported_not_forced(
     #[case] holder: Holder,
     #[case] stands: bool,
+    #[case] stands_against_leaving: bool,
     #[values(json!({}), terminating(30, 1), with(terminating(30, 1), finalizers(&["a.io/x"])))] state: Value,
 ) {
+    // A pod that leaves is down already, and claims wait for its successor.
+    let stands = if state == json!({}) {
+        stands
+    } else {
+        stands_against_leaving
+    };
     let world = World::draining()
         .pod(with(pod("p"), state))
         .budget(budget("web", 0))
@@ -143,7 +152,11 @@ fn a_held_budget_is_reported_not_forced(
     assert_eq!(plan.strategy().is_none(), stands);
     if stands {
         assert_eq!(plan.reason("p"), Some(BlockerReason::BudgetHeld));
-        assert!(plan.blocker("p").unwrap().detail.starts_with("held by"));
+        let detail = &plan.blocker("p").unwrap().detail;
+        assert!(
+            detail.starts_with("held by") || detail == "reserved for the claim of node n2",
+            "{detail}"
+        );
         assert!(plan.has_failed(), "a held pod is not pending");
     }
 }

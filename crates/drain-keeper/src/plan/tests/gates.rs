@@ -591,14 +591,17 @@ fn by_node_drain() -> World {
     World::draining().config("{upgradeSignal: always, countsAsDrain: nodeDrain}")
 }
 
+/// What became of a drain without a drainer nobody knows, and nothing else marks its node.
 #[rstest]
+#[case::not_taken_up("", Err(GateReason::WaitsForTurn))]
+#[case::scheduled("Scheduled", Err(GateReason::WaitsForTurn))]
 #[case::queued("Queued", Err(GateReason::WaitsForTurn))]
 #[case::granted("Granted", Err(GateReason::WaitsForTurn))]
 #[case::draining("Draining", Ok(()))]
 #[case::drained("Drained", Err(GateReason::NotDraining))]
 #[case::recovering("Recovering", Err(GateReason::NotDraining))]
 #[case::released("Released", Err(GateReason::NotDraining))]
-#[case::suspect("Suspect", Ok(()))]
+#[case::suspect("Suspect", Err(GateReason::NotDraining))]
 #[case::failed("Failed", Err(GateReason::NotDraining))]
 fn node_drain_counts_a_cordoned_node_as_drain(#[case] phase: &str, #[case] drained: Result<(), GateReason>) {
     let world = by_node_drain().node_drain(phase);
@@ -611,6 +614,7 @@ fn node_drain_counts_a_cordoned_node_as_drain(#[case] phase: &str, #[case] drain
 /// Emptied by force it would look drained, and its disruptions would be nobody's.
 #[rstest]
 #[case::not_taken_up("", json!({}), GateReason::WaitsForTurn)]
+#[case::scheduled("Scheduled", json!({}), GateReason::WaitsForTurn)]
 #[case::queued("Queued", json!({}), GateReason::WaitsForTurn)]
 #[case::granted("Granted", json!({}), GateReason::WaitsForTurn)]
 #[case::of_a_later_version("Pondering", json!({}), GateReason::WaitsForTurn)]
@@ -630,29 +634,58 @@ fn nothing_is_forced_before_its_turn(#[case] phase: &str, #[case] changes: Value
     }
 }
 
-/// The waits count from its turn on.
+/// Each write of the clock stands there at once.
+fn with_written_clock(world: World, plan: &crate::plan::Plan) -> World {
+    match plan.clock_writes().as_slice() {
+        [] => world,
+        [ClockWrite::Set(clock)] => {
+            world.node_with(annotations(json!({ "nodeward.dev/drain-clock": clock.to_string() })))
+        }
+        writes => panic!("{writes:?}"),
+    }
+}
+
+/// Seen live: Queued and Draining in turns of 30 s, and a deadline that never came.
 #[test]
-fn clock_stands_still_before_its_turn() {
+fn drain_queued_again_and_again_comes_to_its_deadline() {
+    let mut world = World::draining().pod(pod("p"));
+    let mut forced_at = None;
+    for turn in 0..400 {
+        let phase = if turn % 2 == 0 { "Draining" } else { "Queued" };
+        world = world.node_drain(phase);
+        // The clock is written in the first look at a phase, and counts in the second.
+        for now in [30 * turn, 30 * turn + 29] {
+            let plan = world.plan(second(now));
+            if !plan.acted().is_empty() {
+                forced_at.get_or_insert(now);
+            }
+            world.memory.node_history.clone_from(&plan.node_history);
+            world = with_written_clock(world, &plan);
+        }
+    }
+    // It has its turn for half of the time, and begins each by writing its clock.
+    assert_eq!(forced_at, Some(2 * 45 * 60 + 29));
+}
+
+/// Its clock begins with its cordon, and what it waited since does not count.
+#[test]
+fn clock_is_suspended_before_its_turn() {
     let mut queued = fresh(json!({})).node_drain("Queued");
-    let plan = queued.at(50);
-    assert_eq!((plan.gate(), plan.actions.len()), (GateReason::WaitsForTurn, 0));
-    queued.memory.node_history = plan.node_history;
-    let turn = queued.node_drain("Draining").at(60);
+    let plan = queued.at(10);
+    assert_eq!((plan.gate(), plan.acted().len()), (GateReason::WaitsForTurn, 0));
     assert_eq!(
-        (turn.clock_set().start, turn.clock_set().from),
-        (minute(60), ClockSource::Gate)
+        (plan.clock_set().start, plan.clock_set().suspended_at),
+        (minute(0), Some(minute(10)))
     );
-    // A drain that was under way before it had to queue begins anew too.
-    let running = World::draining().pod(pod("p"));
-    let mut queued = running.clone().node_drain("Queued");
-    queued.memory.node_history = running.at(50).node_history;
-    let mut turn = running.node_drain("Draining");
-    turn.memory.node_history = queued.at(51).node_history;
-    let recorded = queued.at(51).clock_set().to_string();
-    let plan = turn
-        .node_with(annotations(json!({ "nodeward.dev/drain-clock": recorded })))
-        .at(52);
-    assert_eq!((plan.clock_set().start, plan.acted().len()), (minute(52), 0));
+    queued.memory.node_history = plan.node_history.clone();
+    let queued = with_written_clock(queued, &plan);
+    let plan = queued.at(40);
+    assert_eq!((plan.gate(), plan.actions.len()), (GateReason::WaitsForTurn, 0));
+    assert_eq!(plan.verdict("n1").since, None, "no deadline is promised meanwhile");
+    let turn = queued.node_drain("Draining").at(60);
+    let clock = turn.clock_set();
+    assert_eq!((clock.start, clock.suspended_at), (minute(50), None));
+    assert_eq!(clock.from, ClockSource::Gate);
 }
 
 #[rstest]
@@ -680,7 +713,8 @@ fn unreadable_node_drains_outweigh_other_marks(#[case] world: World) {
     assert_eq!(world.at(200).acted(), ["p"]);
     world.drains = NodeDrains::Unknown("nodedrains may not be read".to_owned());
     let plan = world.at(200);
-    assert_eq!((plan.gate(), plan.actions.len()), (GateReason::TurnUnknown, 0));
+    assert_eq!((plan.gate(), plan.acted().len()), (GateReason::TurnUnknown, 0));
+    assert!(plan.clock_set().suspended_at.is_some(), "it may wait for its turn");
 }
 
 #[test]

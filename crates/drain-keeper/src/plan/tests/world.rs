@@ -8,7 +8,7 @@ use nodeward_api::annotation;
 use nodeward_api::drain_clock::DrainClock;
 use nodeward_api::reason::{BlockerReason, GateReason};
 use nodeward_core::budget::{BudgetView, Budgets};
-use nodeward_core::drain::{NodeDrainView, NodeDrains};
+use nodeward_core::drain::NodeDrains;
 use nodeward_core::hold::{Held, Hold, Holder, Holds};
 use nodeward_core::id::{BudgetKey, NodeName};
 use nodeward_core::node::NodeView;
@@ -21,6 +21,7 @@ use serde_json::{Value, json};
 
 use crate::clock::ClockWrite;
 use crate::plan::{Action, Plan, PodAction, plan};
+use crate::planned_pods::{PlannedDrain, PlannedPods};
 use crate::policy::Policy;
 use crate::settings::Settings;
 use crate::snapshot::{Attempt, LockKinds, Memory, NodePods, Outcome, Snapshot};
@@ -143,6 +144,25 @@ pub fn claim_of(node: &str, pods: &[&str]) -> Holder {
         name: node.into(),
         uid: node.into(),
         pods: pods.iter().map(|&pod| pod.into()).collect(),
+        movable: false,
+    }
+}
+
+/// The claim of a node, which has a disruption for its movable pods.
+pub fn movable_claim_of(node: &str) -> Holder {
+    Holder::Node {
+        name: node.into(),
+        uid: node.into(),
+        pods: BTreeSet::new(),
+        movable: true,
+    }
+}
+
+/// The claim of a node, which the ledger keeps disruptions for.
+pub fn reserved_for(node: &str) -> Holder {
+    Holder::Reserved {
+        name: node.into(),
+        uid: node.into(),
     }
 }
 
@@ -156,6 +176,7 @@ pub struct World {
     syncing: BTreeSet<NodeName>,
     signals: SignalInputs,
     pub drains: NodeDrains,
+    pub planned_pods: BTreeMap<NodeName, Arc<PlannedPods>>,
     pub holds: Holds,
     pub remediations: Remediations,
     pub without_opt_outs: BTreeSet<Arc<str>>,
@@ -177,6 +198,7 @@ impl World {
             syncing: BTreeSet::new(),
             signals: SignalInputs::default(),
             drains: NodeDrains::default(),
+            planned_pods: BTreeMap::new(),
             holds: Holds::default(),
             remediations: Remediations::default(),
             without_opt_outs: BTreeSet::new(),
@@ -286,8 +308,9 @@ impl World {
             "spec": { "nodeName": "n1" }, "status": { "phase": phase },
         });
         let drain = with(drain, changes);
-        let view = NodeDrainView::project(&serde_json::from_value(drain).unwrap()).unwrap();
-        self.drains = NodeDrains::Known([("n1".into(), Ok(Arc::new(view)))].into());
+        let drain = PlannedDrain::project(&serde_json::from_value(drain).unwrap()).unwrap();
+        self.drains = NodeDrains::Known([("n1".into(), Ok(drain.view))].into());
+        self.planned_pods = [("n1".into(), drain.pods)].into();
         self
     }
 
@@ -344,6 +367,7 @@ impl World {
             pdb_force_drain_timeout: pdb_force_drain_timeout(&self.signals),
             signals: self.signals.clone(),
             drains: self.drains.clone(),
+            planned_pods: self.planned_pods.clone(),
             holds: self.holds.clone(),
             lock_kinds: LockKinds::default(),
             remediations: self.remediations.clone(),

@@ -38,11 +38,11 @@ fn turns(plan: &Plan) -> Vec<String> {
 }
 
 #[rstest]
-#[case::not_cordoned_yet(node("n1", json!({})), json!({}), held("a", json!({})), &["n1 is Queued: UnderRemediation"])]
-#[case::pods_leave(ours(json!({})), json!({}), pod("a", json!({})), &["n1 is Queued: UnderRemediation"])]
-#[case::asking(ours(json!({})), json!({ "state": "Asking" }), held("a", json!({})), &["n1 is Queued: UnderRemediation"])]
+#[case::not_cordoned_yet(node("n1", json!({})), json!({}), held("a", json!({})), &["n1 is Scheduled: UnderRemediation"])]
+#[case::pods_leave(ours(json!({})), json!({}), pod("a", json!({})), &["n1 is Draining: UnderRemediation"])]
+#[case::asking(ours(json!({})), json!({ "state": "Asking" }), held("a", json!({})), &["n1 is Draining: UnderRemediation"])]
 #[case::granted_and_not_confirmed(
-    ours(json!({})), granted("Granted", &["a"]), held("a", json!({})), &["n1 is Granted: AwaitsConfirmation"]
+    ours(json!({})), granted("Granted", &["a"]), held("a", json!({})), &["n1 is Draining: AwaitsConfirmation"]
 )]
 #[case::pods_with_disruptions_leave(
     ours(json!({})), granted("Confirmed", &["a"]), held("a", json!({})), &["n1 is Draining: UnderRemediation"]
@@ -81,7 +81,7 @@ fn drain_by_a_requester_goes_on_under_remediation() {
             now(),
         ))
     };
-    assert_eq!(turns_with(vec![remediates("n1")]), ["grant uid-n1", "n1 is Queued"]);
+    assert_eq!(turns_with(vec![remediates("n1")]), ["grant uid-n1", "n1 is Draining"]);
 }
 
 /// `n1` and `n2` are of the control plane, and `n1` has this claim.
@@ -102,14 +102,14 @@ const OURS: &str = "nodeward-drain-lock/n1";
 const TAKES: &str = "take nodeward-control-plane for nodeward-drain-lock/n1";
 
 #[rstest]
-#[case::free(vec![], &[TAKES, "n1 is Queued"])]
-#[case::expired(vec![lease(node_lease::CONTROL_PLANE, "NodeHealthCheck-workers/n2", YESTERDAY)], &[TAKES, "n1 is Queued"])]
-#[case::ours(vec![control_plane(OURS)], &["grant uid-n1", "n1 is Queued"])]
-#[case::of_a_remediation(vec![control_plane("NodeHealthCheck-workers/n2")], &["n1 is Queued: ControlPlaneBusy"])]
+#[case::free(vec![], &[TAKES, "n1 is Draining"])]
+#[case::expired(vec![lease(node_lease::CONTROL_PLANE, "NodeHealthCheck-workers/n2", YESTERDAY)], &[TAKES, "n1 is Draining"])]
+#[case::ours(vec![control_plane(OURS)], &["grant uid-n1", "n1 is Draining"])]
+#[case::of_a_remediation(vec![control_plane("NodeHealthCheck-workers/n2")], &["n1 is Draining: ControlPlaneBusy"])]
 #[case::of_another_drain(vec![control_plane("nodeward-drain-lock/n2")], &[
-    "release nodeward-control-plane for nodeward-drain-lock", "n1 is Queued: ControlPlaneBusy",
+    "release nodeward-control-plane for nodeward-drain-lock", "n1 is Draining: ControlPlaneBusy",
 ])]
-#[case::another_member_is_remediated(vec![remediates("n2")], &["n1 is Queued: ControlPlaneBusy"])]
+#[case::another_member_is_remediated(vec![remediates("n2")], &["n1 is Draining: ControlPlaneBusy"])]
 fn control_plane_grant_requires_the_lease(
     #[values("Nodeward", "Requester")] evict: &str,
     #[case] leases: Vec<Value>,
@@ -119,9 +119,9 @@ fn control_plane_grant_requires_the_lease(
 }
 
 #[rstest]
-#[case::granted(granted("Granted", &["a"]), vec![], &[TAKES, "n1 is Granted: AwaitsConfirmation"])]
+#[case::granted(granted("Granted", &["a"]), vec![], &[TAKES, "n1 is Draining: AwaitsConfirmation"])]
 #[case::granted_while_another_has_it(
-    granted("Granted", &["a"]), vec![control_plane("NodeHealthCheck-workers/n2")], &["n1 is Granted: AwaitsConfirmation"]
+    granted("Granted", &["a"]), vec![control_plane("NodeHealthCheck-workers/n2")], &["n1 is Draining: AwaitsConfirmation"]
 )]
 #[case::drained(granted("Drained", &["a"]), vec![lease(node_lease::CONTROL_PLANE, OURS, YESTERDAY)], &[TAKES])]
 fn control_plane_lease_stays_while_node_is_away(
@@ -201,7 +201,7 @@ fn a_worker_needs_no_lease_of_the_control_plane() {
         &leased_policy(),
         now(),
     );
-    assert_eq!(turns(&plan), ["grant uid-n1", "n1 is Queued"]);
+    assert_eq!(turns(&plan), ["grant uid-n1", "n1 is Draining"]);
 }
 
 #[test]
@@ -211,5 +211,5 @@ fn a_preview_names_what_others_do_with_the_node() {
         .drains([drain])
         .leases([remediates("n1"), control_plane("NodeHealthCheck-workers/n1")]);
     let plan = plan(&cluster.snapshot(), &Memory::default(), &leased_policy(), now());
-    assert_eq!(turns(&plan), ["n1 is Queued: UnderRemediation, ControlPlaneBusy"]);
+    assert_eq!(turns(&plan), ["n1 is Scheduled: UnderRemediation, ControlPlaneBusy"]);
 }

@@ -5,12 +5,12 @@ use nodeward_core::id::NodeUid;
 use super::*;
 
 #[rstest]
-#[case::free(json!({ "holderIdentity": "" }), &["take lease", "n1 is Granted: AwaitsConfirmation"])]
+#[case::free(json!({ "holderIdentity": "" }), &["take lease", "n1 is Draining: AwaitsConfirmation"])]
 #[case::ours(json!({ "holderIdentity": lease::HOLDER, "renewTime": "2026-01-01T11:59:00.000000Z", "leaseDurationSeconds": 600 }), &[
-    "ledger: n1#1 Granted needs [] holds [a]", "confirm uid-n1 5", "n1 is Granted: AwaitsConfirmation",
+    "ledger: n1#1 Granted needs [] holds [a]", "confirm uid-n1 5", "n1 is Draining: AwaitsConfirmation",
 ])]
 #[case::of_others_its_disruptions_go_back(json!({ "holderIdentity": "medik8s", "renewTime": "2026-01-01T11:59:00.000000Z", "leaseDurationSeconds": 600 }), &[
-    "ledger: n1#9 Asking needs [a] holds []", "n1 is Granted: AwaitsConfirmation",
+    "ledger: n1#9 Asking needs [a] holds []", "n1 is Draining: AwaitsConfirmation",
 ])]
 fn grant_is_used_only_with_the_lease(#[case] spec: Value, #[case] expected: &[&str]) {
     let lease = json!({ "metadata": { "namespace": "medik8s-leases", "name": "node-n1", "resourceVersion": "3" }, "spec": spec });
@@ -37,7 +37,7 @@ fn requested_eviction_spends_its_disruption_once() {
         shown(&plan),
         [
             "ledger: n1#1 Asking needs [movable] holds []",
-            "n1 is Queued: BudgetUnhealthy"
+            "n1 is Draining: BudgetUnhealthy"
         ]
     );
 }

@@ -94,7 +94,7 @@ fn pod_that_may_never_go_keeps_the_others_for_some_time_only(
         lines.iter().any(|line| line == "grant uid-n1"),
         !needs.contains("never")
     );
-    assert_eq!(lines.last().unwrap(), &format!("n1 is Queued: {blocked}"));
+    assert_eq!(lines.last().unwrap(), &format!("n1 is Draining: {blocked}"));
 }
 
 #[test]

@@ -65,8 +65,8 @@ fn groups_after(
 }
 
 #[rstest]
-#[case::place_comes_before_the_cordon(json!({}), &["n1 is Queued"], &["n1"])]
-#[case::cordon_follows_the_place(with_places(json!({})), &["cordon n1", "n1 is Queued"], &["n1"])]
+#[case::place_comes_before_the_cordon(json!({}), &["n1 is Scheduled"], &["n1"])]
+#[case::cordon_follows_the_place(with_places(json!({})), &["cordon n1", "n1 is Scheduled"], &["n1"])]
 fn node_is_cordoned_once_it_has_its_place(#[case] state: Value, #[case] expected: &[&str], #[case] places: &[&str]) {
     let nodes = vec![worker("n1", json!({})), worker("n2", json!({}))];
     let done = groups_after(
@@ -85,29 +85,28 @@ fn node_is_cordoned_once_it_has_its_place(#[case] state: Value, #[case] expected
 }
 
 #[rstest]
-#[case::one_at_a_time(json!(1), &["n1"], "WaitsForNodeGroup")]
-#[case::two_at_a_time(json!(2), &["n1", "n2"], "")]
-#[case::half_of_four(json!("50%"), &["n1", "n2"], "")]
-#[case::a_third_of_four(json!("33%"), &["n1"], "WaitsForNodeGroup")]
-fn oldest_drains_take_the_places(#[case] limit: Value, #[case] places: &[&str], #[case] second_waits_for: &str) {
+#[case::one_at_a_time(json!(1), &["n1"], "n2 is Queued: WaitsForNodeGroup")]
+#[case::two_at_a_time(json!(2), &["n1", "n2"], "n2 is Scheduled")]
+#[case::half_of_four(json!("50%"), &["n1", "n2"], "n2 is Scheduled")]
+#[case::a_third_of_four(json!("33%"), &["n1"], "n2 is Queued: WaitsForNodeGroup")]
+fn oldest_drains_take_the_places(#[case] limit: Value, #[case] places: &[&str], #[case] second: &str) {
     let nodes = ["n1", "n2", "n3", "n4"].map(|name| worker(name, json!({}))).to_vec();
     let drains = ["n1", "n2"].map(|name| drain_of(name, json!({}))).to_vec();
     let claims = [claim_of_node(1, "n1", json!({})), claim_of_node(2, "n2", json!({}))];
     let (lines, taken) = groups_after(&workers(limit), nodes, drains, &claims);
     assert_eq!(taken, places);
-    let second = format!("n2 is Queued: {second_waits_for}");
-    assert_eq!(lines[1], second.trim_end_matches([':', ' ']));
+    assert_eq!(lines[1], second);
 }
 
 /// `n2` is away without a drain, and `n1` asks for the one place.
 #[rstest]
-#[case::not_ready(worker("n2", not_ready(A_MINUTE_AGO)), "n1 is Queued: GroupUnhealthy")]
+#[case::not_ready(worker("n2", not_ready(A_MINUTE_AGO)), "n1 is Scheduled: GroupUnhealthy")]
 #[case::has_not_joined_yet(
     worker("n2", merged(not_ready("2026-01-01T11:59:30Z"), json!({ "metadata": { "creationTimestamp": "2026-01-01T11:59:30Z" } }))),
-    "n1 is Queued"
+    "n1 is Scheduled"
 )]
 #[case::is_being_deleted(
-    worker("n2", merged(not_ready(A_MINUTE_AGO), json!({ "metadata": { "deletionTimestamp": A_MINUTE_AGO } }))), "n1 is Queued"
+    worker("n2", merged(not_ready(A_MINUTE_AGO), json!({ "metadata": { "deletionTimestamp": A_MINUTE_AGO } }))), "n1 is Scheduled"
 )]
 fn nodes_that_failed_take_places(#[case] other: Value, #[case] expected: &str) {
     let nodes = vec![worker("n1", json!({})), other];
@@ -308,7 +307,7 @@ fn drain_that_cannot_be_granted_takes_no_place() {
     .drains([drain_of("n1", json!({}))])
     .ledger(json!({ "nextTicket": 9, "claims": [claim_of_node(1, "n1", json!({}))] }));
     let plan = plan(&cluster.snapshot(), &Memory::default(), &workers(json!(1)), now());
-    assert_eq!(shown(&plan).last().unwrap(), "n1 is Queued: OwnerHold");
+    assert_eq!(shown(&plan).last().unwrap(), "n1 is Scheduled: OwnerHold");
     let taken = plan.ledger.iter().flat_map(|write| write.next.claims());
     assert!(taken.into_iter().all(|claim| claim.node_groups.is_empty()));
 }

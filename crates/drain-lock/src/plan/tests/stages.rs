@@ -10,25 +10,25 @@ use super::*;
 )]
 #[case::an_adopted_wish_is_queued_and_its_node_cordoned(
     cluster(node("n1", json!({})), Some(drain(json!({}))), &[], &[held("a", json!({}))]),
-    &["ledger: n1#1 Queued needs [] holds []", "cordon n1", "n1 is Queued"]
+    &["ledger: n1#1 Queued needs [] holds []", "cordon n1", "n1 is Scheduled"]
 )]
 #[case::movable_pods_leave_first_and_nothing_is_claimed_for_them(
     cluster(ours(json!({})), Some(drain(json!({}))), &[claim(json!({}))], &[pod("a", json!({}))]),
-    &["evict a", "n1 is Queued"]
+    &["evict a", "n1 is Draining"]
 )]
 #[case::pods_that_asked_for_it_finish_first(
     cluster(ours(json!({})), Some(drain(json!({}))), &[claim(json!({}))], &[
         pod("a", json!({ "metadata": { "labels": { "nodeward.dev/drain": "wait-completed" } } })), pod("d", bare()),
     ]),
-    &["n1 is Queued: WaitCompleted"]
+    &["n1 is Draining: WaitCompleted"]
 )]
 #[case::then_all_held_disruptions_are_claimed_at_once(
     cluster(ours(json!({})), Some(drain(json!({}))), &[claim(json!({}))], &[held("a", json!({}))]),
-    &["ledger: n1#1 Asking needs [a] holds []", "grant uid-n1", "n1 is Queued"]
+    &["ledger: n1#1 Asking needs [a] holds []", "grant uid-n1", "n1 is Draining"]
 )]
 #[case::a_grant_is_made_sure_of_before_anything_leaves(
     cluster(ours(json!({})), Some(drain(json!({}))), &[granted("Granted", &["a"])], &[held("a", json!({}))]),
-    &["ledger: n1#1 Granted needs [] holds [a]", "confirm uid-n1 5", "n1 is Granted: AwaitsConfirmation"]
+    &["ledger: n1#1 Granted needs [] holds [a]", "confirm uid-n1 5", "n1 is Draining: AwaitsConfirmation"]
 )]
 #[case::held_pods_leave_under_the_grant_that_is_in_the_ledger(
     cluster(ours(json!({})), Some(drain(json!({}))), &[granted("Confirmed", &["a"])], &[held("a", json!({}))]),
@@ -185,7 +185,7 @@ fn node_crashed_in_drain_is_still_drained() {
 #[rstest]
 #[case::under_a_foreign_cordon_no_cordon_is_taken_over(
     cluster(foreign(json!({})), Some(drain(json!({}))), &[claim(json!({ "foreignCordon": true }))], &[held("a", json!({}))]),
-    &["ledger: n1#1 Asking needs [a] holds []", "grant uid-n1", "n1 is Queued"]
+    &["ledger: n1#1 Asking needs [a] holds []", "grant uid-n1", "n1 is Draining"]
 )]
 #[case::another_evicts_and_we_do_not(
     cluster(foreign(json!({})), Some(drain(json!({ "spec": { "evict": "Requester" } }))), &[merged(granted("Confirmed", &["a"]), json!({ "foreignCordon": true }))], &[held("a", json!({}))]),
@@ -193,7 +193,7 @@ fn node_crashed_in_drain_is_still_drained() {
 )]
 #[case::another_evicts_its_movable_pods_while_it_asks(
     cluster(foreign(json!({})), Some(drain(json!({ "spec": { "evict": "Requester" } }))), &[claim(json!({ "foreignCordon": true }))], &[held("a", json!({})), pod("d", bare())]),
-    &["ledger: n1#1 Asking needs [a] holds []", "grant uid-n1", "n1 is Queued"]
+    &["ledger: n1#1 Asking needs [a] holds []", "grant uid-n1", "n1 is Draining"]
 )]
 #[case::no_pod_leaves_without_a_disruption_that_is_free(
     cluster(ours(json!({})), Some(drain(json!({}))), &[
@@ -209,24 +209,24 @@ fn node_crashed_in_drain_is_still_drained() {
 )]
 #[case::nothing_more_is_evicted_when_the_need_has_grown(
     cluster(ours(json!({})), Some(drain(json!({}))), &[granted("Confirmed", &["a"])], &[held("a", json!({})), held("d", json!({}))]),
-    &["ledger: n1#1 Asking needs [a+d] holds []", "n1 is Queued: NeedExceedsBudget"]
+    &["ledger: n1#1 Asking needs [a+d] holds []", "n1 is Draining: NeedExceedsBudget"]
 )]
 #[case::no_node_goes_down_with_a_pod_that_stays_and_has_no_disruption(
     cluster(ours(json!({})), Some(drain(json!({}))), &[granted("Confirmed", &["(a)"])], &[retained("a", json!({})), retained("d", json!({}))]),
-    &["ledger: n1#1 Asking needs [a+d] holds []", "n1 is Queued: NeedExceedsBudget"]
+    &["ledger: n1#1 Asking needs [a+d] holds []", "n1 is Draining: NeedExceedsBudget"]
 )]
 #[case::nor_once_it_was_drained(
     cluster(ours(json!({})), Some(drain(json!({}))), &[merged(granted("Confirmed", &["(a)"]), json!({ "drained": true }))], &[retained("a", json!({})), retained("d", json!({}))]),
-    &["ledger: n1#1 DrainedAsking needs [d] holds [a]", "n1 is Queued: NeedExceedsBudget"]
+    &["ledger: n1#1 DrainedAsking needs [d] holds [a]", "n1 is Draining: NeedExceedsBudget"]
 )]
 #[case::a_disruption_of_another_budget_is_none(
     cluster(ours(json!({})), Some(drain(json!({}))), &[granted("Confirmed", &["a"])], &[held("a", json!({}))])
         .budgets([budget("db", json!({}))]),
-    &["ledger: n1#1 Asking needs [a] holds []", "n1 is Queued"]
+    &["ledger: n1#1 Asking needs [a] holds []", "n1 is Draining"]
 )]
 #[case::a_dry_run_touches_nothing(
     cluster(node("n1", json!({})), Some(drain(json!({ "metadata": { "finalizers": null }, "spec": { "dryRun": true } }))), &[], &[held("a", json!({}))]),
-    &["n1 is Queued"]
+    &["n1 is Scheduled"]
 )]
 #[case::a_node_of_the_same_name_is_not_the_one_that_was_meant(
     cluster(node("n1", json!({})), Some(drain(json!({ "metadata": { "finalizers": null }, "spec": { "nodeUID": "uid-before" } }))), &[], &[held("a", json!({}))]),
@@ -337,19 +337,19 @@ fn consenting(spec: Value) -> Value {
 #[rstest]
 #[case::nothing_begins_without_consent(
     cluster(node("n1", json!({})), Some(drain(json!({}))), &[claim(json!({}))], &[pod("a", with_empty_dir(json!({}))), pod("d", bare())]),
-    &["n1 is Queued: EmptyDirDataKept"]
+    &["n1 is Scheduled: EmptyDirDataKept"]
 )]
 #[case::it_begins_with_consent(
     cluster(node("n1", json!({})), Some(consenting(json!({}))), &[claim(json!({}))], &[pod("a", with_empty_dir(json!({})))]),
-    &["cordon n1", "n1 is Queued"]
+    &["cordon n1", "n1 is Scheduled"]
 )]
 #[case::nothing_is_claimed_without_consent(
     cluster(ours(json!({})), Some(drain(json!({}))), &[claim(json!({}))], &[held("a", with_empty_dir(json!({})))]),
-    &["n1 is Queued: EmptyDirDataKept"]
+    &["n1 is Draining: EmptyDirDataKept"]
 )]
 #[case::it_is_claimed_with_consent(
     cluster(ours(json!({})), Some(consenting(json!({}))), &[claim(json!({}))], &[held("a", with_empty_dir(json!({})))]),
-    &["ledger: n1#1 Asking needs [a] holds []", "grant uid-n1", "n1 is Queued"]
+    &["ledger: n1#1 Asking needs [a] holds []", "grant uid-n1", "n1 is Draining"]
 )]
 // It came late, or the drain was granted before there was consent to give.
 #[case::a_granted_drain_leaves_it_and_goes_on(
@@ -367,7 +367,7 @@ fn consenting(spec: Value) -> Value {
         foreign(json!({})), Some(drain(json!({ "spec": { "evict": "Requester" } }))), &[claim(json!({ "foreignCordon": true }))],
         &[held("a", with_empty_dir(json!({})))],
     ),
-    &["ledger: n1#1 Asking needs [a] holds []", "grant uid-n1", "n1 is Queued"]
+    &["ledger: n1#1 Asking needs [a] holds []", "grant uid-n1", "n1 is Draining"]
 )]
 fn only_consent_evicts_what_is_lost(#[case] cluster: Cluster, #[case] expected: &[&str]) {
     assert_eq!(shown(&planned(&cluster)), expected);

@@ -13,17 +13,17 @@ fn waits_since_yesterday() -> Value {
 #[rstest]
 #[case::wait_waits("Wait", waits_since_yesterday(), &["ledger: n1#1 Asking needs [a] holds []",
     "mark n1 queued",
-    "n1 is Queued: BudgetNeverAllows, BudgetNeverAllows, DeadlinePassed",
+    "n1 is Draining: BudgetNeverAllows, BudgetNeverAllows, DeadlinePassed",
 ])]
 #[case::whatever_its_fallback_is("ReleaseAndRequeue", waits_since_yesterday(), &["ledger: n1#1 Asking needs [a] holds []",
     "mark n1 queued",
-    "n1 is Queued: BudgetNeverAllows, BudgetNeverAllows, DeadlinePassed",
+    "n1 is Draining: BudgetNeverAllows, BudgetNeverAllows, DeadlinePassed",
 ])]
 #[case::what_is_never_confirmed_goes_back("ReleaseAndRequeue", merged(granted_yesterday(&["a"]), json!({ "state": "Granted" })), &[
-    "ledger: n1#9 Asking needs [a] holds []", "mark n1 queued", "n1 is Queued: BudgetNeverAllows, BudgetNeverAllows",
+    "ledger: n1#9 Asking needs [a] holds []", "mark n1 queued", "n1 is Draining: BudgetNeverAllows, BudgetNeverAllows",
 ])]
 #[case::running_pods_return_their_disruptions_and_queue_last("ReleaseAndRequeue", granted_yesterday(&["a"]), &[
-    "ledger: n1#9 Asking needs [a] holds []", "mark n1 queued", "n1 is Queued: BudgetNeverAllows, BudgetNeverAllows",
+    "ledger: n1#9 Asking needs [a] holds []", "mark n1 queued", "n1 is Draining: BudgetNeverAllows, BudgetNeverAllows",
 ])]
 #[case::evictions_go_on("Wait", granted_yesterday(&["a"]), &["evict a under 1/5", "n1 is Draining: BudgetNeverAllows, DeadlinePassed"])]
 #[case::one_that_is_gone_counts_as_wait("Delete", granted_yesterday(&["a"]), &[

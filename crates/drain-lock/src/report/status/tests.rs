@@ -104,6 +104,22 @@ fn only_what_was_drained_has_a_time_of_it(
     );
 }
 
+/// Others rest on it: drain-keeper forces what goes down with the node, health-check leaves the node alone.
+#[rstest]
+#[case::has_its_grant(Phase::Draining, Left::Drained, true)]
+#[case::waits_beside_an_obstacle(Phase::Draining, Left::Asks, false)]
+#[case::waits_for_others(Phase::Queued, Left::Asks, false)]
+#[case::is_down(Phase::Drained, Left::Drained, true)]
+#[case::comes_back(Phase::Recovering, Left::ComesBack, false)]
+#[case::has_no_drainer(Phase::Suspect, Left::Drained, false)]
+#[case::was_given_up(Phase::Failed, Left::Drained, false)]
+#[case::has_no_claim(Phase::Scheduled, Left::Nothing, false)]
+fn granted_follows_from_the_claim(#[case] phase: Phase, #[case] left: Left, #[case] expected: bool) {
+    let before = NodeDrainStatus::default();
+    let after = status(&verdict(phase, claim(left), false), &before, &Facts::new(), now());
+    assert_eq!(after.is_granted(), expected);
+}
+
 /// The budget `web` lets so many go together as `is_by_node` says.
 fn facts(is_by_node: bool) -> Facts {
     let key = BudgetKey::new("shop", "web");

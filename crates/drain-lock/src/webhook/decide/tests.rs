@@ -54,6 +54,7 @@ fn claim(ticket: i64, node: &str, state: ClaimState, needs: &[&str], holds: &[&s
         boot_id: String::new(),
         foreign_cordon: true,
         obstructed_since: None,
+        reserves: false,
         node_groups: Vec::new(),
         needs: some(needs).into_iter().map(Need::from).collect(),
         holds: some(holds),

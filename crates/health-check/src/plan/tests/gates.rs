@@ -164,16 +164,18 @@ fn whatever_stops_remediation_clean_up_goes_on() {
     assert!(world.snapshot.leases.is_empty());
 }
 
-/// A drain that waits, has failed or is past its deadline protects nothing.
+/// A drain that waits, for others or beside an obstacle, has failed or is past its deadline protects nothing.
 #[rstest]
-#[case("Queued", 9999)]
-#[case("Suspect", 9999)]
-#[case("Failed", 9999)]
-#[case("Released", 9999)]
-#[case("Draining", 300)]
-fn drain_that_is_not_under_way_protects_nothing(#[case] phase: &str, #[case] deadline: i64) {
+#[case("Scheduled", false, 9999)]
+#[case("Queued", false, 9999)]
+#[case("Draining", false, 9999)]
+#[case("Suspect", false, 9999)]
+#[case("Failed", false, 9999)]
+#[case("Released", false, 9999)]
+#[case("Draining", true, 300)]
+fn drain_that_is_not_under_way_protects_nothing(#[case] phase: &str, #[case] granted: bool, #[case] deadline: i64) {
     let mut world = world();
-    world.drain("w1", phase, deadline);
+    world.drain_that_is("w1", phase, granted, deadline);
     world.settle(300);
     assert_eq!(world.remediations(), ["Reboot of w1"]);
 }

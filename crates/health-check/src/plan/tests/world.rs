@@ -285,10 +285,21 @@ impl World {
     }
 
     /// A NodeDrain of the node in this phase, with this deadline.
+    /// A drain whose claim has its grant while its pods leave.
     pub fn drain(&mut self, node: &str, phase: &str, deadline: i64) {
+        let granted = matches!(phase, "Granted" | "Draining");
+        self.drain_that_is(node, phase, granted, deadline);
+    }
+
+    pub fn drain_that_is(&mut self, node: &str, phase: &str, granted: bool, deadline: i64) {
+        let granted = json!({
+            "type": "Granted", "status": if granted { "True" } else { "False" }, "reason": "R", "message": "",
+            "lastTransitionTime": at(0).to_string(),
+        });
         let drain = json!({
             "apiVersion": "nodeward.dev/v1alpha1", "kind": "NodeDrain", "metadata": { "name": node },
-            "spec": { "nodeName": node }, "status": { "phase": phase, "deadline": at(deadline).to_string() },
+            "spec": { "nodeName": node },
+            "status": { "phase": phase, "deadline": at(deadline).to_string(), "conditions": [granted] },
         });
         let view = NodeDrainView::project(&serde_json::from_value(drain).unwrap()).unwrap();
         self.snapshot.drains = NodeDrains::Known([(node.into(), Ok(Arc::new(view)))].into());

@@ -206,7 +206,9 @@ fn outcome(drain: &Drain) -> DrainOutcome {
         // rebooted has no claim, or a granted one.
         Some(Phase::Recovering) if drain.ticket.is_some() && drain.granted_at.is_none() => DrainOutcome::Waiting,
         Some(Phase::Recovering | Phase::Released) => DrainOutcome::Cancelled,
-        Some(Phase::Queued | Phase::Granted | Phase::Draining | Phase::Suspect) | None => DrainOutcome::Waiting,
+        Some(Phase::Scheduled | Phase::Queued | Phase::Granted | Phase::Draining | Phase::Suspect) | None => {
+            DrainOutcome::Waiting
+        }
     }
 }
 

@@ -31,7 +31,8 @@ impl Why {
         if self.health.iter().flatten().any(|health| health.step.is_some()) {
             return keeper.map(|_| derived(GateReason::UnderRemediation));
         }
-        let waits = |phase: Option<Phase>| matches!(phase, None | Some(Phase::Queued | Phase::Granted));
+        let waits =
+            |phase: Option<Phase>| matches!(phase, None | Some(Phase::Scheduled | Phase::Queued | Phase::Granted));
         let drain = self.drain.as_ref().filter(|drain| !drain.ending && !drain.dry_run);
         let is_cordoned = self.node.as_ref().is_some_and(|node| node.cordoned);
         let waits = drain.is_some_and(|drain| waits(drain.phase)) && is_cordoned && self.has_component("drain-keeper");
@@ -46,7 +47,10 @@ impl Why {
         }
         page.heading("drain-keeper");
         if let Some(began) = keeper.and_then(|keeper| keeper.drain_began) {
-            page.field("times", format!("the drain since {}", moment(began, now)));
+            let suspended = keeper.and_then(|keeper| keeper.clock_suspended_since);
+            let suspended = suspended.map(|since| format!("since {}, while the drain waits", moment(since, now)));
+            let suspended = prefixed("; its clock stands still ", suspended);
+            page.field("times", format!("the drain since {}{suspended}", moment(began, now)));
         }
         if let Some(gate) = &gate {
             let since = prefixed(", ", gate.since.map(|since| distance(since, now)));

@@ -201,18 +201,29 @@ fn lease_of_another_holder_is_maintenance(#[case] holder: &str, #[case] reason: 
 }
 
 #[rstest]
-#[case("Granted", "2026-01-01T10:31:00Z", true)]
-#[case("Draining", "2026-01-01T10:31:00Z", true)]
-#[case("Drained", "2026-01-01T10:31:00Z", true)]
-#[case("Recovering", "2026-01-01T10:31:00Z", true)]
-#[case("Drained", "2026-01-01T10:30:00Z", false)]
-#[case("Queued", "2026-01-01T10:31:00Z", false)]
-#[case("Suspect", "2026-01-01T10:31:00Z", false)]
-#[case("Failed", "2026-01-01T10:31:00Z", false)]
-fn drain_within_its_deadline_is_maintenance(#[case] phase: &str, #[case] deadline: &str, #[case] stops: bool) {
+#[case("Granted", "True", "2026-01-01T10:31:00Z", true)]
+#[case("Draining", "True", "2026-01-01T10:31:00Z", true)]
+#[case("Draining", "False", "2026-01-01T10:31:00Z", false)]
+#[case("Drained", "True", "2026-01-01T10:31:00Z", true)]
+#[case("Recovering", "False", "2026-01-01T10:31:00Z", true)]
+#[case("Drained", "True", "2026-01-01T10:30:00Z", false)]
+#[case("Scheduled", "False", "2026-01-01T10:31:00Z", false)]
+#[case("Queued", "False", "2026-01-01T10:31:00Z", false)]
+#[case("Suspect", "False", "2026-01-01T10:31:00Z", false)]
+#[case("Failed", "False", "2026-01-01T10:31:00Z", false)]
+fn drain_within_its_deadline_is_maintenance(
+    #[case] phase: &str,
+    #[case] granted: &str,
+    #[case] deadline: &str,
+    #[case] stops: bool,
+) {
+    let granted = json!({
+        "type": "Granted", "status": granted, "reason": "R", "message": "", "lastTransitionTime": "2026-01-01T10:00:00Z",
+    });
     let drain = json!({
         "apiVersion": "nodeward.dev/v1alpha1", "kind": "NodeDrain", "metadata": { "name": "n1" },
-        "spec": { "nodeName": "n1", "requesters": [] }, "status": { "phase": phase, "deadline": deadline },
+        "spec": { "nodeName": "n1", "requesters": [] },
+        "status": { "phase": phase, "deadline": deadline, "conditions": [granted] },
     });
     let drain = Drain::of(&serde_json::from_value(drain).unwrap());
     let (node, checks) = (sick(), [check("workers", json!({}), json!({}))]);

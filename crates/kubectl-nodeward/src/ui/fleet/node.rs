@@ -336,11 +336,13 @@ fn of_drain(drain: &Drain, now: Timestamp) -> Option<Verdict> {
         _ if drain.ending => (NodeState::Recovering, Severity::InWork),
         Some(Phase::Drained) => (NodeState::Drained, Severity::InWork),
         Some(Phase::Recovering) => (NodeState::Recovering, Severity::InWork),
-        None | Some(Phase::Queued | Phase::Granted | Phase::Draining) if stuck.is_some() || is_overdue => {
+        None | Some(Phase::Scheduled | Phase::Queued | Phase::Granted | Phase::Draining)
+            if stuck.is_some() || is_overdue =>
+        {
             (NodeState::Blocked, Severity::Stuck)
         }
         Some(Phase::Granted | Phase::Draining) => (NodeState::Draining, Severity::InWork),
-        None | Some(Phase::Queued) => (NodeState::Waiting, Severity::InWork),
+        None | Some(Phase::Scheduled | Phase::Queued) => (NodeState::Waiting, Severity::InWork),
         // The first is filtered out before, the others are told by `given_up`.
         Some(Phase::Released | Phase::Suspect | Phase::Failed) => return None,
     };

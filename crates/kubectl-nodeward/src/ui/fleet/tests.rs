@@ -168,6 +168,7 @@ fn remediated() -> Value {
     json!({}), Some(json!({ "phase": "Queued", "deadline": "2026-01-01T10:29:00Z" })), None, NodeState::Blocked, Severity::Stuck
 )]
 #[case::nobody_has_answered(json!({}), Some(json!(null)), None, NodeState::Waiting, Severity::InWork)]
+#[case::has_not_begun(json!({}), Some(json!({ "phase": "Scheduled" })), None, NodeState::Waiting, Severity::InWork)]
 #[case::evicts(cordoned(), Some(json!({ "phase": "Draining" })), None, NodeState::Draining, Severity::InWork)]
 #[case::is_back(json!({}), Some(json!({ "phase": "Recovering" })), None, NodeState::Recovering, Severity::InWork)]
 #[case::drain_is_over(json!({}), Some(json!({ "phase": "Released" })), None, NodeState::Ready, Severity::None)]

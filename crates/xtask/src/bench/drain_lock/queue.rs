@@ -10,7 +10,7 @@ use kube::api::{Api, DeleteParams, ListParams};
 use kube::runtime::watcher;
 use kube::{Client, ResourceExt};
 use nodeward_api::DrainLedger;
-use nodeward_api::node_drain::{NodeDrain, Phase};
+use nodeward_api::node_drain::NodeDrain;
 use nodeward_testkit::wait;
 
 use super::stage::NAMESPACE;
@@ -25,9 +25,9 @@ pub struct QueueWatch(Watched<Turns>);
 impl QueueWatch {
     pub fn start(client: Client) -> Self {
         let look = |turns: &mut Turns, drain: NodeDrain| {
-            let phase = drain.status.as_ref().and_then(|status| status.phase);
+            let granted_at = drain.status.as_ref().and_then(|status| status.granted_at);
             let (_, granted) = turns.entry(drain.name_any()).or_insert((Instant::now(), None));
-            if phase.is_some_and(|phase| phase != Phase::Queued) {
+            if granted_at.is_some() {
                 granted.get_or_insert_with(Instant::now);
             }
         };

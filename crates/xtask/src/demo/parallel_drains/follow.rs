@@ -94,15 +94,20 @@ impl Told {
                     other,
                 }
             }
-            Phase::Granted | Phase::Draining => {
+            Phase::Granted | Phase::Draining if status.granted_at.is_some() => {
                 let mut budgets: Vec<String> = status.holds.iter().map(|held| held.pdb.name.clone()).collect();
                 budgets.sort();
                 budgets.dedup();
                 Self::Has(budgets)
             }
-            phase @ (Phase::Drained | Phase::Recovering | Phase::Released | Phase::Failed | Phase::Suspect) => {
-                Self::Other(phase)
-            }
+            phase @ (Phase::Scheduled
+            | Phase::Granted
+            | Phase::Draining
+            | Phase::Drained
+            | Phase::Recovering
+            | Phase::Released
+            | Phase::Failed
+            | Phase::Suspect) => Self::Other(phase),
         })
     }
 
@@ -186,9 +191,11 @@ mod tests {
             told(json!({ "phase": "Queued", "ticket": 2, "blockedBy": blocked("2 of 2"), "message": "for 8 s" }));
         assert_eq!(first, same);
         assert_ne!(first, told(json!({ "phase": "Queued", "ticket": 2 })));
-        assert_eq!(
-            told(json!({ "phase": "Granted" })),
-            told(json!({ "phase": "Draining" }))
+        let granted = told(json!({ "phase": "Draining", "grantedAt": "2026-01-01T12:00:00Z" }));
+        assert_ne!(
+            granted,
+            told(json!({ "phase": "Draining" })),
+            "pods that find room leave before"
         );
     }
 }
