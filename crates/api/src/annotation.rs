@@ -54,6 +54,9 @@ pub const LAST_EVICTION: &str = "nodeward.dev/last-eviction";
 /// went (RFC 3339), to a minute. Its drainer asks for pods in an order of its own.
 pub const REFUSED_AGAIN: &str = "nodeward.dev/refused-again";
 
+/// On the Lease by which drain-lock's replicas elect their leader: that it plans, see [`crate::planned_at::PlannedAt`].
+pub const PLANNED_AT: &str = "nodeward.dev/planned-at";
+
 /// On a remediation: the name of the node that it is for.
 pub const REMEDIATION_NODE_NAME: &str = "remediation.medik8s.io/node-name";
 

@@ -58,7 +58,7 @@ pub struct DrainLedgerSpec {
     /// The claims, in the order of their tickets; one a node.
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub claims: Vec<StoredClaim>,
-    /// Times without a leader, the oldest first: no deadline of a claim ran meanwhile.
+    /// Times without a leader that plans, the oldest first: no deadline of a claim ran meanwhile.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub leaderless: Vec<Leaderless>,
@@ -104,16 +104,16 @@ impl DrainLedgerSpec {
     }
 }
 
-/// A time without a leader.
+/// A time without a leader that plans.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schemars(transform = schema::keep_unknown_fields)]
 pub struct Leaderless {
-    /// When the last leader was heard of.
+    /// When somebody planned last.
     #[serde(serialize_with = "to_the_second")]
     #[schemars(schema_with = "schema::timestamp")]
     pub from: Timestamp,
-    /// When the next one began to lead.
+    /// When somebody could plan again.
     #[serde(serialize_with = "to_the_second")]
     #[schemars(schema_with = "schema::timestamp")]
     pub to: Timestamp,

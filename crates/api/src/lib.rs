@@ -24,6 +24,7 @@ pub mod node_health_check;
 pub mod node_lease;
 pub mod opt_out;
 pub mod pause;
+pub mod planned_at;
 pub mod reason;
 mod remedy;
 mod schema;

@@ -1,11 +1,14 @@
-//! Leases by which components take turns at a node, or at the control plane.
+//! Leases by which components take turns at a node, or at the control plane, or elect their leader.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::coordination::v1::Lease;
+use nodeward_api::annotation;
 use nodeward_api::node_lease::{REMEDIATION_HOLDER_PREFIX, name_of};
+use nodeward_api::planned_at::{self, PlannedAt};
 
 use crate::deadline::saturating_add;
 use crate::id::{NodeName, ResourceVersion};
@@ -108,6 +111,41 @@ pub fn remediation_lease(
     Some((check.into(), until))
 }
 
+/// What the Lease of an operator tells of its leader's passes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Planned {
+    pub at: PlannedAt,
+    /// Whether it is of the term that the Lease is in.
+    pub is_of_present_term: bool,
+    /// For how long the Lease was written since, renewals included, without it. The API server's clock has both times, so no
+    /// clock of a leader, or of whoever reads, comes into it.
+    pub silent_for: Duration,
+}
+
+/// What the Lease of an operator tells of its leader's passes; `None`: nothing.
+pub fn planned(lease: &Lease) -> Option<Planned> {
+    let annotations = lease.metadata.annotations.as_ref()?;
+    let at = PlannedAt::parse(annotations.get(annotation::PLANNED_AT)?)?;
+    let term = lease.spec.as_ref().and_then(|spec| spec.lease_transitions);
+    let writes = lease.metadata.managed_fields.iter().flatten();
+    let (mut written, mut last) = (None, None);
+    for write in writes {
+        let time = write.time.as_ref().map(|time| time.0);
+        last = last.max(time);
+        if write.manager.as_deref() == Some(planned_at::FIELD_MANAGER) {
+            written = written.max(time);
+        }
+    }
+    let silent_for = written.zip(last).map(|(written, last)| last.duration_since(written));
+    Some(Planned {
+        at,
+        is_of_present_term: at.term == term.unwrap_or_default(),
+        silent_for: silent_for
+            .and_then(|time| Duration::try_from(time).ok())
+            .unwrap_or_default(),
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use rstest::rstest;
@@ -147,6 +185,44 @@ mod tests {
     #[case::ours_but_never_renewed(json!({ "holderIdentity": "us" }), ours(50))]
     fn state_at_second_50(#[case] spec: Value, #[case] expected: LeaseState) {
         assert_eq!(lease_state(Some(&lease(spec)), "us", at(50)), expected);
+    }
+
+    #[rstest]
+    #[case::nothing_said(json!({}), json!([]), None)]
+    #[case::garbage(json!({ annotation::PLANNED_AT: "now" }), json!([]), None)]
+    #[case::of_this_term(json!({ annotation::PLANNED_AT: "3@7" }), json!([]), Some((7, true, 0)))]
+    #[case::of_an_earlier_term(json!({ annotation::PLANNED_AT: "2@7" }), json!([]), Some((7, false, 0)))]
+    #[case::renewed_since(
+        json!({ annotation::PLANNED_AT: "3@7" }),
+        json!([
+            { "manager": "us", "time": at(90) }, { "manager": planned_at::FIELD_MANAGER, "time": at(20) }, { "manager": "nodeward", "time": at(5) },
+        ]),
+        Some((7, true, 70))
+    )]
+    #[case::written_last(
+        json!({ annotation::PLANNED_AT: "3@7" }),
+        json!([{ "manager": "us", "time": at(15) }, { "manager": planned_at::FIELD_MANAGER, "time": at(20) }, { "manager": "odd" }]),
+        Some((7, true, 0))
+    )]
+    fn leases_tell_of_their_leaders_passes(
+        #[case] annotations: Value,
+        #[case] writes: Value,
+        #[case] expected: Option<(u64, bool, u64)>,
+    ) {
+        let lease: Lease = serde_json::from_value(json!({
+            "metadata": { "name": "drain-lock", "annotations": annotations, "managedFields": writes },
+            "spec": { "leaseTransitions": 3 },
+        }))
+        .unwrap();
+        let told = planned(&lease);
+        assert_eq!(
+            told.map(|planned| (
+                planned.at.passes,
+                planned.is_of_present_term,
+                planned.silent_for.as_secs()
+            )),
+            expected
+        );
     }
 
     #[test]

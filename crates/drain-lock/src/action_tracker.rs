@@ -1,7 +1,10 @@
 //! What this process remembers between two plans, kept up from what actions came to. No I/O. Losing it costs time, never
 //! safety: what safety rests on is read from the API.
 
+use std::time::Duration;
+
 use jiff::{SignedDuration, Timestamp};
+use nodeward_api::planned_at::STALE_AFTER;
 use nodeward_core::deadline::saturating_add;
 use nodeward_core::id::{NodeUid, PodUid};
 use nodeward_core::ledger::Leaderless;
@@ -12,7 +15,6 @@ use nodeward_runtime::{ActionResult, BackoffPolicy, Backoffs, LeaderState, Stop}
 use crate::execute::{Eviction, TaskOutcome};
 use crate::plan::Plan;
 use crate::snapshot::Memory;
-use crate::webhook::LEADERLESS;
 
 /// How long an eviction may be under way: one request with its own time limit.
 const UNDER_WAY: SignedDuration = SignedDuration::from_mins(2);
@@ -50,6 +52,8 @@ pub struct ActionTracker {
     claims: Backoffs<NodeUid>,
     /// When it was last asked, by the wall clock.
     asked_at: Option<Timestamp>,
+    /// When the ledger was last as a plan of this term had it.
+    planned_until: Option<Timestamp>,
 }
 
 impl ActionTracker {
@@ -61,6 +65,7 @@ impl ActionTracker {
             grants: Backoffs::new(GRANT_BACKOFF),
             claims: Backoffs::new(BACKOFF),
             asked_at: None,
+            planned_until: None,
         }
     }
 
@@ -88,20 +93,35 @@ impl ActionTracker {
         self.memory.is_first_plan = false;
     }
 
-    /// Notes for how long nobody planned: before this process led, and while it was paused. A failover is over before
-    /// anything else happens.
-    pub fn leads(&mut self, leader: LeaderState, last_pause: Option<PastPause>) {
-        let LeaderState::Leading { since, unrenewed_for } = leader else {
+    /// Notes for how long nobody planned: before this process led, while it could not, and while it was paused. A failover is
+    /// over before anything else happens.
+    pub fn leads(&mut self, leader: LeaderState, last_pause: Option<PastPause>, now: Timestamp) {
+        let LeaderState::Leading {
+            since, leaderless_for, ..
+        } = leader
+        else {
             return;
         };
-        let before_it_led = Leaderless {
-            from: since.checked_sub(unrenewed_for).unwrap_or(Timestamp::MIN),
-            to: since,
+        let before_it_led = || since.checked_sub(leaderless_for).unwrap_or(Timestamp::MIN);
+        let from = self.planned_until.unwrap_or_else(before_it_led);
+        // In whole minutes, or each pass that cannot write the ledger would put off the deadlines in all statuses.
+        let minutes = now.duration_since(from).as_mins().saturating_add(1);
+        let unplanned = Leaderless {
+            from,
+            to: saturating_add(from, SignedDuration::from_mins(minutes)),
+        };
+        let is_long = |from: Timestamp, to: Timestamp| {
+            Duration::try_from(to.duration_since(from)).is_ok_and(|time| time >= STALE_AFTER)
         };
         let paused = last_pause.map(|PastPause { from, to }| Leaderless { from, to });
-        let times = [Some(before_it_led), paused].into_iter().flatten();
-        let is_long = |time: &Leaderless| time.to.duration_since(time.from).unsigned_abs() >= LEADERLESS;
-        self.memory.leaderless = times.filter(is_long).collect();
+        let paused = paused.filter(|time| is_long(time.from, time.to));
+        let unplanned = Some(unplanned).filter(|_| is_long(from, now));
+        self.memory.leaderless = [unplanned, paused].into_iter().flatten().collect();
+    }
+
+    /// The ledger is as the plan of this leader has it.
+    pub fn settled(&mut self, now: Timestamp) {
+        self.planned_until = Some(now);
     }
 
     /// Evictions are on their way.
@@ -163,36 +183,77 @@ impl ActionTracker {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use rstest::rstest;
 
     use super::*;
     use crate::tests::fixture::now;
 
-    #[rstest]
-    #[case::failover(30, None)]
-    #[case::outage(600, Some(600))]
-    fn long_time_without_plans_is_kept(#[case] seconds: u64, #[case] kept: Option<i64>) {
-        let mut tracker = ActionTracker::nothing();
-        tracker.leads(LeaderState::Following, None);
-        assert_eq!(tracker.at(now()).leaderless, []);
-        let leads = |unrenewed_for| LeaderState::Leading {
+    fn second(seconds: i64) -> Timestamp {
+        saturating_add(now(), SignedDuration::from_secs(seconds))
+    }
+
+    /// From and to, in seconds from now on.
+    fn kept_times(tracker: &mut ActionTracker) -> Vec<(i64, i64)> {
+        let since = |time: Timestamp| time.duration_since(now()).as_secs();
+        let times = tracker.at(now()).leaderless.iter();
+        times.map(|time| (since(time.from), since(time.to))).collect()
+    }
+
+    fn leads_since_now(leaderless_for: Duration) -> LeaderState {
+        LeaderState::Leading {
             since: now(),
-            unrenewed_for,
-        };
-        let kept_times = |tracker: &mut ActionTracker| -> Vec<i64> {
-            let times = tracker.at(now()).leaderless.iter();
-            times.map(|time| time.to.duration_since(time.from).as_secs()).collect()
-        };
-        tracker.leads(leads(Duration::from_secs(seconds)), None);
-        assert_eq!(kept_times(&mut tracker), Vec::from_iter(kept));
+            unrenewed_for: Duration::ZERO,
+            leaderless_for,
+        }
+    }
+
+    #[rstest]
+    #[case::failover(30, &[])]
+    #[case::outage(600, &[(-600, 60)])]
+    fn long_time_before_a_term_is_kept(#[case] seconds: u64, #[case] kept: &[(i64, i64)]) {
+        let mut tracker = ActionTracker::nothing();
+        tracker.leads(LeaderState::Following, None, now());
+        assert_eq!(kept_times(&mut tracker), []);
+        tracker.leads(leads_since_now(Duration::from_secs(seconds)), None, now());
+        assert_eq!(kept_times(&mut tracker), kept);
+    }
+
+    #[rstest]
+    #[case::short(30, &[])]
+    #[case::long(600, &[(-600, 0)])]
+    fn long_pause_is_kept(#[case] seconds: i64, #[case] kept: &[(i64, i64)]) {
+        let mut tracker = ActionTracker::nothing();
         let pause = PastPause {
-            from: saturating_add(now(), -SignedDuration::from_secs(seconds.cast_signed())),
+            from: second(-seconds),
             to: now(),
         };
-        tracker.leads(leads(Duration::ZERO), Some(pause));
-        assert_eq!(kept_times(&mut tracker), Vec::from_iter(kept), "paused");
+        tracker.leads(leads_since_now(Duration::ZERO), Some(pause), now());
+        assert_eq!(kept_times(&mut tracker), kept);
+    }
+
+    /// It leads for ten minutes and cannot write its ledger, or is paused.
+    #[rstest]
+    #[case::just_begun(119, &[])]
+    #[case::long(120, &[(0, 180)])]
+    #[case::a_pass_later(150, &[(0, 180)])]
+    #[case::a_minute_later(180, &[(0, 240)])]
+    fn time_in_which_a_leader_cannot_plan_is_kept(#[case] seconds: i64, #[case] kept: &[(i64, i64)]) {
+        let mut tracker = ActionTracker::nothing();
+        let leader = leads_since_now(Duration::from_secs(20));
+        tracker.settled(now());
+        tracker.leads(leader, None, second(seconds));
+        assert_eq!(kept_times(&mut tracker), kept);
+        tracker.settled(second(seconds));
+        tracker.leads(leader, None, second(seconds + 30));
+        assert_eq!(kept_times(&mut tracker), [], "it can again");
+    }
+
+    #[test]
+    fn clock_that_steps_back_makes_no_time_without_plans() {
+        let mut tracker = ActionTracker::nothing();
+        tracker.settled(now());
+        tracker.leads(leads_since_now(Duration::ZERO), None, second(-3600));
+        assert_eq!(kept_times(&mut tracker), []);
     }
 
     #[test]

@@ -6,13 +6,15 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use nodeward_api::reason::LockReason;
+use nodeward_core::deadline::saturating_add;
 use nodeward_runtime::control::{Completed, ControlOptions, Observed, Report};
 use nodeward_runtime::{
-    Clients, Component, ConfigError, ConfigHandle, Leadership, Operator, OperatorContext, Pause, WebhookArgs, control,
+    ActionResult, Clients, Component, ConfigError, ConfigHandle, Leadership, Operator, OperatorContext, Pause,
+    WebhookArgs, control,
 };
 
 use crate::action_tracker::{ActionTracker, BACKOFF};
-use crate::execute::{PassContext, Task};
+use crate::execute::{PassContext, Task, TaskKey};
 use crate::fleet_lock;
 use crate::observe::{ClusterCache, Watched};
 use crate::plan::{Plan, plan};
@@ -21,6 +23,9 @@ use crate::report::Reporter;
 use crate::settings::Settings;
 use crate::snapshot::{LedgerFacts, Snapshot, SnapshotScope};
 use crate::webhook::Webhook;
+
+/// From one pass to the next at most.
+const PASS_INTERVAL: SignedDuration = SignedDuration::from_secs(30);
 
 /// Everything that lives as long as the process.
 pub struct DrainLock {
@@ -122,18 +127,27 @@ impl Operator for DrainLock {
 
     /// The ledger comes first: everything else waits for it.
     fn plan(&mut self, snapshot: &Snapshot, policy: &Policy, now: Timestamp) -> control::Plan<Task, Plan> {
-        self.tracker.leads(self.leadership.state(), self.pause.last());
+        self.tracker.leads(self.leadership.state(), self.pause.last(), now);
         let mut plan = plan(snapshot, self.tracker.at(now), policy, now);
         self.tracker.planned(&mut plan, now);
+        match (&plan.ledger, self.pause.is_running()) {
+            (None, true) => self.finished_pass(now),
+            // Nothing is written, and all replicas admit every eviction for that.
+            (_, false) => self.leadership.planned(),
+            // It is finished once that is written.
+            (Some(_), true) => {}
+        }
         let ledger = plan
             .ledger
             .take()
             .map(|write| Task::Ledger(Box::new(write)))
             .into_iter();
+        let heard_by = saturating_add(now, PASS_INTERVAL);
         let actions = std::mem::take(&mut plan.actions).into_iter().map(Task::Act);
         control::Plan {
             actions: ledger.chain(actions).collect(),
-            requeue_at: plan.requeue_at,
+            // Without a pass nobody hears that this process still plans.
+            requeue_at: Some(plan.requeue_at.map_or(heard_by, |at| at.min(heard_by))),
             verdicts: plan,
         }
     }
@@ -161,6 +175,10 @@ impl Operator for DrainLock {
 
     fn completed(&mut self, completed: Completed<Task>, now: Timestamp) {
         if let Some(outcome) = &completed.outcome {
+            let is_done = matches!(outcome.done, ActionResult::Acted(()) | ActionResult::AlreadyDone);
+            if completed.key == TaskKey::Ledger && is_done {
+                self.finished_pass(now);
+            }
             self.reporter.acted(&completed.key, outcome);
             self.tracker.completed(outcome, now);
         }
@@ -170,6 +188,14 @@ impl Operator for DrainLock {
         self.tracker = ActionTracker::nothing();
         self.cache.keep_audit(false);
         self.reporter.on_leadership_lost();
+    }
+}
+
+impl DrainLock {
+    /// The ledger is as the plan has it.
+    fn finished_pass(&mut self, now: Timestamp) {
+        self.leadership.planned();
+        self.tracker.settled(now);
     }
 }
 

@@ -25,7 +25,8 @@ use axum::extract::{DefaultBodyLimit, State};
 use axum::http::HeaderMap;
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
+use nodeward_api::planned_at::STALE_AFTER;
 use nodeward_api::reason::LockReason;
 use nodeward_core::drain_request::JoinOutcome;
 use nodeward_runtime::events::{node_reference, pod_reference};
@@ -53,11 +54,9 @@ pub const PATH: &str = "/evictions";
 /// What is told to a client that evicts a pod which asked to stay. `kubectl` prints it.
 const OPT_OUT_WARNING: &str = "the pod asked to stay on its node through drains (nodeward.dev/drain), which only drain-lock's own drainer honours";
 
-/// Without a leader for so long, nothing that waits for its turn is refused any more: nobody would ever give it one.
-pub const LEADERLESS: Duration = Duration::from_mins(2);
-
-/// What is told to a client that is admitted for that. `kubectl` prints it.
-const LEADERLESS_WARNING: &str = "drain-lock has no leader: this eviction was admitted by its budget alone, and nothing keeps drains from wedging each other";
+/// What is told to a client that is admitted because nobody leads, or plans: nobody would ever give it its turn. `kubectl`
+/// prints it.
+const LEADERLESS_WARNING: &str = "drain-lock has no leader that plans: this eviction was admitted by its budget alone, and nothing keeps drains from wedging each other";
 
 /// What is told to a client that would have been refused, with the reason. `kubectl` prints it.
 const AUDIT_WARNING: &str = "drain-lock only audits, and would have refused this eviction";
@@ -97,6 +96,12 @@ impl Webhook {
     /// Makes the webhook, with the tasks that it hands work to. The process is ready once it is known who it is.
     pub fn open(context: &OperatorContext<Settings>, cache: &Arc<ClusterCache>) -> Arc<Self> {
         let metrics = WebhookMetrics::register(&context.metrics);
+        let leadership = context.leadership.clone();
+        context.metrics.register_seconds(
+            "leaderless_seconds",
+            "Time since this replica last heard that the leader has finished a pass",
+            move || SignedDuration::try_from(leadership.leaderless_for()).ok(),
+        );
         let (drain_requests, writer) = drain_request_queue::channel(&metrics);
         let own_user = OwnUser::default();
         let (client, stop) = (context.clients.requests.clone(), context.shutdown.clone());
@@ -163,7 +168,7 @@ impl Webhook {
                 Caller::Another
             },
             dry_run: review.dry_run,
-            leaderless: self.leadership.leaderless_for() >= LEADERLESS,
+            leaderless: self.leadership.leaderless_for() >= STALE_AFTER,
             paused: self.pause.paused().is_some(),
             ticket: review.ticket.as_deref(),
             pod: &review.pod,

@@ -363,9 +363,9 @@ fn settle_until(
 ) -> Option<Timestamp> {
     let ordinary = ElectionTimes::default().lease_duration + FAILOVER_SLACK;
     let after_outage = match leadership {
-        LeaderState::Leading { since, unrenewed_for } if ordinary < unrenewed_for => {
-            Some(saturating_add(since, settle))
-        }
+        LeaderState::Leading {
+            since, unrenewed_for, ..
+        } if ordinary < unrenewed_for => Some(saturating_add(since, settle)),
         LeaderState::Leading { .. } | LeaderState::Following => None,
     };
     let after_step = last_step.filter(|ago| *ago < settle);

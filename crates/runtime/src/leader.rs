@@ -13,6 +13,8 @@
 //!   to us is read once more before we lead.
 //! - We lead until a local monotonic deadline, counted from *before* the request, that is shorter than the lease
 //!   (`deadline`); a paused process finds it passed when it wakes. [`Leadership::is_leading_now`] asks it.
+//! - A leader that finishes its passes says so in an annotation of the lease (`passes`), by a patch on the version that it has
+//!   just renewed: one that was deposed meanwhile says nothing.
 //! - On shutdown the lease is released, but only after all actions have ended, so that a successor meets no write of ours, and
 //!   only while the deadline has not passed, so that another's is never released.
 //!
@@ -22,18 +24,19 @@
 mod deadline;
 mod election;
 mod observation;
+mod passes;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use parking_lot::Mutex;
 use tokio::sync::watch;
 
 pub use election::{Election, ElectionTimes};
 pub use observation::Observation;
 
 use deadline::Deadline;
+use passes::Passes;
 
 /// Whether this process leads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,6 +50,8 @@ pub enum LeaderState {
         /// For how long nobody had renewed the lease before. After an ordinary failover this is little more than the
         /// lease's duration; if it is longer, the API server was away, or all replicas were.
         unrenewed_for: Duration,
+        /// For how long nobody had finished a pass before ([`Leadership::planned`]).
+        leaderless_for: Duration,
     },
 }
 
@@ -55,7 +60,7 @@ pub enum LeaderState {
 pub struct Leadership {
     state: watch::Receiver<LeaderState>,
     deadline: Arc<Deadline>,
-    last_leader: Arc<Mutex<Instant>>,
+    passes: Arc<Passes>,
 }
 
 impl Leadership {
@@ -65,6 +70,7 @@ impl Leadership {
             LeaderState::Leading {
                 since: Timestamp::now(),
                 unrenewed_for: Duration::ZERO,
+                leaderless_for: Duration::ZERO,
             }
         } else {
             LeaderState::Following
@@ -73,7 +79,7 @@ impl Leadership {
         Self {
             state: watch::channel(state).1,
             deadline: Arc::new(deadline),
-            last_leader: Arc::new(Mutex::new(Instant::now())),
+            passes: Arc::new(Passes::new(false, Instant::now())),
         }
     }
 
@@ -85,13 +91,19 @@ impl Leadership {
         (leadership, move || deadline.expire())
     }
 
-    /// For how long nobody has been seen to lead, this process included: what is asked by those who serve without leading.
-    /// One that cannot read the lease sees nobody.
-    pub fn leaderless_for(&self) -> Duration {
+    /// A pass of this leader is finished: all that it rests on could be read, and all that the next one rests on is written.
+    /// The lease says so to the other replicas, within [`ElectionTimes::mark_interval`] and a renewal.
+    pub fn planned(&self) {
         if self.is_leading_now() {
-            return Duration::ZERO;
+            self.passes.finish(Instant::now());
         }
-        self.last_leader.lock().elapsed()
+    }
+
+    /// For how long nothing new was heard of a leader that plans, by this process's own clock: a leader that leads and cannot
+    /// plan is none. Asked by those who serve without leading, and by the leader that serves; whoever cannot read the lease
+    /// hears nothing. Only of an operator that says [`Leadership::planned`].
+    pub fn leaderless_for(&self) -> Duration {
+        self.passes.silent_for(Instant::now())
     }
 
     /// Whether we lead at this very moment, by the local deadline. Ask right before each write.

@@ -70,9 +70,20 @@ impl Metrics {
         distance: fn(Timestamp) -> SignedDuration,
     ) -> Moment {
         let moment = Moment::default();
-        let collector = moment.collector(name, help, distance);
-        self.own(|registry| registry.register_collector(Box::new(collector)));
+        let shown = moment.clone();
+        self.register_seconds(name, help, move || shown.get().map(distance));
         moment
+    }
+
+    /// Registers a gauge of seconds that is measured when metrics are scraped; it is absent where that gives `None`.
+    pub fn register_seconds(
+        &self,
+        name: &'static str,
+        help: &'static str,
+        measure: impl Fn() -> Option<SignedDuration> + Send + Sync + 'static,
+    ) {
+        let seconds = Box::new(moment::Seconds { name, help, measure });
+        self.own(|registry| registry.register_collector(seconds));
     }
 
     /// Registers the component's own metrics: each name is prefixed with `nodeward_<component>_`.

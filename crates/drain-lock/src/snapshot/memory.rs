@@ -51,7 +51,7 @@ pub struct Memory {
     pub leases_absent_until: Option<Timestamp>,
     /// Budgets whose status contradicts their pods.
     pub stale_budgets: StaleBudgets,
-    /// Long times in which nobody planned: nobody led before this process did, or a person had paused it.
+    /// Long times in which nobody planned: nobody led before this process did, it could not, or a person had paused it.
     pub leaderless: Vec<Leaderless>,
     /// Nothing was planned since this process leads.
     pub is_first_plan: bool,

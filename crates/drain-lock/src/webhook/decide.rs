@@ -26,7 +26,7 @@ pub struct EvictionRequest<'a> {
     pub caller: Caller,
     /// Whether nothing is to happen.
     pub dry_run: bool,
-    /// Whether nobody has led for too long: nothing is planned, and what waits would wait for ever.
+    /// Whether nobody has led and planned for too long: what waits would wait for ever.
     pub leaderless: bool,
     /// Whether a person has paused drain-lock, with the same consequence.
     pub paused: bool,
@@ -178,7 +178,7 @@ pub enum Admission {
     DryRun,
     /// It would have been refused, or may have been; drain-lock only audits.
     Audit,
-    /// Nobody has led for too long.
+    /// Nobody has led and planned for too long.
     NoLeader,
     /// A person has paused drain-lock.
     Paused,

@@ -56,7 +56,7 @@ impl WebhookMetrics {
             ),
             failed_open: metrics.register(
                 "reviews_failed_open",
-                "Evictions admitted for want of knowledge: watches incomplete, pod unknown, drain never planned",
+                "Evictions admitted for want of knowledge: nobody plans, watches incomplete, pod unknown, drain never planned",
             ),
         }
     }

@@ -15,6 +15,7 @@ fn nodes_get_a_moment_to_report_after_an_outage(#[case] unrenewed: Option<u64>, 
     let state = unrenewed.map_or(LeaderState::Following, |seconds| LeaderState::Leading {
         since: at(100),
         unrenewed_for: Duration::from_secs(seconds),
+        leaderless_for: Duration::ZERO,
     });
     let settle = SignedDuration::from_secs(60);
     assert_eq!(settle_until(state, None, settle, at(100)), expected);

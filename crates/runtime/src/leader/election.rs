@@ -8,7 +8,8 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
 use kube_leader_election::{LeaseLock, LeaseLockParams, LeaseLockResult};
-use parking_lot::Mutex;
+use nodeward_api::annotation;
+use nodeward_api::planned_at::{self, PlannedAt};
 use prometheus_client::metrics::gauge::Gauge;
 use serde_json::json;
 use tokio::sync::watch;
@@ -17,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::deadline::{ClockReading, Deadline};
 use super::observation::Observation;
+use super::passes::Passes;
 use super::{LeaderState, Leadership};
 use crate::api_error::with_sources;
 use crate::metrics::Metrics;
@@ -35,6 +37,8 @@ pub struct ElectionTimes {
     pub retry_period: Duration,
     /// The longest wait for one answer.
     pub request_timeout: Duration,
+    /// Between two marks in the lease that say that passes are finished.
+    pub mark_interval: Duration,
 }
 
 impl Default for ElectionTimes {
@@ -45,6 +49,7 @@ impl Default for ElectionTimes {
             renew_interval: Duration::from_secs(5),
             retry_period: Duration::from_secs(2),
             request_timeout: Duration::from_secs(4),
+            mark_interval: Duration::from_secs(30),
         }
     }
 }
@@ -70,7 +75,11 @@ pub struct Election {
     unrenewed_for: Duration,
     state: watch::Sender<LeaderState>,
     deadline: Arc<Deadline>,
-    last_leader: Arc<Mutex<std::time::Instant>>,
+    passes: Arc<Passes>,
+    /// The last pass that the lease says is finished; of a new term, the last one before it.
+    marked: u64,
+    /// When that was said in this term.
+    marked_at: Option<Instant>,
     trigger: ReconcileTrigger,
     leading: Gauge,
 }
@@ -115,7 +124,9 @@ impl Election {
             unrenewed_for: Duration::ZERO,
             state: watch::Sender::new(LeaderState::Following),
             deadline: Arc::new(Deadline::passed()),
-            last_leader: Arc::new(Mutex::new(std::time::Instant::now())),
+            passes: Arc::new(Passes::new(true, std::time::Instant::now())),
+            marked: 0,
+            marked_at: None,
             trigger,
             leading: metrics.register("leading", "1 while this process leads"),
         }
@@ -126,7 +137,7 @@ impl Election {
         Leadership {
             state: self.state.subscribe(),
             deadline: Arc::clone(&self.deadline),
-            last_leader: Arc::clone(&self.last_leader),
+            passes: Arc::clone(&self.passes),
         }
     }
 
@@ -179,6 +190,8 @@ impl Election {
         };
         let held = held_term(&lease, &self.identity);
         let unrenewed_for = unrenewed_for(&lease, Timestamp::now());
+        let first_look = is_first_look.then_some(unrenewed_for);
+        self.passes.read(&lease, asked.monotonic, first_look);
         // What we have renewed ourselves since, without learning of it, does not make the gap before it shorter.
         self.unrenewed_for = match held {
             Some(_) => self.unrenewed_for.max(unrenewed_for),
@@ -191,7 +204,6 @@ impl Election {
         self.follow("another holds the lease");
         let is_left_behind = held.is_some() && is_first_look;
         if !self.observation.is_free(&lease, asked.monotonic) && !is_left_behind {
-            *self.last_leader.lock() = asked.monotonic;
             return Ok(());
         }
         match self.claim(&lease).await? {
@@ -256,9 +268,9 @@ impl Election {
             return Ok(());
         }
         if self.is_leader() && self.term == Some(expected) {
-            self.extend(asked);
+            self.deadline.extend(asked, self.times.renew_deadline);
             self.unrenewed_for = Duration::ZERO;
-            return Ok(());
+            return self.mark(&lease, expected).await;
         }
         self.follow("a new term begins");
         self.term = Some(expected);
@@ -267,6 +279,36 @@ impl Election {
             self.lead(asked);
         }
         Ok(())
+    }
+
+    /// Says in the lease that passes of this term are finished, if any is since that was last said.
+    async fn mark(&mut self, renewed: &Lease, term: i32) -> Result<(), ElectionError> {
+        let (passes, now) = (self.passes.finished(), Instant::now());
+        let is_soon = |at: Instant| now.duration_since(at) < self.times.mark_interval;
+        if passes == self.marked || self.marked_at.is_some_and(is_soon) {
+            return Ok(());
+        }
+        let patch = json!({ "metadata": {
+            "resourceVersion": renewed.metadata.resource_version,
+            "annotations": { annotation::PLANNED_AT: PlannedAt { term, passes }.to_string() },
+        } });
+        let params = PatchParams {
+            field_manager: Some(planned_at::FIELD_MANAGER.to_owned()),
+            ..PatchParams::default()
+        };
+        match self
+            .answered(self.api.patch(&self.name, &params, &Patch::Merge(&patch)))
+            .await
+        {
+            Ok(marked) => {
+                self.passes.read(&marked, now.into_std(), None);
+                (self.marked, self.marked_at) = (passes, Some(now));
+                Ok(())
+            }
+            // Somebody has written it since: the next renewal finds out who.
+            Err(ElectionError::Api(kube::Error::Api(status))) if matches!(status.code, 404 | 409) => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 
     /// An error is told once, and so is its end: an API server that is away for an hour is one line, not a thousand.
@@ -292,20 +334,17 @@ impl Election {
         matches!(*self.state.borrow(), LeaderState::Leading { .. })
     }
 
-    fn extend(&self, asked: ClockReading) {
-        self.deadline.extend(asked, self.times.renew_deadline);
-        *self.last_leader.lock() = asked.monotonic;
-    }
-
     fn lead(&mut self, asked: ClockReading) {
-        self.extend(asked);
+        self.deadline.extend(asked, self.times.renew_deadline);
         if !self.deadline.is_ahead() {
             return;
         }
         self.leading.set(1);
+        (self.marked, self.marked_at) = (self.passes.finished(), None);
         self.state.send_replace(LeaderState::Leading {
             since: Timestamp::now(),
             unrenewed_for: std::mem::take(&mut self.unrenewed_for),
+            leaderless_for: self.passes.silent_in_all(std::time::Instant::now()),
         });
         tracing::info!(lease = self.name, identity = self.identity, "leading");
         self.trigger.notify();

@@ -19,35 +19,30 @@ impl Moment {
         *self.0.lock() = moment;
     }
 
-    pub(super) fn collector(
-        &self,
-        name: &'static str,
-        help: &'static str,
-        distance: fn(Timestamp) -> SignedDuration,
-    ) -> impl Collector + use<> {
-        Distance {
-            moment: self.clone(),
-            name,
-            help,
-            measure: distance,
-        }
+    pub(super) fn get(&self) -> Option<Timestamp> {
+        *self.0.lock()
     }
 }
 
-#[derive(Debug)]
-struct Distance {
-    moment: Moment,
-    name: &'static str,
-    help: &'static str,
-    measure: fn(Timestamp) -> SignedDuration,
+/// A gauge of seconds that is measured when metrics are scraped; absent where there is nothing to measure.
+pub(super) struct Seconds<F> {
+    pub(super) name: &'static str,
+    pub(super) help: &'static str,
+    pub(super) measure: F,
 }
 
-impl Collector for Distance {
+impl<F> fmt::Debug for Seconds<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+impl<F: Fn() -> Option<SignedDuration> + Send + Sync + 'static> Collector for Seconds<F> {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let Some(moment) = *self.moment.0.lock() else {
+        let Some(seconds) = (self.measure)() else {
             return Ok(());
         };
-        let gauge = ConstGauge::new((self.measure)(moment).as_secs_f64().max(0.0));
+        let gauge = ConstGauge::new(seconds.as_secs_f64().max(0.0));
         gauge.encode(encoder.encode_descriptor(self.name, self.help, None, gauge.metric_type())?)
     }
 }

@@ -25,6 +25,7 @@ pub const TIMES: ElectionTimes = ElectionTimes {
     renew_interval: Duration::from_millis(2400),
     retry_period: Duration::from_millis(900),
     request_timeout: Duration::from_millis(2100),
+    mark_interval: Duration::from_millis(200),
 };
 
 /// For tests in which no lease runs out.

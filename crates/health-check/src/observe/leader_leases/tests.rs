@@ -156,6 +156,7 @@ async fn lease_is_looked_at_again_on_take_over() {
     let leading = LeaderState::Leading {
         since: Timestamp::now(),
         unrenewed_for: Duration::ZERO,
+        leaderless_for: Duration::ZERO,
     };
     leadership.send_replace(leading);
     assert!(answers.holder(&key(), leading).is_err());

@@ -10,6 +10,7 @@ use http_body_util::BodyExt;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Client;
 use kube::client::Body;
+use nodeward_api::annotation::PLANNED_AT;
 use rstest::rstest;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -29,6 +30,7 @@ const TIMES: ElectionTimes = ElectionTimes {
     renew_interval: Duration::from_secs(5),
     retry_period: Duration::from_secs(2),
     request_timeout: Duration::from_secs(4),
+    mark_interval: Duration::from_secs(30),
 };
 
 /// What happens around a request, counted from 1.
@@ -51,6 +53,10 @@ struct Server(Arc<Mutex<State>>);
 struct State {
     lease: Option<Value>,
     version: u64,
+    /// The annotation that says that passes are finished.
+    mark: Option<String>,
+    /// `metadata.managedFields`.
+    writes: Value,
     asked: Vec<Method>,
     meanwhile: BTreeMap<usize, Meanwhile>,
 }
@@ -58,7 +64,11 @@ struct State {
 impl State {
     fn write(&mut self, spec: &Value) -> Value {
         self.version += 1;
-        let metadata = json!({"name": "l", "namespace": "ns", "resourceVersion": self.version.to_string()});
+        let annotations = self.mark.as_ref().map(|mark| json!({ PLANNED_AT: mark }));
+        let metadata = json!({
+            "name": "l", "namespace": "ns", "resourceVersion": self.version.to_string(), "annotations": annotations,
+            "managedFields": self.writes,
+        });
         let lease =
             json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec});
         self.lease.insert(lease).clone()
@@ -80,6 +90,9 @@ impl State {
                 let expected = &body["metadata"]["resourceVersion"];
                 if !expected.is_null() && *expected != lease["metadata"]["resourceVersion"] {
                     return status(409, "Conflict");
+                }
+                if let Some(mark) = body["metadata"]["annotations"][PLANNED_AT].as_str() {
+                    self.mark = Some(mark.to_owned());
                 }
                 let mut spec = lease["spec"].as_object().cloned().unwrap_or_default();
                 spec.extend(body["spec"].as_object().cloned().unwrap_or_default());
@@ -145,6 +158,10 @@ impl Server {
     fn holder(&self) -> Option<String> {
         let lease: Lease = serde_json::from_value(self.0.lock().unwrap().lease.clone()?).unwrap();
         lease.spec?.holder_identity
+    }
+
+    fn mark(&self) -> Option<String> {
+        self.0.lock().unwrap().mark.clone()
     }
 
     fn requests(&self) -> usize {
@@ -461,26 +478,95 @@ async fn claim_mends_a_malformed_lease() {
     assert!(spec.acquire_time.is_some() && spec.renew_time.is_some());
 }
 
-/// A leader of hours that cannot renew for ten seconds is not a leader that has been away for hours.
-#[tokio::test]
-async fn leaderless_time_begins_with_the_last_renewal() {
-    let (mut election, leadership) = leading(&Server::default()).await;
-    let term = Duration::from_millis(500);
-    std::thread::sleep(term);
+/// A leader that has just finished a pass.
+async fn planning(server: &Server) -> (Election, Leadership) {
+    let (mut election, leadership) = leading(server).await;
+    leadership.planned();
     election.attempt_or_step_down().await;
-    election.follow("the lease could not be renewed in time");
-    assert!(leadership.leaderless_for() < term);
+    (election, leadership)
 }
 
 #[tokio::test]
-async fn leader_seen_renewing_ends_leaderless_time() {
-    let server = Server::holding(&held_by_one_whose_clock_is_behind());
-    let (mut election, leadership) = server.election();
-    let leaderless = Duration::from_millis(500);
-    std::thread::sleep(leaderless);
-    assert!(leadership.leaderless_for() >= leaderless);
+async fn finished_pass_is_told_with_its_term() {
+    let server = Server::default();
+    let (_election, _leadership) = planning(&server).await;
+    assert_eq!(server.mark().as_deref(), Some("0@1"));
+}
+
+#[tokio::test]
+async fn leader_that_finishes_no_pass_says_nothing() {
+    let server = Server::default();
+    let (mut election, _leadership) = leading(&server).await;
     election.attempt_or_step_down().await;
-    assert!(leadership.leaderless_for() < leaderless);
-    let (_election, leads) = leading(&Server::default()).await;
-    assert_eq!(leads.leaderless_for(), Duration::ZERO);
+    assert_eq!(server.mark(), None);
+}
+
+#[rstest]
+#[case::at_once(Duration::from_mins(10), "0@1")]
+#[case::after_a_while(Duration::ZERO, "0@2")]
+#[tokio::test]
+async fn further_passes_are_told_with_a_pause(#[case] mark_interval: Duration, #[case] mark: &str) {
+    let server = Server::default();
+    let (mut election, leadership) = server.election_with(ElectionTimes { mark_interval, ..TIMES });
+    election.attempt_or_step_down().await;
+    for _ in 0..2 {
+        leadership.planned();
+        election.attempt_or_step_down().await;
+    }
+    assert_eq!(server.mark().as_deref(), Some(mark));
+}
+
+#[tokio::test]
+async fn passes_of_an_earlier_term_are_not_told() {
+    let server = Server::default();
+    let (mut election, leadership) = leading(&server).await;
+    leadership.planned();
+    election.follow("another holds the lease");
+    server.0.lock().unwrap().write(&released(Duration::ZERO));
+    for _ in 0..3 {
+        election.attempt_or_step_down().await;
+    }
+    assert!(leadership.is_leading_now());
+    assert_eq!(server.mark(), None);
+}
+
+/// Its patch rests on the version that it renewed.
+#[tokio::test]
+async fn deposed_leaders_mark_is_refused() {
+    let server = Server::default();
+    let (mut election, leadership) = leading(&server).await;
+    leadership.planned();
+    // 1 looks, 2 and 3 renew, 4 marks.
+    server.meanwhile(4, Meanwhile::Written(held_by("other", 1)));
+    election.attempt_or_step_down().await;
+    assert_eq!((server.mark(), server.holder().as_deref()), (None, Some("other")));
+}
+
+fn leaderless_for(leadership: &Leadership) -> Duration {
+    match leadership.state() {
+        LeaderState::Leading { leaderless_for, .. } => leaderless_for,
+        LeaderState::Following => panic!("it does not lead"),
+    }
+}
+
+/// Of a time before it began a process knows what the lease tells.
+#[tokio::test]
+async fn new_leader_knows_of_the_silence_before_it() {
+    let server = Server::holding(&released(Duration::from_mins(1)));
+    let at = |minute: i64| jiff::Timestamp::from_second(60 * minute).unwrap();
+    {
+        let mut state = server.0.lock().unwrap();
+        state.mark = Some("3@7".to_owned());
+        state.writes = json!([
+            { "manager": "other", "time": at(30) }, { "manager": "nodeward-planned-at", "time": at(25) },
+        ]);
+        state.write(&released(Duration::from_mins(1)));
+    }
+    let (_election, leadership) = leading(&server).await;
+    assert!(leaderless_for(&leadership) >= Duration::from_mins(6));
+    assert!(leaderless_for(&leadership) < Duration::from_mins(7));
+    assert!(
+        leadership.leaderless_for() < Duration::from_mins(1),
+        "its own clock has not heard it"
+    );
 }
