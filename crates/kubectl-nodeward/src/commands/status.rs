@@ -14,7 +14,9 @@ pub use nodeward_api::COMPONENTS;
 use nodeward_api::node_drain::NodeDrain;
 use nodeward_api::node_health_check::Phase;
 use nodeward_api::pause::{self, CONFIG_MAP, Paused};
+use nodeward_api::planned_at::STALE_AFTER;
 use nodeward_api::reason::LockReason;
+use nodeward_core::lease::{self, Planned};
 use serde::Serialize;
 
 use crate::cluster::Cluster;
@@ -75,6 +77,9 @@ pub struct Component {
     pub leader: Option<String>,
     /// When the leader last renewed its lease.
     pub renewed: Option<Timestamp>,
+    /// When a leader of drain-lock last said that it plans, by the API server's clock.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub planned: Option<Timestamp>,
     /// A person has stopped it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub paused: Option<Paused>,
@@ -83,8 +88,10 @@ pub struct Component {
 /// The health of a component.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub enum ComponentState {
-    /// A replica leads, and renews its lease.
+    /// A replica leads, and renews its lease; drain-lock's plans, too.
     Leading,
+    /// A replica leads, and does nothing but renew its lease: drain-lock's, which says there when it plans.
+    NotPlanning,
     /// Replicas are ready; which of them leads cannot be seen.
     Ready,
     /// It is installed, and none leads.
@@ -122,6 +129,8 @@ pub const PART_OF: &str = "app.kubernetes.io/part-of=nodeward";
 /// The chart's labels with the component and its version.
 pub const COMPONENT: &str = "app.kubernetes.io/component";
 const VERSION: &str = "app.kubernetes.io/version";
+
+const DRAIN_LOCK: &str = "drain-lock";
 
 impl Status {
     pub async fn fetch(cluster: &Cluster) -> Result<Self, Failure> {
@@ -312,8 +321,11 @@ fn component(name: String, namespace: String, traces: &Traces<'_>, now: Timestam
         let status = deployment.status.as_ref();
         status.and_then(|status| status.ready_replicas).unwrap_or_default()
     });
+    let planned = traces.lease.and_then(lease::planned);
+    let plans = name != DRAIN_LOCK || planned.is_some_and(|planned| plans(&planned));
     let state = match (leader.is_some() && renews, lease.is_some(), ready) {
-        (true, ..) => ComponentState::Leading,
+        (true, ..) if plans => ComponentState::Leading,
+        (true, ..) => ComponentState::NotPlanning,
         (false, _, Some(0)) => ComponentState::NotReady,
         (false, true, _) | (false, false, None) => ComponentState::NotLeading,
         (false, false, Some(_)) => ComponentState::Ready,
@@ -327,18 +339,34 @@ fn component(name: String, namespace: String, traces: &Traces<'_>, now: Timestam
         replicas: deployment.and_then(|deployment| deployment.spec.as_ref()?.replicas),
         leader: leader.filter(|_| renews),
         renewed,
+        planned: planned.and_then(|planned| planned.written),
         paused: None,
+    }
+}
+
+/// Whether the leader has said within two minutes that it plans, as the webhook has it. It says no time, and a look is but one:
+/// so the two times that the API server has kept are compared, of that word and of the last renewal. Where it has kept none
+/// the word counts that is of the present term.
+fn plans(planned: &Planned) -> bool {
+    match planned.silent_for() {
+        Some(silent_for) => silent_for < STALE_AFTER,
+        None => planned.is_of_present_term,
     }
 }
 
 impl Component {
     pub fn line(&self, now: Timestamp) -> Cell {
         let (style, state) = match (self.state, &self.paused) {
-            (ComponentState::Leading | ComponentState::Ready, Some(paused)) => {
+            (ComponentState::Leading | ComponentState::NotPlanning | ComponentState::Ready, Some(paused)) => {
                 let since = prefixed(" since ", paused.since.map(|since| moment(since, now)));
                 (Style::Warning, format!("paused{since}: {}", paused.reason))
             }
             (ComponentState::Leading, None) => (Style::Good, "works".to_owned()),
+            (ComponentState::NotPlanning, None) => {
+                let last = self.planned.map(|planned| distance(planned, now));
+                let last = prefixed(", the last time ", last);
+                (Style::Bad, format!("leads and plans nothing{last}"))
+            }
             (ComponentState::Ready, None) => (Style::Good, "ready".to_owned()),
             (ComponentState::NotLeading, _) => {
                 let last = self.renewed.map(|renewed| distance(renewed, now));
@@ -367,6 +395,13 @@ impl Component {
                 let leader = leader.as_deref().unwrap_or("a replica");
                 Some(Cell::new(Style::Faint, format!("{name}: {leader} leads")))
             }
+            ComponentState::NotPlanning => Some(Cell::new(
+                Style::Bad,
+                format!(
+                    "{name}: {} leads and plans nothing",
+                    leader.as_deref().unwrap_or("a replica")
+                ),
+            )),
             ComponentState::Ready => None,
             ComponentState::NotLeading | ComponentState::NotReady => Some(Cell::new(
                 Style::Bad,
@@ -485,12 +520,34 @@ mod tests {
         .unwrap()
     }
 
+    /// drain-lock's leader has renewed, and has said then that it plans.
+    fn planning(renewed: &str, mark: &str, planned: Option<&str>) -> Lease {
+        let mut lease = lease("a", renewed);
+        lease.spec.as_mut().unwrap().lease_transitions = Some(3);
+        let writes = planned.map(|planned| {
+            json!([
+                { "manager": "a", "time": renewed }, { "manager": "nodeward-planned-at", "time": planned },
+            ])
+        });
+        lease.metadata.annotations = Some([("nodeward.dev/planned-at".to_owned(), mark.to_owned())].into());
+        lease.metadata.managed_fields = serde_json::from_value(json!(writes)).unwrap();
+        lease
+    }
+
     const FRESH: &str = "2026-01-01T09:59:50.000000Z";
     const OLD: &str = "2026-01-01T09:59:00.000000Z";
+    const SECONDS_AGO: &str = "2026-01-01T09:59:00Z";
+    const MINUTES_AGO: &str = "2026-01-01T09:57:00Z";
 
     #[rstest]
-    #[case::leads(vec![deployment(Some(2))], vec![lease("a", FRESH)], ComponentState::Leading)]
-    #[case::leads_without_a_deployment(vec![], vec![lease("a", FRESH)], ComponentState::Leading)]
+    #[case::leads(vec![deployment(Some(2))], vec![planning(FRESH, "3@7", Some(SECONDS_AGO))], ComponentState::Leading)]
+    #[case::leads_without_a_deployment(vec![], vec![planning(FRESH, "3@7", Some(SECONDS_AGO))], ComponentState::Leading)]
+    #[case::leads_a_new_term(vec![], vec![planning(FRESH, "2@7", Some(SECONDS_AGO))], ComponentState::Leading)]
+    #[case::has_planned_nothing_yet(vec![], vec![lease("a", FRESH)], ComponentState::NotPlanning)]
+    #[case::cannot_plan_any_more(vec![], vec![planning(FRESH, "3@7", Some(MINUTES_AGO))], ComponentState::NotPlanning)]
+    #[case::has_stopped_after_planning(vec![], vec![planning(OLD, "3@7", Some(OLD))], ComponentState::NotLeading)]
+    #[case::the_server_keeps_no_times(vec![], vec![planning(FRESH, "3@7", None)], ComponentState::Leading)]
+    #[case::the_server_keeps_no_times_of_an_earlier_term(vec![], vec![planning(FRESH, "2@7", None)], ComponentState::NotPlanning)]
     #[case::has_stopped(vec![], vec![lease("a", OLD)], ComponentState::NotLeading)]
     #[case::has_given_up_its_lease(vec![deployment(Some(1))], vec![lease("", FRESH)], ComponentState::NotLeading)]
     #[case::leases_cannot_be_read(vec![deployment(Some(1))], vec![], ComponentState::Ready)]

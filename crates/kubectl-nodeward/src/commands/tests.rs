@@ -205,6 +205,7 @@ fn component(name: &str, state: ComponentState) -> Component {
         replicas: Some(2),
         leader: (state == ComponentState::Leading).then(|| "nodeward-drain-lock-7d9c5b8f6d-x2x5z".to_owned()),
         renewed: Some(at("2026-01-01T10:26:00Z")),
+        planned: None,
         paused: None,
     }
 }

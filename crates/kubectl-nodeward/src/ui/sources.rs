@@ -290,7 +290,10 @@ fn values<V: Clone>(cache: &Cache<V>) -> Vec<V> {
 
 /// A lease without what nobody reads.
 fn slim_lease(mut lease: Lease) -> Lease {
-    lease.metadata.managed_fields = None;
+    for write in lease.metadata.managed_fields.iter_mut().flatten() {
+        // When it was is told by it.
+        write.fields_v1 = None;
+    }
     lease.metadata.resource_version = None;
     lease
 }

@@ -158,7 +158,7 @@ const DRAIN_KEEPER: [Firing; 4] = [
     ),
 ];
 
-const DRAIN_LOCK: [Firing; 10] = [
+const DRAIN_LOCK: [Firing; 11] = [
     firing(
         "NodewardDrainOverdue",
         &[("nodeward_drain_lock_overdue_drains{JOB,node=\"a\"}", FROM_MINUTE_10)],
@@ -230,6 +230,15 @@ const DRAIN_LOCK: [Firing; 10] = [
         &[("nodeward_drain_lock_pause_unknown{JOB}", FROM_MINUTE_10)],
         &[],
         (19, 25),
+    ),
+    firing(
+        "NodewardDrainLockNotPlanning",
+        &[
+            ("nodeward_drain_lock_leading{JOB}", "1x200"),
+            ("nodeward_drain_lock_leaderless_seconds{JOB}", "30x9 120 180+60x200"),
+        ],
+        &[],
+        (14, 20),
     ),
 ];
 
@@ -433,6 +442,35 @@ fn every_alert_fires_after_its_time(
         })
         .collect();
     test_rules(groups, &tests).unwrap();
+}
+
+/// One outage is one page.
+#[rstest]
+#[case::nobody_leads("0x60", false)]
+#[case::one_leads_and_plans_nothing("1x60", true)]
+fn planless_leader_is_told_from_none(#[case] leading: &str, #[case] fires: bool) {
+    let objects = rendered(&json!({
+        "drainLock": { "enabled": true },
+        "monitoring": { "serviceMonitor": { "enabled": true }, "prometheusRule": { "enabled": true } },
+    }));
+    let found = objects.iter().find(|object| object["kind"] == "PrometheusRule");
+    let groups = &found.unwrap()["spec"]["groups"];
+    let alert = "NodewardDrainLockNotPlanning";
+    let rules = groups[0]["rules"].as_array().unwrap();
+    let rule = rules.iter().find(|rule| rule["alert"] == alert).unwrap();
+    let firing = json!({ "exp_labels": rule["labels"], "exp_annotations": rule["annotations"] });
+    let mut input_series = replicas("nodeward_drain_lock_leading", "nodeward-drain-lock", [leading, "0x60"]);
+    input_series.extend(replicas(
+        "nodeward_drain_lock_leaderless_seconds",
+        "nodeward-drain-lock",
+        ["0+60x60", "0+60x60"],
+    ));
+    let exp_alerts: Vec<Value> = fires.then_some(firing).into_iter().collect();
+    let test = json!({
+        "interval": "1m", "input_series": input_series,
+        "alert_rule_test": [{ "alertname": alert, "eval_time": "30m", "exp_alerts": exp_alerts }],
+    });
+    test_rules(groups, &[test]).unwrap();
 }
 
 /// A monitor gives series the namespace of the scraped pod, and Prometheus renames their own label. Without one it stands.
