@@ -232,6 +232,8 @@ reasons! {
         ReadFailed => "waits for a read of what its next step rests on",
         /// The ledger is there, and this version cannot read it.
         LedgerUnreadable => "may be held by a drain",
+        /// The ledger is as large as it may become by further claims.
+        LedgerFull => "waits for room in the ledger, which has as many claims as it can take",
         /// The grant that an eviction of ours names is over.
         StaleTicket => "relies on a grant that is no longer in force",
         /// Somebody else's eviction names a grant of ours.
@@ -364,6 +366,7 @@ impl LockReason {
             | Self::StatusBehind
             | Self::ReadFailed
             | Self::LedgerUnreadable
+            | Self::LedgerFull
             | Self::StaleTicket
             | Self::ForgedTicket
             | Self::AwaitsConfirmation
@@ -846,7 +849,7 @@ mod tests {
             R::WaitsForNodeGroup | R::GroupUnhealthy | R::ControlPlaneBusy => false,
             R::Suspect | R::AwaitingPods | R::AwaitingReady => false,
             // What is not known, or not to be.
-            R::LedgerUnreadable | R::ReadFailed | R::StaleTicket | R::ForgedTicket => false,
+            R::LedgerUnreadable | R::LedgerFull | R::ReadFailed | R::StaleTicket | R::ForgedTicket => false,
             // Its owner's wish, or what it is.
             R::OptedOut | R::WaitCompleted | R::UnknownOptOut | R::OptOutIgnored => false,
             R::ToleratesCordon => false,

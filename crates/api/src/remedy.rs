@@ -105,6 +105,7 @@ impl LockReason {
             Self::LedgerUnreadable => {
                 "undo the last edit of the DrainLedger, or run the version of drain-lock that wrote it"
             }
+            Self::LedgerFull => "wait until other drains have ended, and drain fewer nodes at once",
             Self::StaleTicket => "nothing: the eviction was refused",
             Self::ForgedTicket => "find out who sends evictions with drain-lock's ticket",
             Self::WaitCompleted => "wait until the pod has finished, or ask its owner",

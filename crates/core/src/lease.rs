@@ -117,9 +117,18 @@ pub struct Planned {
     pub at: PlannedAt,
     /// Whether it is of the term that the Lease is in.
     pub is_of_present_term: bool,
-    /// For how long the Lease was written since, renewals included, without it. The API server's clock has both times, so no
-    /// clock of a leader, or of whoever reads, comes into it.
-    pub silent_for: Duration,
+    /// When it was written, by the API server's clock; `None` where that has kept no times.
+    pub written: Option<Timestamp>,
+    /// When the Lease was written last, by renewals too, by the same clock.
+    last_write: Option<Timestamp>,
+}
+
+impl Planned {
+    /// For how long the Lease has been renewed without another. No clock of the leader's, or of whoever reads, comes into it.
+    pub fn silent_for(&self) -> Option<Duration> {
+        let silent_for = self.last_write?.duration_since(self.written?);
+        Duration::try_from(silent_for).ok()
+    }
 }
 
 /// What the Lease of an operator tells of its leader's passes; `None`: nothing.
@@ -128,21 +137,19 @@ pub fn planned(lease: &Lease) -> Option<Planned> {
     let at = PlannedAt::parse(annotations.get(annotation::PLANNED_AT)?)?;
     let term = lease.spec.as_ref().and_then(|spec| spec.lease_transitions);
     let writes = lease.metadata.managed_fields.iter().flatten();
-    let (mut written, mut last) = (None, None);
+    let (mut written, mut last_write) = (None, None);
     for write in writes {
         let time = write.time.as_ref().map(|time| time.0);
-        last = last.max(time);
+        last_write = last_write.max(time);
         if write.manager.as_deref() == Some(planned_at::FIELD_MANAGER) {
             written = written.max(time);
         }
     }
-    let silent_for = written.zip(last).map(|(written, last)| last.duration_since(written));
     Some(Planned {
         at,
         is_of_present_term: at.term == term.unwrap_or_default(),
-        silent_for: silent_for
-            .and_then(|time| Duration::try_from(time).ok())
-            .unwrap_or_default(),
+        written,
+        last_write,
     })
 }
 
@@ -190,39 +197,35 @@ mod tests {
     #[rstest]
     #[case::nothing_said(json!({}), json!([]), None)]
     #[case::garbage(json!({ annotation::PLANNED_AT: "now" }), json!([]), None)]
-    #[case::of_this_term(json!({ annotation::PLANNED_AT: "3@7" }), json!([]), Some((7, true, 0)))]
-    #[case::of_an_earlier_term(json!({ annotation::PLANNED_AT: "2@7" }), json!([]), Some((7, false, 0)))]
+    #[case::of_this_term(json!({ annotation::PLANNED_AT: "3@7" }), json!([]), Some((7, true, None)))]
+    #[case::of_an_earlier_term(json!({ annotation::PLANNED_AT: "2@7" }), json!([]), Some((7, false, None)))]
     #[case::renewed_since(
         json!({ annotation::PLANNED_AT: "3@7" }),
         json!([
             { "manager": "us", "time": at(90) }, { "manager": planned_at::FIELD_MANAGER, "time": at(20) }, { "manager": "nodeward", "time": at(5) },
         ]),
-        Some((7, true, 70))
+        Some((7, true, Some(70)))
     )]
     #[case::written_last(
         json!({ annotation::PLANNED_AT: "3@7" }),
         json!([{ "manager": "us", "time": at(15) }, { "manager": planned_at::FIELD_MANAGER, "time": at(20) }, { "manager": "odd" }]),
-        Some((7, true, 0))
+        Some((7, true, Some(0)))
     )]
     fn leases_tell_of_their_leaders_passes(
         #[case] annotations: Value,
         #[case] writes: Value,
-        #[case] expected: Option<(u64, bool, u64)>,
+        #[case] expected: Option<(u64, bool, Option<u64>)>,
     ) {
         let lease: Lease = serde_json::from_value(json!({
             "metadata": { "name": "drain-lock", "annotations": annotations, "managedFields": writes },
             "spec": { "leaseTransitions": 3 },
         }))
         .unwrap();
-        let told = planned(&lease);
-        assert_eq!(
-            told.map(|planned| (
-                planned.at.passes,
-                planned.is_of_present_term,
-                planned.silent_for.as_secs()
-            )),
-            expected
-        );
+        let told = planned(&lease).map(|planned| {
+            let silent_for = planned.silent_for().map(|time| time.as_secs());
+            (planned.at.passes, planned.is_of_present_term, silent_for)
+        });
+        assert_eq!(told, expected);
     }
 
     #[test]

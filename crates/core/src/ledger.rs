@@ -29,6 +29,7 @@ mod queue;
 mod recovery;
 mod release;
 mod reservations;
+pub mod size;
 mod stored;
 #[cfg(test)]
 mod tests;

@@ -118,6 +118,8 @@ pub struct TaskOutcome {
     pub scales_read: Vec<BudgetKey>,
     /// The namespace of the node leases is not there.
     pub leases_absent: bool,
+    /// The bytes of the ledger that was written.
+    pub written_bytes: usize,
 }
 
 impl From<ActionResult> for TaskOutcome {
@@ -132,6 +134,7 @@ impl From<ActionResult> for TaskOutcome {
             checked: Vec::new(),
             scales_read: Vec::new(),
             leases_absent: false,
+            written_bytes: 0,
         }
     }
 }

@@ -18,6 +18,7 @@ mod grant;
 pub mod holds;
 pub mod intent;
 pub mod lease;
+mod ledger_room;
 pub mod need;
 pub mod node_groups;
 pub mod node_markers;
@@ -55,6 +56,7 @@ use self::drain_context::{DrainContext, claim_of, drain_records};
 use self::eviction_budget::{EvictionBudget, take_out};
 use self::holds::{AnnotatedHoldVerdict, HoldVerdict, evaluate_annotated_holds, evaluate_holds};
 use self::intent::{Intent, intent};
+use self::ledger_room::room;
 use self::need::classify;
 use self::node_groups::{NodeGroups, has_places};
 use self::pod_classes::PodClasses;
@@ -116,6 +118,7 @@ pub fn plan(snapshot: &Snapshot, memory: &Memory, policy: &Policy, now: Timestam
         control_plane_for: BTreeSet::new(),
         circles: Circles::new(),
         places: NodeGroups::default(),
+        room: 0,
         plan: Plan::default(),
         requeue_at: RequeueAt::after(now),
     };
@@ -124,6 +127,7 @@ pub fn plan(snapshot: &Snapshot, memory: &Memory, policy: &Policy, now: Timestam
     }
     planner.requeue_at.note(memory.next_attempt(now));
     let contexts = planner.analyze_drains();
+    planner.room = room(&contexts, &planner.before);
     planner.circles = circles(&contexts, snapshot, policy, now, &mut planner.requeue_at);
     for (node, pods) in movable_pods(&contexts) {
         planner.cordons.leave(node, pods);
@@ -199,6 +203,8 @@ struct Planner<'a> {
     circles: Circles,
     /// Places in node groups that this pass has promised.
     places: NodeGroups,
+    /// The bytes of the ledger that claims of further drains may take.
+    room: usize,
     plan: Plan,
     requeue_at: RequeueAt,
 }
@@ -243,6 +249,9 @@ impl Planner<'_> {
         match (context.intent, &context.drain, &context.node, &context.classes) {
             (Intent::Drain, Some(drain), Some(node), _) if !context.is_adopted() || drain.spec.node_uid.is_none() => {
                 self.adopt(context, drain, node);
+            }
+            (Intent::Drain, Some(_), Some(_), Some(classes)) if !self.has_room(context, classes) => {
+                self.report_full(context);
             }
             (Intent::Drain, Some(drain), Some(node), Some(classes)) => self.advance(ActiveDrain {
                 context,

@@ -61,7 +61,8 @@ impl Reporter {
         plan: &Plan,
         now: Timestamp,
     ) -> (Vec<StatusUpdate>, Option<Timestamp>) {
-        self.metrics.show(plan, &snapshot.facts, now);
+        let ledger_bytes = snapshot.ledger.as_ref().map_or(0, |ledger| ledger.bytes);
+        self.metrics.show(plan, &snapshot.facts, ledger_bytes, now);
         self.announcer.problems(&plan.drains);
         let mut later = RequeueAt::after(now);
         let mut updates: Vec<StatusUpdate> = Vec::new();

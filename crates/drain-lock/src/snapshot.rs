@@ -91,6 +91,8 @@ pub struct LedgerFacts {
     pub resource_version: ResourceVersion,
     /// Its content; nothing, where it cannot be read.
     pub ledger: Ledger,
+    /// How large its content is, as it is stored.
+    pub bytes: usize,
     /// What is wrong with it where this version cannot read it.
     pub unreadable: Option<Arc<str>>,
 }

@@ -179,6 +179,7 @@ impl Builder {
         snapshot.ledger = Some(Arc::new(LedgerFacts {
             uid: "ledger".into(),
             resource_version: "1".into(),
+            bytes: ledger.stored_bytes(),
             ledger,
             unreadable: None,
         }));

@@ -24,7 +24,11 @@ use super::{ActionResult, ExecutorContext, TaskOutcome, Written};
 pub(super) async fn write(context: &ExecutorContext, mut write: LedgerWrite) -> TaskOutcome {
     let read = fresh::read(context, &write).await;
     let settled = settle(&mut write, read, Timestamp::now());
-    settled.written(compare_and_swap(context, &write).await.into())
+    let mut outcome = settled.written(compare_and_swap(context, &write).await.into());
+    if outcome.done.may_have_acted() {
+        outcome.written_bytes = write.next.stored_bytes();
+    }
+    outcome
 }
 
 /// What is to be written by what was read by quorum just before, and what comes of it once it is written. Pure.

@@ -28,6 +28,7 @@ impl Audit {
         self.ledger = Some(Arc::new(LedgerFacts {
             uid: "audit".into(),
             resource_version: self.next_version().as_str().into(),
+            bytes: ledger.stored_bytes(),
             ledger,
             unreadable: None,
         }));

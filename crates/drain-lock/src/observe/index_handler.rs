@@ -201,6 +201,7 @@ pub(super) fn ledgers(index: &SharedIndex) -> IndexHandler<DrainLedger, Arc<str>
         Some(LedgerFacts {
             uid: meta.uid.as_deref().unwrap_or_default().into(),
             resource_version: meta.resource_version.as_deref().unwrap_or_default().into(),
+            bytes: content.stored_bytes(),
             ledger: content,
             unreadable,
         })

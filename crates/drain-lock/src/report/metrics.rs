@@ -41,6 +41,8 @@ pub struct LockMetrics {
     groups_away: Series<2>,
     evictions: Family<Label, Counter>,
     ledger_writes: Family<Label, Counter>,
+    ledger_bytes: Gauge,
+    ledger_written_bytes: Counter,
     happened: Family<Label, Counter>,
     queue: Histogram,
     drain: Histogram,
@@ -71,6 +73,8 @@ impl LockMetrics {
             ),
             evictions: metrics.register("evictions", "Attempts to evict a pod, by outcome"),
             ledger_writes: metrics.register("ledger_writes", "Attempts to write the ledger, by outcome"),
+            ledger_bytes: metrics.register("ledger_bytes", "Size of the ledger as it is stored"),
+            ledger_written_bytes: metrics.register("ledger_written_bytes", "Bytes of ledgers written"),
             happened: metrics.register(
                 "drain_events",
                 "What happened to drains, by reason; AdminRelease is an override",
@@ -94,7 +98,8 @@ impl LockMetrics {
     }
 
     /// Shows what the plan says.
-    pub fn show(&mut self, plan: &Plan, facts: &Facts, now: Timestamp) {
+    pub fn show(&mut self, plan: &Plan, facts: &Facts, ledger_bytes: usize, now: Timestamp) {
+        let number = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
         let mut by_phase: BTreeMap<Phase, i64> = BTreeMap::new();
         let mut by_reason: BTreeMap<LockReason, i64> = BTreeMap::new();
         let mut disruptions = 0;
@@ -130,8 +135,8 @@ impl LockMetrics {
         self.overdue
             .show(overdue.map(|verdict| ([("node", verdict.node.to_string())], 1)));
         self.disruptions.set(disruptions);
+        self.ledger_bytes.set(number(ledger_bytes));
         self.oldest.set(oldest);
-        let number = |nodes: usize| i64::try_from(nodes).unwrap_or(i64::MAX);
         let groups = plan.node_groups.iter();
         self.groups_allowed.show(
             groups
@@ -185,8 +190,10 @@ impl LockMetrics {
     /// Counts an action.
     pub fn acted(&self, key: &TaskKey, outcome: &TaskOutcome) {
         if *key == TaskKey::Ledger {
-            let outcome = result_label(&outcome.done);
-            self.ledger_writes.get_or_create(&[("outcome", outcome)]).inc();
+            let label = result_label(&outcome.done);
+            self.ledger_writes.get_or_create(&[("outcome", label)]).inc();
+            let bytes = u64::try_from(outcome.written_bytes).unwrap_or(u64::MAX);
+            self.ledger_written_bytes.inc_by(bytes);
         }
     }
 
@@ -204,6 +211,7 @@ impl LockMetrics {
         self.groups_allowed.show([]);
         self.groups_away.show([]);
         self.disruptions.set(0);
+        self.ledger_bytes.set(0);
         self.oldest.set(None);
         self.seen.clear();
     }

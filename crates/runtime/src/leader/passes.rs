@@ -64,7 +64,7 @@ impl Passes {
             (state.heard, state.silent_before) = (asked, Duration::ZERO);
         }
         if let Some(unrenewed_for) = first_look {
-            let renewed_in_silence = planned.map(|planned| planned.silent_for).unwrap_or_default();
+            let renewed_in_silence = planned.and_then(|planned| planned.silent_for()).unwrap_or_default();
             state.silent_before = unrenewed_for.saturating_add(renewed_in_silence);
         }
     }

@@ -158,7 +158,7 @@ const DRAIN_KEEPER: [Firing; 4] = [
     ),
 ];
 
-const DRAIN_LOCK: [Firing; 11] = [
+const DRAIN_LOCK: [Firing; 13] = [
     firing(
         "NodewardDrainOverdue",
         &[("nodeward_drain_lock_overdue_drains{JOB,node=\"a\"}", FROM_MINUTE_10)],
@@ -230,6 +230,21 @@ const DRAIN_LOCK: [Firing; 11] = [
         &[("nodeward_drain_lock_pause_unknown{JOB}", FROM_MINUTE_10)],
         &[],
         (19, 25),
+    ),
+    firing(
+        "NodewardDrainLockLedgerLarge",
+        &[("nodeward_drain_lock_ledger_bytes{JOB}", "700000x9 800000x200")],
+        &[],
+        (19, 25),
+    ),
+    firing(
+        "NodewardDrainLockLedgerBusy",
+        &[(
+            "nodeward_drain_lock_ledger_written_bytes_total{JOB}",
+            "0+90000000x10 1010000000+120000000x200",
+        )],
+        &[],
+        (20, 40),
     ),
     firing(
         "NodewardDrainLockNotPlanning",

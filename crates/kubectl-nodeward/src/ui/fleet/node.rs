@@ -367,6 +367,7 @@ fn is_a_turn(reason: LockReason) -> bool {
             | LockReason::Reserved
             | LockReason::Queued
             | LockReason::WaitsForNodeGroup
+            | LockReason::LedgerFull
             | LockReason::StatusBehind
     )
 }
