@@ -29,6 +29,7 @@ mod leaders;
 mod leases;
 mod node_groups;
 mod pause;
+mod planless;
 mod queue;
 mod refusals;
 mod requesters;

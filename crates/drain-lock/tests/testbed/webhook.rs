@@ -279,9 +279,10 @@ async fn another_leads(env: &Environment) -> Result<()> {
 async fn reviews_need_no_api_request() -> Result<()> {
     let reviewed = Reviewed::new(&NODES, json!({})).await?;
     let env = &reviewed.env;
-    another_leads(env).await?;
-    let lock = reviewed.start(json!({})).await?;
     env.add_pinned("a", &NODES).await?;
+    another_leads(env).await?;
+    // It takes a leader that never says that it plans for none after two minutes.
+    let lock = reviewed.start(json!({})).await?;
     fleet::cordon(&env.client, "n1").await?;
     let pod = reviewed.pods_on("n1").await?.remove(0);
     let mark = env.plane.audit().mark()?;

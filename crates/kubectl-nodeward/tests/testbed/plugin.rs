@@ -4,9 +4,14 @@ use std::io::Write as _;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
-use nodeward_testkit::bulk;
+use kube::Api;
+use kube::api::{ApiResource, DynamicObject, PostParams};
+use nodeward_api::{DrainLedger, NodeDrain, crd, drain_ledger};
+use nodeward_testkit::fleet::{self, NodeSpec};
 use nodeward_testkit::wait::{self, secs};
 use nodeward_testkit::workload::Budget;
+use nodeward_testkit::{ControlPlane, Options, bulk};
+use serde_json::json;
 
 use crate::environment::Environment;
 use crate::person::{Person, plugins, says};
@@ -104,6 +109,57 @@ async fn a_cluster_that_does_not_answer_is_named() -> Result<()> {
     let (code, error) = plugin(&["status", "--kubeconfig", path, "--context", "other"])?;
     assert_eq!(code, Some(1), "{error}");
     says(&error, &["error: the kubeconfig cannot be used", "other"])
+}
+
+/// One ledger is in a cluster, so it has a control plane of its own, where nobody runs drain-lock.
+#[tokio::test(flavor = "multi_thread")]
+async fn garbage_in_the_ledger_is_named_and_all_else_is_shown() -> Result<()> {
+    let plane = ControlPlane::start(Options::patient()).await?;
+    let client = plane.client().await?;
+    bulk::create(&client, crd::drain_lock()).await?;
+    plane.namespace("shop").await?;
+    fleet::create(&client, [NodeSpec::worker("n1")]).await?;
+    bulk::create(&client, [Budget::max_unavailable("shop", "web", 1).of("web").build()?]).await?;
+    let resource = ApiResource::erase::<DrainLedger>(&());
+    let mut ledger = DynamicObject::new(drain_ledger::NAME, &resource);
+    ledger.data = json!({ "spec": { "claims": [{
+        "ticket": 1, "node": "n1", "nodeUID": "u1", "state": "Confirmed", "since": "2026-01-01T00:00:00Z",
+        "queuedAt": "2026-01-01T00:00:00Z", "grant": 1, "holds": ["garbage"],
+    }] } });
+    let drain: NodeDrain = serde_json::from_value(json!({
+        "metadata": { "name": "n1" }, "spec": { "nodeName": "n1", "requesters": [{ "name": "alice" }] },
+    }))?;
+    wait::until("the kinds to be served", secs(60), || async {
+        let ledgers: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
+        if ledgers.get_opt(drain_ledger::NAME).await?.is_none() {
+            ledgers.create(&PostParams::default(), &ledger).await?;
+        }
+        let drains: Api<NodeDrain> = Api::all(client.clone());
+        if drains.get_opt("n1").await?.is_none() {
+            drains.create(&PostParams::default(), &drain).await?;
+        }
+        Ok(())
+    })
+    .await?;
+    let admin = Person::admin(&plane)?;
+    let named = [
+        "claims: the ledger cannot be decoded",
+        "claims[0].holds[0]: a held pod is written BUDGET/NAME/UID[/retained[/HASH]], not \"garbage\"",
+        "undo the last edit of the DrainLedger, or run the version of drain-lock that wrote it",
+    ];
+    for (command, shown) in [
+        (&["status"][..], "1 in all, 0 cordoned"),
+        (&["locks"], "Not shown"),
+        (&["why", "n1"], "alice"),
+        (&["why", "pdb/shop/web"], "budget shop/web"),
+    ] {
+        let page = admin.page(command).await?;
+        says(&page, &named)?;
+        says(&page, &[shown])?;
+        let read = admin.json(command).await?;
+        ensure!(read["unread"][0]["reason"] == "Undecodable", "{command:?}: {read}");
+    }
+    Ok(())
 }
 
 #[test]

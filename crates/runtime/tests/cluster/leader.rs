@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::{Api, Client};
+use nodeward_core::lease;
 use nodeward_runtime::leader::{Election, ElectionTimes};
 use nodeward_runtime::{CancellationToken, Component, LeaderState, Leadership, Metrics, ReconcileTrigger};
 use nodeward_testkit::proxy::{Fault, Proxy, Rule, Verb};
@@ -199,6 +200,38 @@ async fn one_leads_and_the_next_follows_at_once() -> Result<()> {
         "the last one released it, too"
     );
     Ok(())
+}
+
+/// The API server keeps the word through renewals, and when it came.
+#[tokio::test(flavor = "multi_thread")]
+async fn renewals_without_passes_leave_the_word_standing() -> Result<()> {
+    let arena = arena().await?;
+    let leader = arena.stand("leads");
+    leads(&leader.leadership).await?;
+    let standby = arena.stand("follows");
+    let leases: Api<Lease> = Api::namespaced(arena.client.clone(), &arena.namespace);
+    let said = async || lease::planned(&leases.get("drain-keeper").await?).context("nothing is said");
+    let last = wait::until("passes to be told", PATIENCE, || async {
+        leader.leadership.planned();
+        let planned = said().await?;
+        ensure!(planned.is_of_present_term && planned.at.passes > 1, "{planned:?}");
+        Ok(planned)
+    })
+    .await?;
+    let silent = wait::until("renewals in silence", PATIENCE, || async {
+        let planned = said().await?;
+        ensure!(planned.silent_for() >= Some(2 * TIMES.renew_interval), "{planned:?}");
+        Ok(planned)
+    })
+    .await?;
+    assert!(silent.at.passes >= last.at.passes, "{silent:?} after {last:?}");
+    assert!(leader.leadership.is_leading_now());
+    for replica in [&leader, &standby] {
+        let leaderless_for = replica.leadership.leaderless_for();
+        assert!(leaderless_for >= TIMES.renew_interval, "{leaderless_for:?}");
+    }
+    leader.resign().await?;
+    standby.resign().await
 }
 
 #[rstest]

@@ -4,25 +4,17 @@ use nodeward_core::ledger::size;
 
 use super::*;
 
-/// The claim of a node that is away, with this many pods of long names.
-fn large(pods: usize) -> Value {
-    let names: Vec<String> = (0..pods).map(|pod| format!("{pod:0>240}")).collect();
-    let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    let other = json!({ "ticket": 2, "node": "n9", "nodeUID": "uid-n9" });
-    merged(granted("Confirmed", &names), other)
-}
-
-/// So many of them fill the ledger to where no further claim is queued.
-fn filling() -> usize {
-    let bytes = |pods: usize| {
-        let ledger = cluster(node("n1", json!({})), None, &[large(pods)], &[])
-            .snapshot()
-            .ledger;
-        ledger.map_or(0, |ledger| ledger.bytes)
-    };
-    size::FOR_CLAIMS
-        .div_ceil(bytes(1001) - bytes(1000))
-        .saturating_sub(bytes(1000) / 100_000)
+/// The claim of a node that is away: with its few pods, of very long names, the ledger has this part of what it may have before
+/// no further claim is queued.
+fn large(percent: usize) -> Value {
+    const PODS: usize = 50;
+    let length = size::FOR_CLAIMS * percent / 100 / PODS / 2;
+    let pods: Vec<Value> = (0..PODS)
+        .map(|pod| json!({ "name": format!("{pod:0>length$}"), "uid": format!("{pod:0>length$}") }))
+        .collect();
+    let held = json!({ "pdb": { "namespace": "shop", "name": "db", "uid": "uid-db" }, "pods": pods });
+    let other = json!({ "ticket": 2, "node": "n9", "nodeUID": "uid-n9", "holds": [held] });
+    merged(granted("Confirmed", &[]), other)
 }
 
 /// The lines about `n1`, and whether it has a claim.
@@ -34,13 +26,13 @@ fn about_n1(plan: &Plan) -> (Vec<String>, bool) {
 }
 
 #[rstest]
-#[case::half_full(filling() / 2, &["cordon n1", "n1 is Queued"], true)]
-#[case::full(filling(), &["n1 is Queued: LedgerFull"], false)]
-fn full_ledger_queues_no_further_claim(#[case] pods: usize, #[case] expected: &[&str], #[case] is_queued: bool) {
+#[case::nearly_full(99, &["cordon n1", "n1 is Queued"], true)]
+#[case::full(100, &["n1 is Queued: LedgerFull"], false)]
+fn full_ledger_queues_no_further_claim(#[case] percent: usize, #[case] expected: &[&str], #[case] is_queued: bool) {
     let cluster = cluster(
         node("n1", json!({})),
         Some(drain(json!({}))),
-        &[large(pods)],
+        &[large(percent)],
         &[held("a", json!({}))],
     );
     let (lines, has_claim) = about_n1(&planned(&cluster));
@@ -52,7 +44,7 @@ fn full_ledger_queues_no_further_claim(#[case] pods: usize, #[case] expected: &[
 
 #[test]
 fn claims_in_a_full_ledger_go_on() {
-    let claims = [granted("Confirmed", &["a"]), large(filling())];
+    let claims = [granted("Confirmed", &["a"]), large(110)];
     let cluster = cluster(
         ours(json!({})),
         Some(drain(json!({}))),
@@ -66,7 +58,7 @@ fn claims_in_a_full_ledger_go_on() {
 /// Of the pods of a node that is gone none is down any more.
 #[test]
 fn full_ledger_shrinks() {
-    let mut cluster = cluster(node("n9", json!({})), None, &[large(filling())], &[]);
+    let mut cluster = cluster(node("n9", json!({})), None, &[large(110)], &[]);
     cluster.0.nodes.clear();
     let plan = planned(&cluster);
     let write = plan.ledger.unwrap();
