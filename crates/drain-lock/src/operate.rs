@@ -10,7 +10,7 @@ use nodeward_core::deadline::saturating_add;
 use nodeward_runtime::control::{Completed, ControlOptions, Observed, Report};
 use nodeward_runtime::{
     ActionResult, Clients, Component, ConfigError, ConfigHandle, Leadership, Operator, OperatorContext, Pause,
-    WebhookArgs, control,
+    PauseState, WebhookArgs, control,
 };
 
 use crate::action_tracker::{ActionTracker, BACKOFF};
@@ -130,12 +130,12 @@ impl Operator for DrainLock {
         self.tracker.leads(self.leadership.state(), self.pause.last(), now);
         let mut plan = plan(snapshot, self.tracker.at(now), policy, now);
         self.tracker.planned(&mut plan, now);
-        match (&plan.ledger, self.pause.is_running()) {
-            (None, true) => self.finished_pass(now),
+        match (&plan.ledger, self.pause.state()) {
+            (None, PauseState::Running) => self.finished_pass(now),
             // Nothing is written, and all replicas admit every eviction for that.
-            (_, false) => self.leadership.planned(),
+            (_, PauseState::Paused(_)) => self.leadership.planned(),
             // It is finished once that is written.
-            (Some(_), true) => {}
+            (Some(_), PauseState::Running) | (_, PauseState::Unknown(_)) => {}
         }
         let ledger = plan
             .ledger
