@@ -170,20 +170,32 @@ pub enum Owner {
     StatefulSet,
     /// A Job, which counts how its pods end.
     Job,
-    /// Another kind of the groups `apps` or `batch`.
+    /// Another kind of the groups `apps` or `batch`, or a ReplicationController.
     Stateless,
-    /// A kind of any other group, of which we cannot know what two copies would do.
+    /// A kind of another group whose pods have an identity: a StatefulSet of OpenKruise, a Job of Volcano.
+    ForeignWithIdentity,
+    /// Any other kind of another group, of which we cannot know what two copies would do.
     Foreign,
 }
 
 impl Owner {
-    /// Whether a later pod may have the name of an earlier one. ReplicaSets, Jobs and DaemonSets end their pods' names in
-    /// five random characters.
+    /// Whether a later pod may have the name of an earlier one. ReplicaSets, Jobs and DaemonSets of Kubernetes end their pods'
+    /// names in five random characters.
     pub const fn reuses_names(self) -> bool {
         match self {
-            Self::Unmanaged | Self::StatefulSet | Self::Foreign => true,
+            Self::Unmanaged | Self::StatefulSet | Self::ForeignWithIdentity | Self::Foreign => true,
             Self::DaemonSet | Self::Job | Self::Stateless => false,
         }
+    }
+
+    /// Whether it makes each pod that goes again under the same name, once that has gone.
+    pub const fn keeps_names(self) -> bool {
+        matches!(self, Self::StatefulSet | Self::ForeignWithIdentity)
+    }
+
+    /// Whether it is of a kind that is not Kubernetes' own.
+    pub const fn is_foreign(self) -> bool {
+        matches!(self, Self::ForeignWithIdentity | Self::Foreign)
     }
 }
 
@@ -198,7 +210,8 @@ impl PodSummary {
             ("apps", "DaemonSet") => Owner::DaemonSet,
             ("apps", "StatefulSet") => Owner::StatefulSet,
             ("batch", "Job") => Owner::Job,
-            ("apps" | "batch", _) => Owner::Stateless,
+            ("apps" | "batch", _) | ("", "ReplicationController") => Owner::Stateless,
+            ("apps.kruise.io", "StatefulSet") | ("batch.volcano.sh", "Job") => Owner::ForeignWithIdentity,
             _ => Owner::Foreign,
         }
     }
@@ -463,15 +476,36 @@ mod tests {
     #[case(json!([{ "apiVersion": "apps/v1", "kind": "StatefulSet", "name": "s", "uid": "u", "controller": true }]), Owner::StatefulSet)]
     #[case(json!([{ "apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "u", "controller": true }]), Owner::DaemonSet)]
     #[case(json!([{ "apiVersion": "apps.kruise.io/v1beta1", "kind": "DaemonSet", "name": "d", "uid": "u", "controller": true }]), Owner::Foreign)]
-    #[case(json!([{ "apiVersion": "apps.kruise.io/v1beta1", "kind": "StatefulSet", "name": "s", "uid": "u", "controller": true }]), Owner::Foreign)]
-    // A ReplicationController is of the core group.
-    #[case(json!([{ "apiVersion": "v1", "kind": "ReplicationController", "name": "r", "uid": "u", "controller": true }]), Owner::Foreign)]
+    #[case(json!([{ "apiVersion": "apps.kruise.io/v1beta1", "kind": "StatefulSet", "name": "s", "uid": "u", "controller": true }]), Owner::ForeignWithIdentity)]
+    #[case(json!([{ "apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "name": "j", "uid": "u", "controller": true }]), Owner::ForeignWithIdentity)]
+    #[case(json!([{ "apiVersion": "example.com/v1", "kind": "Job", "name": "j", "uid": "u", "controller": true }]), Owner::Foreign)]
+    // It is of the core group.
+    #[case(json!([{ "apiVersion": "v1", "kind": "ReplicationController", "name": "r", "uid": "u", "controller": true }]), Owner::Stateless)]
     #[case(json!([
         { "apiVersion": "v1", "kind": "ConfigMap", "name": "c", "uid": "u" },
         { "apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "u", "controller": true },
     ]), Owner::DaemonSet)]
     fn only_the_controller_reference_is_the_owner(#[case] references: Value, #[case] owner: Owner) {
         assert_eq!(with_metadata(json!({ "ownerReferences": references })).owner(), owner);
+    }
+
+    #[rstest]
+    #[case::stateful_set("apps/v1", "StatefulSet", true, true)]
+    #[case::volcanos_job("batch.volcano.sh/v1alpha1", "Job", true, true)]
+    #[case::job_of_kubernetes("batch/v1", "Job", false, false)]
+    #[case::replica_set("apps/v1", "ReplicaSet", false, false)]
+    #[case::replication_controller("v1", "ReplicationController", false, false)]
+    // Nobody knows how it names its pods.
+    #[case::foreign("example.com/v1", "Job", true, false)]
+    fn names_come_back_as_the_owners_group_has_it(
+        #[case] api_version: &str,
+        #[case] kind: &str,
+        #[case] reuses: bool,
+        #[case] keeps: bool,
+    ) {
+        let owner = json!([{ "apiVersion": api_version, "kind": kind, "name": "o", "uid": "u", "controller": true }]);
+        let owner = with_metadata(json!({ "ownerReferences": owner })).owner();
+        assert_eq!((owner.reuses_names(), owner.keeps_names()), (reuses, keeps));
     }
 
     #[rstest]

@@ -19,9 +19,6 @@ use crate::plan::PodEviction;
 
 use super::{ActionResult, Eviction, ExecutorContext, TaskOutcome, Written};
 
-/// Controllers that give each pod a name of its own.
-const NEVER_THE_SAME_NAME: [&str; 3] = ["ReplicaSet", "ReplicationController", "Job"];
-
 /// Evicts the pods of a granted claim, once the ledger, read by quorum, says that the grant is still in force.
 pub(super) async fn evict_held(
     context: &ExecutorContext,
@@ -113,8 +110,7 @@ async fn request(context: &ExecutorContext, eviction: &PodEviction, fence: Optio
 /// The eviction API takes the budget's disruption before it looks at the UID, and keeps it for two minutes in the name of
 /// whichever pod has the name by then. So where a name is given again, who bears it is read by quorum first.
 async fn check_name_is_its_own(pods: &Api<Pod>, eviction: &PodEviction) -> Written {
-    let owner = eviction.pod.owner.as_deref();
-    if owner.is_some_and(|owner| NEVER_THE_SAME_NAME.contains(&&*owner.kind)) {
+    if !eviction.pod.owner().reuses_names() {
         return Ok(());
     }
     match pods.get_metadata_opt(&eviction.pod.key.name).await? {

@@ -9,7 +9,7 @@ use nodeward_core::deadline::saturating_add;
 use nodeward_core::id::{BudgetKey, NamespacedName, NodeName, PodUid};
 use nodeward_core::lease::LeaseView;
 use nodeward_core::ledger::{BudgetFacts, BudgetPods, Claim, Ledger, OwnerDisruptions, Unusable};
-use nodeward_core::pod::{Owner, Phase};
+use nodeward_core::pod::Phase;
 use nodeward_core::remediation::Remediations;
 use nodeward_scheduling::requirements::Namespaces;
 use nodeward_scheduling::{NodeAffinity, NodeCapacity, SchedulingView};
@@ -402,9 +402,9 @@ pub fn budget_facts<'a>(
             let is_of_first_grant = kept.newest_pod.is_none_or(|newest| pod.created <= newest);
             counts.standing += i32::from(is_healthy || is_of_first_grant);
             newest = newest.max(Some(pod.created));
-            come_back_by_name &= pod.owner() == Owner::StatefulSet;
+            come_back_by_name &= pod.owner().keeps_names();
         }
-        has_foreign_owner |= pod.owner() == Owner::Foreign;
+        has_foreign_owner |= pod.owner().is_foreign();
         if has_several_budgets {
             several.insert(pod.uid.clone());
         }

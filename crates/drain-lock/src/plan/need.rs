@@ -141,8 +141,8 @@ pub fn classify(
     for pod in snapshot.pods_of(&node.name) {
         let (class, why) = match Class::in_drain(pod, node, drain) {
             Some(class) => {
-                // A StatefulSet makes the successor of a pod that leaves only when it has gone, and that will need room.
-                if class == Class::Movable && pod.owner.as_ref().is_some_and(|owner| &*owner.kind == "StatefulSet") {
+                // The successor of a pod that keeps its name is only made when it has gone, and will need room.
+                if class == Class::Movable && pod.owner().keeps_names() {
                     let _ = placement.place(pod, Some(&node.name));
                 }
                 (class, None)

@@ -528,6 +528,23 @@ fn several_budgets_block_only_pods_to_evict(#[case] patch: Value, #[case] refuse
     assert_eq!(names_it, refused, "{obstacles:?}");
 }
 
+/// `n2` has room for one of the two pods, of which the first is on its way.
+#[rstest]
+#[case::made_again_when_it_has_gone("apps/v1", "StatefulSet", Class::Held(LockReason::NoRoom))]
+#[case::volcano_does_so_too("batch.volcano.sh/v1alpha1", "Job", Class::Held(LockReason::NoRoom))]
+#[case::its_successor_is_there_already("batch/v1", "Job", Class::Movable)]
+fn leaving_pod_keeps_room_for_its_successor(#[case] api_version: &str, #[case] kind: &str, #[case] class: Class) {
+    let leaving = json!({ "metadata": {
+        "deletionTimestamp": "2026-01-01T12:00:00Z", "ownerReferences": [owner(api_version, kind, "o")],
+    } });
+    let pods = [pod("a", merged(with_cpu("3"), leaving)), pod("b", with_cpu("3"))];
+    let need = classified(&draining(pods));
+    assert_eq!(
+        need.pods.iter().map(|pod| pod.class).collect::<Vec<_>>(),
+        [Class::Movable, class]
+    );
+}
+
 /// What a pod may be, over which other pods differ in their requests alone.
 fn any_kind() -> impl Strategy<Value = Value> {
     let port =
@@ -537,6 +554,7 @@ fn any_kind() -> impl Strategy<Value = Value> {
     ] } } } });
     let terminating = json!({ "metadata": { "deletionTimestamp": "2026-01-01T12:00:00Z" } });
     let of_a_set = json!({ "metadata": { "ownerReferences": [owner("apps/v1", "StatefulSet", "set")] } });
+    let of_volcano = json!({ "metadata": { "ownerReferences": [owner("batch.volcano.sh/v1alpha1", "Job", "job")] } });
     prop::sample::select(vec![
         json!({}),
         json!({}),
@@ -549,7 +567,8 @@ fn any_kind() -> impl Strategy<Value = Value> {
         json!({ "status": { "phase": "Pending", "conditions": [] } }),
         json!({ "status": { "conditions": [{ "type": "Ready", "status": "False" }] } }),
         terminating.clone(),
-        merged(terminating, of_a_set.clone()),
+        merged(terminating.clone(), of_a_set.clone()),
+        merged(terminating, of_volcano),
         of_a_set,
         label("skip"),
         label("wait-completed"),
