@@ -31,9 +31,9 @@ use k8s_openapi::api::core::v1::Node;
 use kube::{Api, Client as KubeClient};
 use nodeward_api::node_drain::Consent;
 use nodeward_api::reason::LockReason;
-use nodeward_api::{DrainLedger, drain_ledger};
+use nodeward_api::{DrainLedger, NodeDrain, drain_ledger};
 use nodeward_core::consent::Consents;
-use nodeward_core::drain_request::{DrainRequest, JoinOutcome, is_fulfilled_by};
+use nodeward_core::drain_request::{DrainRequest, JoinOutcome, has_requester, is_fulfilled_by};
 use nodeward_core::id::BudgetKey;
 use nodeward_core::ledger::{Facts, Ledger};
 use nodeward_runtime::events::node_reference;
@@ -369,14 +369,25 @@ impl FleetLock {
         gate.has_kept_disruptions(&facts)
     }
 
-    /// Takes the client's wish back. A machine that asked for nothing has nothing to take back, and is told so with 200: it
-    /// says that it is up at each boot. An id of no node would never release anything.
+    /// Takes the client's wish back. A machine that holds nothing has nothing to take back, and is told so with 200, whatever else
+    /// there is to say: it asks at each boot, before its node has joined, too, and does not go on without that answer.
     async fn steady_state(&self, client: &Client) -> Result<(), Problem> {
-        let node = self.node_of(client)?;
-        self.check_group(client, &node)?;
-        self.may_act(self.pause.state())?;
+        let node = match self.node_of(client) {
+            Ok(node) => node,
+            Err(problem) if problem.kind == Kind::UnknownNode => {
+                tracing::debug!(id = client.id, "a machine without a node is up, and holds nothing");
+                return Ok(());
+            }
+            Err(problem) => return Err(problem),
+        };
         let requester = client.requester(&node.name);
         // By the server's own word: a watch may not have shown a drain yet that another replica has just made.
+        let drains: Api<NodeDrain> = Api::all(self.client.clone());
+        let drain = drains.get_opt(node.name.as_str()).await.map_err(unavailable)?;
+        if !drain.is_some_and(|drain| has_requester(&drain, &requester)) {
+            return Ok(());
+        }
+        self.may_act(self.pause.state())?;
         let left = release_drain(&self.client, node.name.as_str(), &requester).await;
         if left.map_err(unavailable)? {
             tracing::info!(node = %node.name, requester, "a machine is back and has released its drain");

@@ -138,13 +138,13 @@ async fn machines_reboot_one_by_one_under_a_budget() -> Result<()> {
     };
 
     // It says that it is up at each boot, whether or not it had asked for anything.
+    first.steady_state().await?;
     wait::until("the machine-id to be known", secs(60), || async {
-        first.steady_state().await
+        let told = first.pre_reboot().await?;
+        ensure!(told == Err("queued".to_owned()), "{told:?}");
+        Ok(())
     })
     .await?;
-
-    let told = first.pre_reboot().await?;
-    ensure!(told == Err("queued".to_owned()), "{told:?}");
     let drain = env.drains().get("n1").await?;
     ensure!(drain.spec.evict == Evictor::Nodeward, "{:?}", drain.spec);
     ensure!(
@@ -472,11 +472,17 @@ async fn requests_need_certificate_token_and_valid_form() -> Result<()> {
         let told = problem(&answer, status).context(what)?;
         ensure!(told == kind, "{what}: {answer:?}");
     }
-    // No machine may take a mistake for its release.
-    let unknown = caller
-        .post("/v1/steady-state", &[bearer, PROTOCOL], body("n9", "default"))
+    // What holds nothing has nothing to release, whatever it says it is.
+    for (id, group) in [("n9", "default"), ("n1", "g"), ("n1", "control-plane")] {
+        let answer = caller
+            .post("/v1/steady-state", &[bearer, PROTOCOL], body(id, group))
+            .await?;
+        ensure!(answer.status == 200, "{id} of {group}: {answer:?}");
+    }
+    let cloned = caller
+        .post("/v1/steady-state", &[bearer, PROTOCOL], body(DERIVED, "default"))
         .await?;
-    ensure!(problem(&unknown, 404)? == "unknown_node", "{unknown:?}");
+    ensure!(problem(&cloned, 409)? == "ambiguous_id", "{cloned:?}");
     for (path, status, kind) in [
         ("/v1/pre-reboot", 405, "method_not_allowed"),
         ("/v1/reboot", 404, "not_found"),
