@@ -115,8 +115,8 @@ pub struct Snapshot {
     pub drains: BTreeMap<NodeName, Arc<NodeDrain>>,
     /// Nodes whose NodeDrains cannot be read, and why: they are left alone.
     pub unreadable_drains: BTreeMap<NodeName, Arc<str>>,
-    /// Pods that budgets' statuses count as evicted though the evicted ones are gone.
-    pub stale_entries: BTreeMap<BudgetKey, BTreeSet<String>>,
+    /// Pods that budgets' statuses count as evicted though they are not, each with when that is certain.
+    pub stale_entries: BTreeMap<BudgetKey, BTreeMap<String, Timestamp>>,
     /// `None`: it has yet to be created.
     pub ledger: Option<Arc<LedgerFacts>>,
     /// The pods of the nodes that were asked for, and of those that have a drain or a claim.

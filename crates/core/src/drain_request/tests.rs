@@ -20,6 +20,7 @@ fn eviction() -> DrainRequest {
         deadlines: Deadlines::default(),
         dry_run: false,
         is_eviction: true,
+        is_refused_again: false,
         changes_settings: false,
     }
 }

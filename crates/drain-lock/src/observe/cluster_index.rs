@@ -27,6 +27,10 @@ const OSD_HOST: &str = "topology-location-host";
 /// So many pods that were deleted last are kept.
 const DELETED_AT_MOST: usize = 512;
 
+/// A pod whose eviction was accepted is deleted by then: between the two the API server waits for webhooks at most. One that is
+/// healthy after that is not on its way out.
+const DELETED_WITHIN: SignedDuration = SignedDuration::from_secs(30);
+
 /// How long after its grace a deleted pod is still told of: the budgets' counts follow its end.
 const TOLD_FOR: SignedDuration = SignedDuration::from_mins(2);
 
@@ -218,16 +222,28 @@ impl ClusterIndex {
         }
     }
 
-    /// The pods that a budget's status counts as evicted though the evicted ones are gone: pods of their names were created
-    /// since. `None`: there are none.
-    fn stale_entries(&self, key: &BudgetKey) -> Option<BTreeSet<String>> {
+    /// The pods that a budget's status counts as evicted though they are not, each with when that is certain. `None`: there
+    /// are none.
+    fn stale_entries(&self, key: &BudgetKey) -> Option<BTreeMap<String, Timestamp>> {
         let evicted = self.budgets.get(key)?.view.status.disrupted_pods.iter();
-        let is_stale = |(name, at): &(&String, &Timestamp)| {
-            let namesake = self.pods.get(&key.namespace, name.as_str());
-            namesake.is_some_and(|pod| pod.created > **at)
-        };
-        let stale: BTreeSet<String> = evicted.filter(is_stale).map(|(name, _)| name.clone()).collect();
+        let stale = evicted.filter_map(|(name, evicted)| {
+            let pod = self.pods.get(&key.namespace, name.as_str())?;
+            let certain = stale_from(pod, *evicted, || self.is_successor(pod, key))?;
+            Some((name.clone(), certain))
+        });
+        let stale: BTreeMap<String, Timestamp> = stale.collect();
         (!stale.is_empty()).then_some(stale)
+    }
+
+    /// Whether claims hold disruptions of the budget for pods of this name, and none for this very pod.
+    fn is_successor(&self, pod: &PodFacts, budget: &BudgetKey) -> bool {
+        let ledger = self.ledger();
+        let claims = ledger.iter().flat_map(|facts| facts.ledger.claims());
+        let holds = claims.flat_map(|claim| &claim.holds);
+        let held = holds.filter(|disruptions| BudgetKey::from(&disruptions.pdb) == *budget);
+        let pods = held.flat_map(|disruptions| &disruptions.pods);
+        let mut namesakes = pods.filter(|held| *held.name == *pod.key.name).peekable();
+        namesakes.peek().is_some() && namesakes.all(|held| held.uid != pod.uid.as_str())
     }
 
     /// The pods of a budget that are not healthy; `None` where its status counts all of them as healthy.
@@ -371,6 +387,15 @@ impl Kept {
             },
         }
     }
+}
+
+/// When it is certain that an entry of `disruptedPods` does not stand for an eviction of the pod that bears its name now. Both
+/// times are whole seconds: of one second, it takes the UID to tell the pod from its successor.
+fn stale_from(pod: &PodFacts, evicted: Timestamp, is_successor: impl FnOnce() -> bool) -> Option<Timestamp> {
+    if pod.created > evicted || (pod.created == evicted && is_successor()) {
+        return Some(evicted);
+    }
+    pod.is_healthy().then(|| saturating_add(evicted, DELETED_WITHIN))
 }
 
 /// What the ledger reads of a budget and the pods that it selects, each with whether another budget selects it too. They

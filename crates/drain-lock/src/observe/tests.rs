@@ -17,7 +17,9 @@ use serde_json::{Value, json};
 
 use super::table::Store;
 use super::*;
-use crate::tests::fixture::{Cluster, at, budget, cordoned, merged, node, now, owner, parse, pod, volume, waiting};
+use crate::tests::fixture::{
+    Cluster, NOW, at, budget, cordoned, merged, node, now, owner, parse, pod, volume, waiting,
+};
 use nodeward_scheduling::{NodeUsage, Resources};
 
 fn names<'a>(pods: impl IntoIterator<Item = &'a Arc<PodFacts>>) -> BTreeSet<String> {
@@ -77,6 +79,43 @@ fn healthy_is_what_the_disruption_controller_counts(
         .budget_facts(&web(), now())
         .unwrap();
     assert_eq!(facts.healthy.iter().any(|uid| uid.as_str() == "uid-a"), healthy);
+}
+
+/// Pod `a` was created at noon, and claims may hold a disruption for a pod of that name.
+#[rstest]
+#[case::evicted_before_it_was_there("2026-01-01T11:59:59Z", None, json!({}), Some("2026-01-01T11:59:59Z"))]
+#[case::made_again_within_the_second(NOW, Some("uid-before"), json!({}), Some(NOW))]
+#[case::made_again_and_not_ready_yet(
+    NOW, Some("uid-before"), json!({ "status": { "conditions": [{ "type": "Ready", "status": "False" }] } }), Some(NOW)
+)]
+#[case::itself_within_the_second(NOW, Some("uid-a"), json!({}), Some("2026-01-01T12:00:30Z"))]
+#[case::nobody_knows_which_one(NOW, None, json!({}), Some("2026-01-01T12:00:30Z"))]
+#[case::evicted_and_never_deleted("2026-01-01T12:01:00Z", None, json!({}), Some("2026-01-01T12:01:30Z"))]
+#[case::on_its_way_out("2026-01-01T12:01:00Z", None, json!({ "metadata": { "deletionTimestamp": "2026-01-01T12:01:30Z" } }), None)]
+#[case::not_ready_since("2026-01-01T12:01:00Z", None, json!({ "status": { "conditions": [{ "type": "Ready", "status": "False" }] } }), None)]
+fn entry_of_another_or_of_a_healthy_pod_is_stale(
+    #[case] evicted: &str,
+    #[case] held: Option<&str>,
+    #[case] patch: Value,
+    #[case] certain: Option<&str>,
+) {
+    let created = json!({ "metadata": { "creationTimestamp": NOW } });
+    let holds = held.map(|uid| {
+        json!({ "pdb": { "namespace": "shop", "name": "web", "uid": "uid-web" }, "pods": [{ "name": "a", "uid": uid }] })
+    });
+    let claim = json!({
+        "ticket": 1, "node": "n1", "nodeUID": "uid-n1", "state": "Confirmed", "since": NOW, "queuedAt": NOW, "grant": 1,
+        "holds": holds.into_iter().collect::<Vec<_>>(),
+    });
+    let snapshot = Cluster::new([node("n1", json!({}))], [pod("a", merged(created, patch))])
+        .budgets([budget(
+            "web",
+            json!({ "status": { "disruptedPods": { "a": evicted } } }),
+        )])
+        .ledger(json!({ "nextTicket": 2, "claims": [claim] }))
+        .snapshot();
+    let stale = snapshot.stale_entries.get(&web()).and_then(|stale| stale.get("a"));
+    assert_eq!(stale.copied(), certain.map(at));
 }
 
 #[test]

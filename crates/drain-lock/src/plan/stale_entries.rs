@@ -1,10 +1,11 @@
-//! Stale entries of budgets' `disruptedPods`: the evicted pod is gone, and one of its name has been created since. The disruption
+//! Stale entries of budgets' `disruptedPods`: the pod of that name is not the one that was evicted, or was never deleted. The disruption
 //! controller forgets an entry two minutes after its time; until then it does not count that pod, and every eviction is
 //! refused. The write of the status makes it count anew, too.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use nodeward_core::deadline::is_due;
 use nodeward_core::id::{BudgetKey, ResourceVersion};
 
 use super::{Action, Planner};
@@ -23,13 +24,19 @@ pub struct StaleEntries {
 impl Planner<'_> {
     /// Plans the removal of stale entries from budgets' statuses.
     pub(super) fn remove_stale_entries(&mut self) {
+        let (now, requeue_at) = (self.now, &mut self.requeue_at);
         let stale = self.snapshot.stale_entries.iter().filter_map(|(key, pods)| {
             let budget = &self.snapshot.budgets.get(key)?.view;
-            Some(StaleEntries {
+            let certain = pods.iter().filter(|(_, certain)| {
+                requeue_at.note((now < **certain).then_some(**certain));
+                is_due(**certain, now)
+            });
+            let pods: BTreeSet<String> = certain.map(|(pod, _)| pod.clone()).collect();
+            (!pods.is_empty()).then(|| StaleEntries {
                 budget: key.clone(),
                 uid: Arc::clone(&budget.uid),
                 resource_version: budget.resource_version.clone(),
-                pods: pods.clone(),
+                pods,
             })
         });
         self.plan.actions.extend(stale.map(Action::RemoveStaleEntries));
@@ -51,7 +58,8 @@ mod tests {
     /// `shop/web-0` was created at midnight.
     #[rstest]
     #[case::of_the_pod_before(json!({ "web-0": "2025-12-31T23:59:30Z" }), &["web-0"])]
-    #[case::of_this_pod(json!({ "web-0": "2026-01-01T11:59:30Z" }), &[])]
+    #[case::of_this_pod(json!({ "web-0": "2026-01-01T11:59:40Z" }), &[])]
+    #[case::of_this_pod_which_was_never_deleted(json!({ "web-0": "2026-01-01T11:59:30Z" }), &["web-0"])]
     #[case::of_a_pod_that_is_gone(json!({ "web-1": "2025-12-31T23:59:30Z" }), &[])]
     fn entry_of_an_earlier_namesake_is_removed(#[case] disrupted: Value, #[case] removed: &[&str]) {
         let status = json!({ "metadata": { "resourceVersion": "7" }, "status": { "disruptedPods": disrupted } });
