@@ -287,6 +287,8 @@ reasons! {
         NodeReplaced => "is not the node that the drain was requested for",
         /// drain-lock had cordoned the node, and somebody has uncordoned and cordoned it since.
         CordonTaken => "stays cordoned, because somebody has uncordoned and cordoned it since drain-lock did",
+        /// Another drainer has evicted pods from a node that drain-lock has cordoned.
+        CordonShared => "stays cordoned, because another drainer has evicted pods from it not long ago",
         /// The NodeDrain cannot be followed as it is written.
         InvalidDrain => "has an invalid NodeDrain",
 
@@ -391,6 +393,7 @@ impl LockReason {
             | Self::OptOutIgnored
             | Self::NodeReplaced
             | Self::CordonTaken
+            | Self::CordonShared
             | Self::InvalidDrain
             | Self::QuorumLost
             | Self::GrantLost
@@ -858,7 +861,7 @@ mod tests {
             R::StuckTerminating | R::FinalizerStuck => false,
             // Its node.
             R::LeaseHeldByOther | R::LeaseLost | R::UnderRemediation | R::QuorumLost => false,
-            R::NodeGone | R::NodeReplaced | R::CordonTaken | R::InvalidDrain => false,
+            R::NodeGone | R::NodeReplaced | R::CordonTaken | R::CordonShared | R::InvalidDrain => false,
             // What became of it.
             R::Granted | R::ConsentGiven | R::GrantLost | R::Requeued | R::DeadlinePassed => false,
             R::AdminRelease | R::HoldOverridden | R::HoldExpired | R::Drained | R::Uncordoned => false,

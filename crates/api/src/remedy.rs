@@ -138,6 +138,7 @@ impl LockReason {
             Self::NodeGone => "delete the NodeDrain if it was a mistake",
             Self::NodeReplaced => "delete the NodeDrain, and request the drain of the new node",
             Self::CordonTaken => "uncordon the node if whoever cordoned it does not need that any more",
+            Self::CordonShared => "wait, or uncordon the node if nobody drains it any more",
             Self::InvalidDrain => "correct the field of the NodeDrain that the message names",
             Self::Granted | Self::Released | Self::Drained | Self::PodEvicted => "nothing",
             Self::ConsentGiven => "change fleetLock.emptyDirData or fleetLock.unmanagedPods if that is not meant",

@@ -149,13 +149,36 @@ pub fn join(present: Option<&NodeDrain>, request: &DrainRequest, now: Timestamp)
     let Some(present) = present else {
         return JoinStep::Create(Box::new(new_drain(request, now)));
     };
-    if present.metadata.deletion_timestamp.is_some() {
-        return JoinStep::Done(JoinOutcome::Conflicting(Conflict::Ending));
-    }
     if let (Some(theirs), Some(ours)) = (&present.spec.node_uid, &request.node_uid)
         && theirs != ours.as_str()
     {
         return JoinStep::Done(JoinOutcome::Conflicting(Conflict::OtherNode));
+    }
+    let is_ours = present.spec.evict == Evictor::Nodeward;
+    let signs = [
+        (annotation::LAST_EVICTION, request.is_eviction),
+        (annotation::REFUSED_AGAIN, request.is_refused_again),
+    ];
+    let is_due = |(sign, is_meant): &(&str, bool)| *is_meant && !has_fresh_sign(present, sign, now);
+    let signs = signs.into_iter().filter(is_due);
+    let signs: Map<String, Value> = signs
+        .map(|(sign, _)| (sign.to_owned(), json!(to_the_second(now))))
+        .collect();
+    let signed = || {
+        let mut patch = conditional_patch(present);
+        if !signs.is_empty() {
+            patch["metadata"]["annotations"] = Value::Object(signs.clone());
+        }
+        patch
+    };
+    if present.metadata.deletion_timestamp.is_some() {
+        let ending = JoinOutcome::Conflicting(Conflict::Ending);
+        // The cordon of a drain of ours stays while others evict.
+        return if is_ours && !signs.is_empty() {
+            JoinStep::Patch(ending, signed())
+        } else {
+            JoinStep::Done(ending)
+        };
     }
     if present.spec.dry_run && !request.changes_settings {
         return JoinStep::Done(JoinOutcome::Preview);
@@ -169,7 +192,6 @@ pub fn join(present: Option<&NodeDrain>, request: &DrainRequest, now: Timestamp)
     let is_known = has_requester(present, &request.requester);
     // An eviction from a node that drain-lock empties is noted: whoever evicts never says that he is done, and the drain
     // would wait for him for ever.
-    let is_ours = present.spec.evict == Evictor::Nodeward;
     // Nor do evictions by many users take the last places of those who ask by name.
     let is_crowded = present.spec.requesters.len() >= EVICTING_AT_MOST;
     let is_bystander = request.is_eviction && (is_ours || is_crowded);
@@ -178,23 +200,10 @@ pub fn join(present: Option<&NodeDrain>, request: &DrainRequest, now: Timestamp)
         requesters.push(requester(request, now));
         spec.insert("requesters".to_owned(), json!(requesters));
     }
-    let signs = [
-        (annotation::LAST_EVICTION, request.is_eviction),
-        (annotation::REFUSED_AGAIN, request.is_refused_again),
-    ];
-    let signs = signs
-        .into_iter()
-        .filter(|(sign, is_due)| *is_due && !has_fresh_sign(present, sign, now));
-    let signs: Map<String, Value> = signs
-        .map(|(sign, _)| (sign.to_owned(), json!(to_the_second(now))))
-        .collect();
     if spec.is_empty() && signs.is_empty() {
         return JoinStep::Done(JoinOutcome::Known);
     }
-    let mut patch = conditional_patch(present);
-    if !signs.is_empty() {
-        patch["metadata"]["annotations"] = Value::Object(signs);
-    }
+    let mut patch = signed();
     if !spec.is_empty() {
         patch["spec"] = Value::Object(spec);
     }

@@ -122,6 +122,7 @@ fn crowded(requesters: usize) -> Value {
 #[case::of_another_node(json!({ "spec": { "nodeUID": "u0" } }), NOW, JoinOutcome::Conflicting(Conflict::OtherNode))]
 #[case::of_an_unknown_node(json!({ "spec": { "nodeUID": null } }), NOW, JoinOutcome::Known)]
 #[case::ending(json!({ "metadata": { "deletionTimestamp": NOW } }), NOW, JoinOutcome::Conflicting(Conflict::Ending))]
+#[case::later_and_ending(json!({ "metadata": { "deletionTimestamp": NOW } }), "2026-01-01T00:01:00Z", JoinOutcome::Conflicting(Conflict::Ending))]
 #[case::a_preview(json!({ "spec": { "dryRun": true } }), NOW, JoinOutcome::Preview)]
 fn evictions_join_once_and_sign_every_minute(#[case] present: Value, #[case] now: &str, #[case] expected: JoinOutcome) {
     let (outcome, patch) = joined(present, &eviction(), now);

@@ -58,7 +58,11 @@ pub(super) fn circles(
 ) -> Circles {
     let mut waiting: BTreeMap<NodeName, Waiting<'_>> = contexts
         .iter()
-        .filter_map(|context| Some((context.name.clone(), waiting(context, snapshot)?)))
+        .filter_map(|context| {
+            let stays = context.cordon_stays_until(policy.auto.quiet_period, now);
+            requeue_at.note(stays);
+            Some((context.name.clone(), waiting(context, snapshot, stays.is_some())?))
+        })
         .collect();
     if waiting.is_empty() {
         return Circles::new();
@@ -97,11 +101,11 @@ pub(super) fn circles(
     circles
 }
 
-fn waiting<'a>(context: &'a DrainContext, snapshot: &'a Snapshot) -> Option<Waiting<'a>> {
+fn waiting<'a>(context: &'a DrainContext, snapshot: &'a Snapshot, stays: bool) -> Option<Waiting<'a>> {
     let (node, classes) = (context.node.as_deref()?, context.classes.as_ref()?);
     let claim = context.claim.as_ref();
     let waits = claim.is_none_or(|claim| matches!(claim.state, ClaimState::Queued | ClaimState::Asking));
-    let is_ours = !context.is_by_requester() && !context.has_foreign_cordon();
+    let is_ours = !context.is_by_requester() && !context.has_foreign_cordon() && !stays;
     // What is about to be removed takes no pod any more.
     if context.intent != Intent::Drain || !waits || node.is_being_removed() || !(is_ours || node.is_cordoned()) {
         return None;

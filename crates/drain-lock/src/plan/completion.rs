@@ -31,8 +31,9 @@ impl Planner<'_> {
             self.plan.drains.push(verdict);
             return;
         }
+        let (cordon, stays) = self.lifted(context);
         if let Some(node) = &context.node {
-            self.write_node_markers(node, Cordon::Lift, false, None);
+            self.write_node_markers(node, cordon, false, None);
         }
         if let Some(uid) = &context.node_uid {
             let before = self.write.next.claim(uid.as_str()).cloned();
@@ -43,13 +44,18 @@ impl Planner<'_> {
             }
             self.suspect_overdue(context);
         }
-        self.finish_drain(context);
+        self.finish_drain(context, stays);
     }
 
-    /// What is left to do, and whether the NodeDrain may go: once the ledger, the node and the lease say nothing of it.
-    fn finish_drain(&mut self, context: &DrainContext) {
+    /// What is left to do, and whether the NodeDrain may go: once the ledger, the node and the lease say nothing of it. `stays`:
+    /// why the cordon does.
+    fn finish_drain(&mut self, context: &DrainContext, stays: Option<String>) {
         let mut verdict = self.verdict(context);
         verdict.phase = Phase::Recovering;
+        if let Some(text) = stays {
+            verdict.set_message(text.clone());
+            verdict.block(LockReason::CordonShared, text);
+        }
         let is_in_ledger = claim_of(context.node_uid.as_ref(), &self.before).is_some();
         let is_on_node = context.node.as_ref().is_some_and(|node| {
             node_markers::spec(node, Cordon::Lift, false).is_some() || node_markers::conditions(node, None).is_some()

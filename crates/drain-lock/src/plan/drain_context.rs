@@ -5,14 +5,16 @@ use std::collections::BTreeSet;
 use std::ops::Deref;
 use std::sync::Arc;
 
+use jiff::{SignedDuration, Timestamp};
 use nodeward_api::finalizer;
 use nodeward_api::node_drain::{Evictor, NodeDrain};
+use nodeward_core::deadline::saturating_add;
 use nodeward_core::id::{NodeName, NodeUid};
 use nodeward_core::ledger::{Claim, Ledger};
 
 use crate::snapshot::{NodeFacts, PodFacts, Snapshot};
 
-use super::intent::Intent;
+use super::intent::{Intent, last_eviction};
 use super::node_markers::Cordon;
 use super::pod_classes::PodClasses;
 use super::recovery::UnavailablePods;
@@ -100,6 +102,13 @@ impl DrainRecord {
         Cordon::Set {
             by: self.drain_uid().to_owned(),
         }
+    }
+
+    /// Until when drain-lock leaves its own cordon on the node: another drainer has evicted pods of it, and may not be done.
+    pub fn cordon_stays_until(&self, quiet_period: SignedDuration, now: Timestamp) -> Option<Timestamp> {
+        let is_ours = self.node.as_deref().is_some_and(|node| node.is_cordoned_by_us());
+        let evicted = last_eviction(self.drain.as_deref().filter(|_| is_ours)?)?;
+        Some(saturating_add(evicted, quiet_period)).filter(|until| *until > now)
     }
 
     /// Whether drain-lock has adopted the NodeDrain: it will not go before its claim has.

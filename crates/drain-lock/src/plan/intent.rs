@@ -153,9 +153,13 @@ pub fn refused_again(drain: &NodeDrain) -> Option<Timestamp> {
 
 /// When a foreign drainer was last heard of.
 pub fn last_sign_of_life(drain: &NodeDrain) -> Option<Timestamp> {
-    let annotations = drain.metadata.annotations.iter();
-    let evicted = annotations.filter_map(|all| all.get(annotation::LAST_EVICTION)?.parse().ok());
     let asked = drain.spec.requesters.iter().filter_map(|requester| requester.since);
     let created = drain.metadata.creation_timestamp.iter().map(|time| time.0);
-    evicted.chain(asked).chain(created).max()
+    last_eviction(drain).into_iter().chain(asked).chain(created).max()
+}
+
+/// When a foreign drainer has last evicted a pod of the node.
+pub fn last_eviction(drain: &NodeDrain) -> Option<Timestamp> {
+    let annotations = drain.metadata.annotations.as_ref()?;
+    annotations.get(annotation::LAST_EVICTION)?.parse().ok()
 }

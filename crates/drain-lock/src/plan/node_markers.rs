@@ -5,12 +5,13 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use nodeward_api::reason::LockReason;
 use nodeward_api::{condition, taint};
+use nodeward_core::deadline::to_the_second;
 use nodeward_core::id::NodeName;
 use nodeward_core::node::ConditionView;
 
 use crate::snapshot::NodeFacts;
 
-use super::{Action, ActiveDrain, Planner};
+use super::{Action, ActiveDrain, DrainContext, Planner};
 
 /// A change of a node's spec and annotations.
 #[derive(Debug, Clone, PartialEq)]
@@ -158,6 +159,21 @@ pub fn conditions(node: &Arc<NodeFacts>, progress: Option<Progress>) -> Option<C
 }
 
 impl Planner<'_> {
+    /// What becomes of our own cordon once the drain does not need it: it is not lifted under another drainer, and a person is
+    /// told what lifts it.
+    pub(super) fn lifted(&mut self, context: &DrainContext) -> (Cordon, Option<String>) {
+        let Some(until) = context.cordon_stays_until(self.policy.auto.quiet_period, self.now) else {
+            return (Cordon::Lift, None);
+        };
+        self.requeue_at.note(until);
+        let (node, why) = (&context.name, LockReason::CordonShared.explanation());
+        let text = format!(
+            "node {node} {why}; the cordon is lifted at {}, or now: kubectl uncordon {node}",
+            to_the_second(until)
+        );
+        (Cordon::Keep, Some(text))
+    }
+
     /// Sees to it that the node says what it is to say.
     pub(super) fn write_node_markers(
         &mut self,

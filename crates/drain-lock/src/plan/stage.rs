@@ -8,7 +8,7 @@ use nodeward_api::reason::LockReason;
 use nodeward_core::ledger::{Claim, ClaimState, Fence};
 
 use super::eviction_budget::NotEvictable;
-use super::node_markers::{Cordon, Progress, taken};
+use super::node_markers::{Progress, taken};
 use super::timeouts::TimeLimits;
 use super::verdict::DrainVerdict;
 use super::{ActiveDrain, DrainedAsk, Planner};
@@ -136,8 +136,12 @@ impl Planner<'_> {
         }
         match stage {
             Stage::Recovering => {
-                self.write_node_markers(node, Cordon::Lift, false, None);
+                let (cordon, stays) = self.lifted(context);
+                self.write_node_markers(node, cordon, false, None);
                 verdict.set_message("its turn ended while pods were down; they come back before it queues again");
+                if let Some(text) = stays {
+                    verdict.block(LockReason::CordonShared, text);
+                }
                 if node.unschedulable && !node.is_cordoned_by_us() {
                     verdict.block(LockReason::CordonTaken, taken(&node.name));
                 }

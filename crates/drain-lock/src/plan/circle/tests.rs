@@ -157,6 +157,16 @@ fn circle_names_or_uncordons_a_node(#[case] given: Given, #[case] expected: &[&s
     assert_eq!(shown(&planned(given)), expected);
 }
 
+/// Another drainer evicts from the node that is under our cordon: that is not lifted under it.
+#[test]
+fn circle_leaves_a_cordon_to_another_drainer() {
+    let mut given = one_of_ours(ours("n1"));
+    let evicted =
+        json!({ "metadata": { "annotations": { nodeward_api::annotation::LAST_EVICTION: "2026-01-01T11:59:00Z" } } });
+    given.drains[0] = merged(given.drains[0].clone(), evicted);
+    assert_eq!(shown(&planned(given)), ["n1: CircularWait n2", "n2: CircularWait n2"]);
+}
+
 #[rstest]
 #[case::pod_that_waits_for_a_moment(
     Given {

@@ -20,6 +20,21 @@ use super::*;
     cluster(ours(json!({})), Some(drain(leaving(json!({})))), &[granted("Confirmed", &["a"])], &[held("a", json!({}))]),
     &["ledger: empty", "uncordon n1", "n1 is Recovering"]
 )]
+#[case::deleted_while_another_drainer_evicts(
+    cluster(ours(json!({})), Some(drain(evicted("2026-01-01T11:50:01Z"))), &[granted("Confirmed", &["a"])], &[held("a", json!({}))]),
+    &["ledger: empty", "n1 is Recovering: CordonShared"]
+)]
+#[case::deleted_when_another_drainer_is_done(
+    cluster(ours(json!({})), Some(drain(evicted("2026-01-01T11:50:00Z"))), &[granted("Confirmed", &["a"])], &[held("a", json!({}))]),
+    &["ledger: empty", "uncordon n1", "n1 is Recovering"]
+)]
+#[case::uncordoned_by_hand_while_another_drainer_evicted(
+    cluster(
+        ours(json!({ "spec": { "unschedulable": null } })), Some(drain(evicted("2026-01-01T11:59:00Z"))),
+        &[granted("Confirmed", &["a"])], &[held("a", json!({}))],
+    ),
+    &["ledger: empty", "forget cordon n1", "n1 is Recovering"]
+)]
 #[case::deleted_while_a_pod_is_down(
     cluster(ours(json!({})), Some(drain(leaving(json!({})))), &[granted("Confirmed", &["a"])], &[held("a", leaving(json!({})))]),
     &["ledger: n1#1 Recovering needs [] holds [a]", "uncordon n1", "n1 is Recovering: AwaitingReady"]
@@ -103,6 +118,28 @@ use super::*;
 )]
 fn a_drain_ends_by_what_is_observed(#[case] cluster: Cluster, #[case] expected: &[&str]) {
     assert_eq!(shown(&planned(&cluster)), expected);
+}
+
+/// A drain that is being deleted, and whose node another drainer has last evicted from then.
+fn evicted(last: &str) -> Value {
+    leaving(json!({ "metadata": { "annotations": { nodeward_api::annotation::LAST_EVICTION: last } } }))
+}
+
+#[test]
+fn cordon_that_stays_says_until_when_and_what_lifts_it() {
+    let plan = planned(&cluster(
+        ours(json!({})),
+        Some(drain(evicted("2026-01-01T11:55:00Z"))),
+        &[],
+        &[],
+    ));
+    let (message, why) = (&plan.drains[0].message, &plan.drains[0].blocked_by[0]);
+    assert_eq!((message, why.reason), (&why.message, LockReason::CordonShared));
+    assert!(
+        message.ends_with("lifted at 2026-01-01T12:05:00Z, or now: kubectl uncordon n1"),
+        "{message}"
+    );
+    assert_eq!(plan.requeue_at, Some(at("2026-01-01T12:05:00Z")));
 }
 
 /// A retained pod of a node that was told it may go down, and whose drain was called off then.

@@ -223,13 +223,15 @@ fn overdue_turn_is_suspect_until_pods_return(#[case] state: &str, #[case] pods: 
 }
 
 #[rstest]
-#[case::ours(ours(json!({})), &["uncordon n1", "n1 is Recovering"])]
-#[case::taken(taken(json!({})), &["forget cordon n1", "n1 is Recovering: CordonTaken"])]
-fn requeued_drain_lifts_its_own_cordon(#[case] node: Value, #[case] expected: &[&str]) {
+#[case::ours(ours(json!({})), YESTERDAY, &["uncordon n1", "n1 is Recovering"])]
+#[case::taken(taken(json!({})), YESTERDAY, &["forget cordon n1", "n1 is Recovering: CordonTaken"])]
+#[case::others_evict(ours(json!({})), A_MINUTE_AGO, &["n1 is Recovering: CordonShared"])]
+fn requeued_drain_lifts_its_own_cordon(#[case] node: Value, #[case] evicted: &str, #[case] expected: &[&str]) {
     let claim = claim(json!({ "holds": [disruptions(&["a"])] }));
+    let evicted = json!({ "metadata": { "annotations": { nodeward_api::annotation::LAST_EVICTION: evicted } } });
     let lines = shown(&planned(&cluster(
         node,
-        Some(drain(json!({}))),
+        Some(drain(evicted)),
         &[claim],
         &[held("a", leaving(json!({})))],
     )));
