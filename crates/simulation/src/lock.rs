@@ -145,8 +145,9 @@ impl Lock {
         let leads = LeaderState::Leading {
             since: timestamp(self.since),
             unrenewed_for: std::time::Duration::ZERO,
+            leaderless_for: std::time::Duration::ZERO,
         };
-        self.tracker.leads(leads, None);
+        self.tracker.leads(leads, None, now);
         let mut plan = plan(&snapshot, self.tracker.at(now), &policy, now);
         self.tracker.planned(&mut plan, now);
         let ledger = plan.ledger.take().map(|write| Task::Ledger(Box::new(write)));
