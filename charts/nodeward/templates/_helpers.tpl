@@ -147,6 +147,20 @@ follows from the switches (flags, ports, volumes) is worked out here. They are c
 {{- /* What would have been written only the leader knows, so another replica could not answer. */ -}}
 {{- $_ := set $values "replicas" 1 -}}
 {{- end -}}
+{{- /* drain-lock knows the other operators by the names that the chart gives their accounts; others it has to be told. */ -}}
+{{- $never := list -}}
+{{- range $component := list "drain-keeper" "health-check" "ceph-pdb" -}}
+{{- $sibling := get $.Values ($component | camelcase | untitle) -}}
+{{- if and $sibling.enabled (or $sibling.serviceAccount.name $values.serviceAccount.name) -}}
+{{- $account := include "nodeward.component.serviceAccountName" (dict "root" $ "component" $component "values" $sibling) -}}
+{{- $never = append $never (printf "system:serviceaccount:%s:%s" $.Release.Namespace $account) -}}
+{{- end -}}
+{{- end -}}
+{{- with $never -}}
+{{- $auto := $values.config.auto | default dict -}}
+{{- $_ := set $auto "neverDrainers" (concat ($auto.neverDrainers | default list) . | uniq) -}}
+{{- $_ := set $values.config "auto" $auto -}}
+{{- end -}}
 {{- $args := list -}}
 {{- $ports := list -}}
 {{- $volumes := list -}}

@@ -301,6 +301,8 @@ reasons! {
         QuorumLost => "takes the control plane's quorum away while it is down",
         /// A disruption was gone when its budgets were read once more.
         GrantLost => "lost its grant before using it",
+        /// Somebody evicts from a cordoned node who may change nodes: that is taken for its drain.
+        DrainRequested => "is taken to be drained, for pods are evicted from it while it is cordoned",
         /// A deadline passed: it gave back what it could, and queues again.
         Requeued => "released its disruptions and queues again",
         /// A deadline passed.
@@ -345,6 +347,7 @@ impl LockReason {
         match self {
             Self::Granted
             | Self::ConsentGiven
+            | Self::DrainRequested
             | Self::Uncordoned
             | Self::Released
             | Self::Cancelled
@@ -863,7 +866,8 @@ mod tests {
             R::LeaseHeldByOther | R::LeaseLost | R::UnderRemediation | R::QuorumLost => false,
             R::NodeGone | R::NodeReplaced | R::CordonTaken | R::CordonShared | R::InvalidDrain => false,
             // What became of it.
-            R::Granted | R::ConsentGiven | R::GrantLost | R::Requeued | R::DeadlinePassed => false,
+            R::DrainRequested | R::Granted | R::ConsentGiven | R::GrantLost => false,
+            R::Requeued | R::DeadlinePassed => false,
             R::AdminRelease | R::HoldOverridden | R::HoldExpired | R::Drained | R::Uncordoned => false,
             R::Released | R::Cancelled | R::Abandoned => false,
             R::PodEvicted | R::BudgetBypassed | R::EvictionFailed | R::Other => false,

@@ -142,6 +142,7 @@ impl LockReason {
             Self::InvalidDrain => "correct the field of the NodeDrain that the message names",
             Self::Granted | Self::Released | Self::Drained | Self::PodEvicted => "nothing",
             Self::ConsentGiven => "change fleetLock.emptyDirData or fleetLock.unmanagedPods if that is not meant",
+            Self::DrainRequested => "uncordon the node if nobody means to drain it",
             Self::GrantLost | Self::Requeued | Self::DeadlinePassed => {
                 "find out what it waits for if this happens often"
             }

@@ -137,8 +137,12 @@ pub struct HoldsConfig {
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct AutoConfig {
-    /// Whether an eviction from a node that is being drained asks for a NodeDrain. Default true.
+    /// Whether an eviction from a cordoned node asks for a NodeDrain, if its user may change nodes. Default true.
     pub enabled: Option<bool>,
+    /// Users whose evictions do so although they may not change nodes: their names, as in `system:serviceaccount:NAMESPACE:NAME`.
+    pub also_drainers: Vec<String>,
+    /// Users whose evictions never do.
+    pub never_drainers: Vec<String>,
     /// Whether another drainer's eviction of a pod that asked to stay is refused. Default false.
     pub refuse_opt_out: bool,
     /// How long after its last eviction another program's drain ends, while none of its pods is down. Default 10 minutes.

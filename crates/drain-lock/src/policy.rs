@@ -1,5 +1,6 @@
 //! The configuration, checked and compiled once: nothing in here can be invalid.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -11,7 +12,7 @@ use nodeward_core::hold::{DRAIN_LASTS, RECOVERY_LASTS};
 use nodeward_core::selector::Selector;
 use nodeward_runtime::ConfigError;
 
-use crate::config::{Config, FleetLockConfig, KnownConsent, Mode};
+use crate::config::{AutoConfig, Config, FleetLockConfig, KnownConsent, Mode};
 use crate::node_group::NodeGroup;
 
 const QUEUE: SignedDuration = SignedDuration::from_hours(1);
@@ -67,10 +68,14 @@ pub struct Deadlines {
 }
 
 /// Drains by programs that know nothing of drain-lock.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Auto {
-    /// Whether an eviction from a node that is being drained asks for a NodeDrain.
+    /// Whether an eviction from a cordoned node asks for a NodeDrain.
     pub enabled: bool,
+    /// Users whose evictions do so, whatever they may.
+    pub also_drainers: BTreeSet<String>,
+    /// Users whose evictions never do.
+    pub never_drainers: BTreeSet<String>,
     /// Whether another drainer's eviction of a pod that asked to stay is refused.
     pub refuse_opt_out: bool,
     /// How long after its last eviction such a drain ends, while none of its pods is down.
@@ -123,17 +128,71 @@ impl Policy {
                 .max_parallel
                 .map_or(MAX_PARALLEL, |given| given.get() as usize),
             hold_max_duration: or(config.holds.max_duration, HOLD_MAX),
-            auto: Auto {
-                enabled: config.auto.enabled.unwrap_or(true),
-                refuse_opt_out: config.auto.refuse_opt_out,
-                quiet_period: or(config.auto.quiet_period, QUIET_PERIOD),
-            },
+            auto: Auto::from_config(config.auto)?,
             node_selector: config.node_selector,
             node_groups: NodeGroup::from_config(config.node_groups)?,
             medik8s_leases: medik8s.enabled.unwrap_or(true).then_some(namespace),
             fleet_lock: FleetLock::from_config(config.fleet_lock)?,
         })
     }
+}
+
+impl Auto {
+    fn from_config(config: AutoConfig) -> Result<Self, ConfigError> {
+        let also_drainers = users("auto.alsoDrainers", config.also_drainers)?;
+        let never_drainers = users("auto.neverDrainers", config.never_drainers)?;
+        if let Some(both) = also_drainers.intersection(&never_drainers).next() {
+            let text = format!("{both:?} is in auto.alsoDrainers, too; leave it in one of them");
+            return Err(ConfigError::at("auto.neverDrainers", text));
+        }
+        Ok(Self {
+            enabled: config.enabled.unwrap_or(true),
+            also_drainers,
+            never_drainers,
+            refuse_opt_out: config.refuse_opt_out,
+            quiet_period: config.quiet_period.map_or(QUIET_PERIOD, ConfigDuration::get),
+        })
+    }
+}
+
+/// The names of users, checked for what no user is called.
+fn users(field: &str, given: Vec<String>) -> Result<BTreeSet<String>, ConfigError> {
+    let mut users = BTreeSet::new();
+    for (index, name) in given.into_iter().enumerate() {
+        if let Some(problem) = problem_of_user(&name) {
+            return Err(ConfigError::at(
+                format!("{field}[{index}]"),
+                format!("{name:?} {problem}"),
+            ));
+        }
+        if users.contains(&name) {
+            let text = format!("{name:?} is there twice; leave one of them out");
+            return Err(ConfigError::at(format!("{field}[{index}]"), text));
+        }
+        users.insert(name);
+    }
+    Ok(users)
+}
+
+fn problem_of_user(name: &str) -> Option<&'static str> {
+    if name.is_empty() || name.len() > 1024 || name.chars().any(|c| c.is_whitespace() || c.is_control()) {
+        return Some("is no user's name; write it as kubectl auth whoami shows it");
+    }
+    if name.contains('*') {
+        return Some("has a wildcard, and names are compared as they are; name each user");
+    }
+    if name.starts_with("system:serviceaccounts") {
+        return Some("is a group; name each ServiceAccount as system:serviceaccount:NAMESPACE:NAME");
+    }
+    let is_name = |part: &str| {
+        let is_allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-' || byte == b'.';
+        !part.is_empty() && part.bytes().all(is_allowed)
+    };
+    let account = name.strip_prefix("system:serviceaccount:")?;
+    let is_account = account
+        .split_once(':')
+        .is_some_and(|(namespace, name)| is_name(namespace) && is_name(name));
+    (!is_account).then_some("is no ServiceAccount; write system:serviceaccount:NAMESPACE:NAME")
 }
 
 impl FleetLock {
@@ -156,5 +215,46 @@ impl FleetLock {
                 empty_dir_data: consent(config.empty_dir_data, Consent::Evict),
             },
         }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn auto(config: Value) -> Result<Auto, String> {
+        let config = serde_json::from_value(json!({ "auto": config })).unwrap();
+        let policy = Policy::from_config(config).map_err(|error| error.to_string())?;
+        Ok(policy.auto)
+    }
+
+    #[rstest]
+    #[case::person("alice@example.com")]
+    #[case::issuer("https://idp.example.com#7f3a")]
+    #[case::service_account("system:serviceaccount:kube-system:descheduler")]
+    #[case::dotted_service_account("system:serviceaccount:ops:drain.er")]
+    #[case::node("system:node:n1")]
+    fn users_are_taken_by_their_full_names(#[case] name: &str) {
+        let auto = auto(json!({ "alsoDrainers": [name, "bob"], "neverDrainers": ["carol"] })).unwrap();
+        assert!(auto.also_drainers.contains(name) && auto.never_drainers.contains("carol"));
+    }
+
+    #[rstest]
+    #[case::empty(json!({ "alsoDrainers": [""] }), "auto.alsoDrainers[0]", "is no user's name")]
+    #[case::blank(json!({ "alsoDrainers": ["bob", "al ice"] }), "auto.alsoDrainers[1]", "is no user's name")]
+    #[case::endless(json!({ "neverDrainers": ["a".repeat(1025)] }), "auto.neverDrainers[0]", "is no user's name")]
+    #[case::wildcard(json!({ "neverDrainers": ["system:node:*"] }), "auto.neverDrainers[0]", "name each user")]
+    #[case::group(json!({ "alsoDrainers": ["system:serviceaccounts:ops"] }), "auto.alsoDrainers[0]", "is a group")]
+    #[case::half_an_account(json!({ "alsoDrainers": ["system:serviceaccount:drainer"] }), "auto.alsoDrainers[0]", "NAMESPACE:NAME")]
+    #[case::account_with_more(json!({ "alsoDrainers": ["system:serviceaccount:a:b:c"] }), "auto.alsoDrainers[0]", "NAMESPACE:NAME")]
+    #[case::account_in_capitals(json!({ "alsoDrainers": ["system:serviceaccount:Ops:b"] }), "auto.alsoDrainers[0]", "NAMESPACE:NAME")]
+    #[case::twice(json!({ "alsoDrainers": ["bob", "bob"] }), "auto.alsoDrainers[1]", "is there twice")]
+    #[case::in_both(json!({ "alsoDrainers": ["bob"], "neverDrainers": ["bob"] }), "auto.neverDrainers", "leave it in one")]
+    fn names_that_no_user_has_are_refused(#[case] config: Value, #[case] place: &str, #[case] remedy: &str) {
+        let error = auto(config).unwrap_err();
+        assert!(error.contains(place) && error.contains(remedy), "{error}");
     }
 }

@@ -7,6 +7,7 @@
 pub mod context_lookup;
 pub mod decide;
 pub mod drain_request_queue;
+pub mod drainers;
 pub mod identity;
 pub mod metrics;
 pub mod movable_pods;
@@ -38,10 +39,11 @@ use crate::settings::Settings;
 
 use self::context_lookup::{ContextLookup, LedgerView};
 use self::decide::{
-    Admission, Caller, Decision, EvictionContext, EvictionRequest, LookupResult, Refused, Verdict, decide,
+    Admission, Caller, Decision, Drainer, EvictionContext, EvictionRequest, LookupResult, Refused, Verdict, decide,
     decide_unreadable,
 };
 use self::drain_request_queue::{DrainRequestQueue, QueuedRequest};
+use self::drainers::Drainers;
 use self::identity::OwnUser;
 use self::metrics::WebhookMetrics;
 use self::recent_admissions::RecentAdmissions;
@@ -80,6 +82,7 @@ pub struct Webhook {
     config: ConfigHandle<Settings>,
     own_user: OwnUser,
     recent_admissions: Mutex<RecentAdmissions>,
+    drainers: Arc<Drainers>,
     refusals: Mutex<Refusals>,
     drain_requests: DrainRequestQueue,
     events: EventSink,
@@ -102,14 +105,14 @@ impl Webhook {
             "Time since this replica last heard that the leader has finished a pass",
             move || SignedDuration::try_from(leadership.leaderless_for()).ok(),
         );
-        let (drain_requests, writer) = drain_request_queue::channel(&metrics);
         let own_user = OwnUser::default();
+        let drainers = Arc::new(Drainers::new(context.config.clone(), own_user.clone(), metrics.clone()));
+        let (drain_requests, writer) = drain_request_queue::channel(&drainers, &metrics);
         let (client, stop) = (context.clients.requests.clone(), context.shutdown.clone());
         let learn = own_user.clone().learn(client.clone(), stop.clone());
         context.supervisor.spawn("own user", learn);
-        context
-            .supervisor
-            .spawn("drain requests", writer.run(client, context.pause.clone(), stop));
+        let write = writer.run(client, context.pause.clone(), context.events.clone(), stop);
+        context.supervisor.spawn("drain requests", write);
         let known = own_user.clone();
         context.readiness.require("own user", move || {
             let unknown = "the API server has not said who this process is (create selfsubjectreviews)";
@@ -120,6 +123,7 @@ impl Webhook {
             config: context.config.clone(),
             own_user,
             recent_admissions: Mutex::default(),
+            drainers,
             refusals: Mutex::default(),
             drain_requests,
             events: context.events.clone(),
@@ -162,16 +166,20 @@ impl Webhook {
 
     fn request<'a>(&self, review: &'a EvictionReview, own_user: &str) -> EvictionRequest<'a> {
         EvictionRequest {
-            caller: if review.user == own_user {
-                Caller::Ourselves
-            } else {
-                Caller::Another
-            },
+            caller: self.caller(review, own_user),
             dry_run: review.dry_run,
             leaderless: self.leadership.leaderless_for() >= STALE_AFTER,
             paused: self.pause.paused().is_some(),
             ticket: review.ticket.as_deref(),
             pod: &review.pod,
+        }
+    }
+
+    fn caller(&self, review: &EvictionReview, own_user: &str) -> Caller {
+        if review.user.name == own_user {
+            Caller::Ourselves
+        } else {
+            Caller::Another(self.drainers.look_up(&review.user, Instant::now()))
         }
     }
 
@@ -210,13 +218,14 @@ impl Webhook {
     }
 
     /// Lets the watches catch up with a drainer that has cordoned a moment ago, and has pods classified where that decides.
-    /// Our own evictions rest on more than a cordon.
+    /// Our own evictions rest on more than a cordon, and those of others who drain nothing on none.
     async fn prepare(&self, review: &EvictionReview) {
         if review.dry_run || review.ticket.is_some() {
             return;
         }
         let policy = Arc::clone(&self.config.current().policy);
-        if self.own_user.get().is_some_and(|own_user| review.user != own_user) {
+        let caller = self.own_user.get().map(|own_user| self.caller(review, own_user));
+        if caller.is_some_and(|caller| !matches!(caller, Caller::Ourselves | Caller::Another(Drainer::No))) {
             self.lookup.await_cordon(review, &policy, Timestamp::now()).await;
         }
         if let Some(own_user) = self.own_user.get().filter(|_| self.audits()) {
@@ -233,15 +242,15 @@ impl Webhook {
         }
         self.metrics.decided(&verdict, began.elapsed());
         if let Some(would_be) = &verdict.audited {
-            tracing::info!(pod = %review.pod, user = review.user, reason = %would_be.reason, "audit: the eviction would be refused: {}", would_be.message);
+            tracing::info!(pod = %review.pod, user = review.user.name, reason = %would_be.reason, "audit: the eviction would be refused: {}", would_be.message);
         }
         match &verdict.decision {
             Decision::Admit(admission) if admission.fails_open() => self.warn_failing_open(review, *admission, began),
             Decision::Admit(admission) => {
-                tracing::debug!(pod = %review.pod, user = review.user, reason = admission.as_label(), "eviction admitted");
+                tracing::debug!(pod = %review.pod, user = review.user.name, reason = admission.as_label(), "eviction admitted");
             }
             Decision::Refuse(refused) => {
-                tracing::debug!(pod = %review.pod, user = review.user, reason = %refused.reason, "eviction refused: {}", refused.message);
+                tracing::debug!(pod = %review.pod, user = review.user.name, reason = %refused.reason, "eviction refused: {}", refused.message);
             }
         }
         if let LookupResult::Found(context) = found {
@@ -250,7 +259,7 @@ impl Webhook {
         verdict
     }
 
-    /// Has the drain of the pod's node requested.
+    /// Has the drain of the pod's node requested, if who evicts is a drainer.
     fn request_drain(&self, review: &EvictionReview, context: &EvictionContext, verdict: &Verdict, now: Instant) {
         let Some(node) = &context.node else { return };
         let request = QueuedRequest {
@@ -259,14 +268,19 @@ impl Webhook {
             user: review.user.clone(),
             fallback: self.config.current().policy.fallback,
             is_refused_again: is_refused_again(&self.refusals, context, verdict),
+            only_reviews: self.audits(),
         };
-        if !self.audits() {
+        let drainer = self.drainers.look_up(&review.user, now);
+        if node.has_drain || drainer == Drainer::Yes {
+            self.lookup.await_plan(&node.uid, now);
+        }
+        if !self.audits() || drainer != Drainer::Yes {
             let has_drain = self.lookup.has_drain(node.name.as_str());
             self.drain_requests.push(request, has_drain, now);
         } else if let Some(outcome) = self.lookup.keep_drain(&request.request(), Timestamp::now())
             && outcome != JoinOutcome::Known
         {
-            tracing::info!(node = %node.name, user = review.user, outcome = outcome.as_label(), "audit: a drain would be asked for");
+            tracing::info!(node = %node.name, user = review.user.name, outcome = outcome.as_label(), "audit: a drain would be asked for");
             self.trigger.notify();
         }
     }
@@ -301,7 +315,7 @@ impl Webhook {
         }
         *warned = Some(now);
         tracing::warn!(
-            pod = %review.pod, user = review.user, reason = admission.as_label(),
+            pod = %review.pod, user = review.user.name, reason = admission.as_label(),
             "an eviction was admitted for want of knowledge; its budget decides alone"
         );
     }

@@ -14,6 +14,7 @@ use crate::api::{Eviction, Request, Response};
 use crate::clock::{MINUTE, Millis, SECOND, stored, timestamp};
 use crate::objects::{is_cordoned, is_ready, node_name};
 use crate::topology::{Drain, Drainer, Order};
+use crate::webhook::DRAINER;
 use crate::world::{Event, World};
 
 /// How long kubectl waits after a 429.
@@ -49,7 +50,7 @@ impl NodeDrainer {
         Self {
             index,
             spec,
-            user: format!("drainer-{node}"),
+            user: format!("{DRAINER}{node}"),
             node,
             stage: Stage::Starting,
             rounds: spec.rounds,

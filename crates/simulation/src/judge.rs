@@ -10,6 +10,7 @@ use nodeward_core::id::BudgetKey;
 use crate::clock::timestamp;
 use crate::objects::{budget_name, is_cordoned};
 use crate::pod::{NAMESPACE, SimPod};
+use crate::webhook::DRAINER;
 use crate::world::World;
 
 /// Something that must not be.
@@ -90,7 +91,7 @@ impl World {
             .spec
             .requesters
             .iter()
-            .filter(|requester| !requester.name.contains("drainer-"));
+            .filter(|requester| !requester.name.contains(DRAINER));
         for requester in strangers.map(|requester| requester.name.clone()).collect::<Vec<_>>() {
             let node = drain.spec.node_name.clone();
             self.object_to(Objection::DrainOfNobody { node, requester });

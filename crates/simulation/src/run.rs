@@ -14,7 +14,7 @@ use crate::keeper::Keeper;
 use crate::lock::Lock;
 use crate::pod::SimPod;
 use crate::topology::{Drainer, Order, Topology};
-use crate::webhook::{self, OWN_USER};
+use crate::webhook::{self, OWN_USER, named};
 use crate::world::{Event, Faults, Watcher, World};
 
 /// Whoever has not ended by then does not end.
@@ -246,9 +246,10 @@ fn request_drain(world: &mut World, node: &str, user: &str, is_refused_again: bo
     let request = QueuedRequest {
         node: node.into(),
         node_uid: format!("uid-{node}").into(),
-        user: user.to_owned(),
+        user: named(user),
         fallback: Fallback::default(),
         is_refused_again,
+        only_reviews: false,
     };
     let request = match join(world.drains.get(node), &request.request(), timestamp(world.now)) {
         JoinStep::Create(drain) => Request::CreateDrain(drain),

@@ -6,10 +6,10 @@ use drain_lock::config::Config;
 use drain_lock::observe::{ClusterCache, Objects};
 use drain_lock::policy::Policy;
 use drain_lock::webhook::context_lookup::{CORDON_SHOWS_WITHIN, ContextLookup};
-use drain_lock::webhook::decide::{Caller, Decision, EvictionRequest};
+use drain_lock::webhook::decide::{Caller, Decision, Drainer, EvictionRequest};
 use drain_lock::webhook::recent_admissions::RecentAdmissions;
 use drain_lock::webhook::refusals::Refusals;
-use drain_lock::webhook::review::EvictionReview;
+use drain_lock::webhook::review::{EvictionReview, User};
 use drain_lock::webhook::{is_refused_again, judge};
 use nodeward_api::reason::LockReason;
 use nodeward_core::id::PodKey;
@@ -18,6 +18,9 @@ use parking_lot::Mutex;
 use crate::api::Eviction;
 use crate::clock::{Millis, instant, timestamp};
 use crate::pod::NAMESPACE;
+
+/// What the names of users begin with who drain nodes.
+pub const DRAINER: &str = "drainer-";
 
 /// Who drain-lock is to the API server.
 pub const OWN_USER: &str = "system:serviceaccount:nodeward-system:drain-lock";
@@ -67,7 +70,7 @@ impl Replica {
         let pod = PodKey::new(NAMESPACE, eviction.pod.as_str());
         let review = EvictionReview {
             uid: String::new(),
-            user: user.to_owned(),
+            user: named(user),
             pod: pod.clone(),
             pod_uid: eviction.uid.as_deref().map(Into::into),
             dry_run: false,
@@ -86,7 +89,7 @@ impl Replica {
             caller: if user == OWN_USER {
                 Caller::Ourselves
             } else {
-                Caller::Another
+                Caller::Another(drainer(user))
             },
             dry_run: false,
             leaderless: false,
@@ -104,9 +107,26 @@ impl Replica {
                 Decision::Admit(_) => None,
                 Decision::Refuse(refused) => Some(refused.reason),
             },
-            requests_drain: verdict.requests_drain,
+            requests_drain: verdict.requests_drain && drainer(user) == Drainer::Yes,
             is_refused_again,
         }
+    }
+}
+
+/// The user of this name.
+pub fn named(user: &str) -> User {
+    User {
+        name: user.to_owned(),
+        ..User::default()
+    }
+}
+
+/// Whether the user may change nodes: whoever drains them may, a tenant may not.
+fn drainer(user: &str) -> Drainer {
+    if user.starts_with(DRAINER) {
+        Drainer::Yes
+    } else {
+        Drainer::No
     }
 }
 

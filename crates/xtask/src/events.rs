@@ -131,7 +131,8 @@ const fn emitted_by_drain_lock(reason: LockReason) -> Option<&'static str> {
         return Some("Node, while it lasts");
     }
     match reason {
-        LockReason::Granted
+        LockReason::DrainRequested
+        | LockReason::Granted
         | LockReason::Cancelled
         | LockReason::NodeGone
         | LockReason::Uncordoned

@@ -13,7 +13,7 @@ use drain_lock::plan::{Plan, plan};
 use drain_lock::policy::Policy;
 use drain_lock::snapshot::Memory;
 use drain_lock::webhook::decide::{
-    Caller, EvictionContext, EvictionRequest, LookupResult, MatchingBudgets, NodeContext, PodState, decide,
+    Caller, Drainer, EvictionContext, EvictionRequest, LookupResult, MatchingBudgets, NodeContext, PodState, decide,
 };
 use jiff::Timestamp;
 use nodeward_api::budget_ref::BudgetRef;
@@ -121,6 +121,7 @@ fn decide_milliseconds(policy: &Policy) -> Result<Value> {
                 uid: node.uid.clone(),
                 cordoned: true,
                 auto: true,
+                has_drain: true,
                 in_node_group: false,
                 retains: None,
                 planning_timed_out: false,
@@ -133,7 +134,7 @@ fn decide_milliseconds(policy: &Policy) -> Result<Value> {
             refuse_opt_out: false,
         }));
         let request = EvictionRequest {
-            caller: Caller::Another,
+            caller: Caller::Another(Drainer::Yes),
             dry_run: false,
             leaderless: false,
             paused: false,

@@ -200,7 +200,8 @@ impl ContextLookup {
             retains: (!node.is_being_removed() && (auto || self.has_claim(&node.uid)))
                 .then(|| self.retained(pod, &node))
                 .flatten(),
-            planning_timed_out: auto && cordoned && self.has_planning_timed_out(&node, now),
+            planning_timed_out: self.has_planning_timed_out(&node.uid, now),
+            has_drain: self.drain_goes_on(&node),
             name: node.name.clone(),
             uid: node.uid.clone(),
             cordoned,
@@ -223,15 +224,34 @@ impl ContextLookup {
         guarded.map(|pod| pod.key.clone())
     }
 
+    /// Notes that a drainer waits for the plan of the node's drain.
+    pub fn await_plan(&self, node: &NodeUid, now: Instant) {
+        if !self.has_claim(node) {
+            self.planning_timeouts.lock().note(node, now);
+        }
+    }
+
     /// Whether the drain of a node has been without a claim for too long.
-    fn has_planning_timed_out(&self, node: &NodeFacts, now: Instant) -> bool {
-        let has_claim = self.has_claim(&node.uid);
+    fn has_planning_timed_out(&self, node: &NodeUid, now: Instant) -> bool {
+        let has_claim = self.has_claim(node);
         let mut timeouts = self.planning_timeouts.lock();
         if has_claim {
-            timeouts.planned(&node.uid);
-            return false;
+            timeouts.planned(node);
         }
-        timeouts.is_over(&node.uid, now)
+        timeouts.is_over(node, now)
+    }
+
+    /// Whether somebody has asked for the node's drain, which has not come to its end.
+    fn drain_goes_on(&self, node: &NodeFacts) -> bool {
+        let drain = self.cache.drain(node.name.as_str());
+        drain.is_some_and(|drain| {
+            let is_of_node = drain
+                .spec
+                .node_uid
+                .as_deref()
+                .is_none_or(|uid| uid == node.uid.as_str());
+            is_of_node && !drain.spec.dry_run && drain.metadata.deletion_timestamp.is_none()
+        })
     }
 
     fn has_claim(&self, node: &NodeUid) -> bool {

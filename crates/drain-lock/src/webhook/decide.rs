@@ -16,7 +16,31 @@ pub enum Caller {
     /// drain-lock itself: its ServiceAccount.
     Ourselves,
     /// Anybody else.
-    Another,
+    Another(Drainer),
+}
+
+/// Whether a user's evictions from a cordoned node are the drain of that node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Drainer {
+    /// The user may change nodes, or the configuration says so.
+    Yes,
+    /// The user may not, or the configuration says so, or it is one of our own operators.
+    No,
+    /// The API server has not been asked, or not answered yet.
+    Unanswered,
+    /// The API server does not say.
+    Unknown,
+}
+
+impl Caller {
+    fn is_another(self) -> bool {
+        matches!(self, Self::Another(_))
+    }
+
+    /// Whether the eviction waits for the drain that it may ask for.
+    fn may_drain(self) -> bool {
+        matches!(self, Self::Another(Drainer::Yes | Drainer::Unanswered))
+    }
 }
 
 /// An eviction, as far as it is judged by.
@@ -130,8 +154,10 @@ pub struct NodeContext {
     pub uid: NodeUid,
     /// Whether it is cordoned, by whoever.
     pub cordoned: bool,
-    /// Whether an eviction from it, while cordoned, asks for a drain of it by itself: auto mode is on, and it is selected.
+    /// Whether a drainer's eviction from it, while cordoned, asks for a drain of it by itself: auto mode is on, and it is selected.
     pub auto: bool,
+    /// Whether somebody has asked for its drain.
+    pub has_drain: bool,
     /// Whether it is in a node group, so that nobody empties it before it has its place there.
     pub in_node_group: bool,
     /// One of its pods that stays on it through its drain and that a budget guards: the node is not to be emptied around it
@@ -145,8 +171,8 @@ pub struct NodeContext {
 }
 
 impl NodeContext {
-    /// Whether its evictions ask for a drain.
-    pub fn is_drained_by_another(&self) -> bool {
+    /// Whether the evictions of a drainer ask for its drain.
+    pub fn takes_drainers(&self) -> bool {
         self.cordoned && self.auto
     }
 }
@@ -202,6 +228,8 @@ pub enum Admission {
     FreeDisruption,
     /// A disruption is free, and nobody has planned the drain of its node in time.
     Unplanned,
+    /// A disruption is free, and the API server does not say whether who evicts from the cordoned node drains it.
+    UnknownUser,
 }
 
 impl Admission {
@@ -217,7 +245,7 @@ impl Admission {
     pub fn fails_open(self) -> bool {
         matches!(
             self,
-            Self::NoLeader | Self::Unsynced | Self::UnknownPod | Self::Unplanned
+            Self::NoLeader | Self::Unsynced | Self::UnknownPod | Self::Unplanned | Self::UnknownUser
         )
     }
 }
@@ -265,7 +293,7 @@ impl RefusalKind {
 pub struct Verdict {
     /// The answer.
     pub decision: Decision,
-    /// Whether a drain of the pod's node is to be asked for.
+    /// Whether a drain of the pod's node is to be asked for, if who evicts is a drainer.
     pub requests_drain: bool,
     /// Whether a pod goes that asked to stay.
     pub ignores_opt_out: bool,
@@ -302,7 +330,7 @@ impl Verdict {
     pub fn takes_free_disruption(&self) -> bool {
         matches!(
             self.decision,
-            Decision::Admit(Admission::FreeDisruption | Admission::Unplanned)
+            Decision::Admit(Admission::FreeDisruption | Admission::Unplanned | Admission::UnknownUser)
         )
     }
 }
@@ -358,14 +386,14 @@ pub fn decide(
         reservations,
     };
     let decision = match (request.caller, request.ticket) {
-        (Caller::Another, Some(_)) => refuse(
+        (Caller::Another(_), Some(_)) => refuse(
             RefusalKind::Forbidden,
             LockReason::ForgedTicket,
             "the annotation nodeward.dev/ticket is drain-lock's own, and not for others to set",
         ),
         _ if request.dry_run => Decision::Admit(Admission::DryRun),
-        (Caller::Another, None) if request.paused => Decision::Admit(Admission::Paused),
-        (Caller::Another, None) if request.leaderless => Decision::Admit(Admission::NoLeader),
+        (Caller::Another(_), None) if request.paused => Decision::Admit(Admission::Paused),
+        (Caller::Another(_), None) if request.leaderless => Decision::Admit(Admission::NoLeader),
         (Caller::Ourselves, Some(ticket)) => judge.under_ticket(ticket, found.context()),
         _ => match found {
             LookupResult::Unsynced => Decision::Admit(Admission::Unsynced),
@@ -373,14 +401,15 @@ pub fn decide(
             LookupResult::Found(context) => judge.without_ticket(context),
         },
     };
-    let is_anothers = request.caller == Caller::Another && request.ticket.is_none() && !request.dry_run;
+    let is_anothers = request.caller.is_another() && request.ticket.is_none() && !request.dry_run;
     let Some(context) = found.context().filter(|_| is_anothers) else {
         return decision.into();
     };
-    let is_drained = context.node.as_ref().is_some_and(NodeContext::is_drained_by_another);
+    let takes_drainers = context.node.as_ref().is_some_and(NodeContext::takes_drainers);
+    let may_be_one = request.caller != Caller::Another(Drainer::No);
     let admits = matches!(decision, Decision::Admit(_));
     Verdict {
-        requests_drain: context.state != PodState::Mirror && is_drained && !request.paused,
+        requests_drain: context.state != PodState::Mirror && takes_drainers && may_be_one && !request.paused,
         ignores_opt_out: admits
             && context.opted_out.is_some()
             && !context.is_on_its_way_out()
@@ -437,7 +466,7 @@ impl Judge<'_> {
             PodState::SkipsBudgets => return Decision::Admit(Admission::SkipsBudgets),
             PodState::Pending | PodState::Unready | PodState::Counts => {}
         }
-        let is_anothers = self.request.caller == Caller::Another;
+        let is_anothers = self.request.caller.is_another();
         if let Some(opt_out) = context.opted_out
             && context.state != PodState::Pending
             && is_anothers
@@ -489,7 +518,7 @@ impl Judge<'_> {
                 self.under_claim(claim, node, context, false, budget)
             }
             Some(claim) if is_draining(claim, node) && !context.is_movable => self.waits(claim, Some(budget)),
-            None if node.is_drained_by_another() && !node.planning_timed_out => not_planned(node),
+            None if self.awaits_plan(node) => not_planned(node),
             Some(_) | None => admitted,
         }
     }
@@ -499,10 +528,10 @@ impl Judge<'_> {
         let node = context
             .node
             .as_ref()
-            .filter(|node| node.in_node_group && node.is_drained_by_another())?;
+            .filter(|node| node.in_node_group && node.takes_drainers())?;
         let claim = self.ledger.claim(node.uid.as_str());
         // Without a plan nobody would ever give it its place.
-        if self.ledger.admits_in_node_group(node.uid.as_str()) || (claim.is_none() && node.planning_timed_out) {
+        if self.ledger.admits_in_node_group(node.uid.as_str()) || (claim.is_none() && !self.awaits_plan(node)) {
             return None;
         }
         let text = format!(
@@ -523,7 +552,7 @@ impl Judge<'_> {
             .filter(|node| node.cordoned && !context.is_beside_held)?;
         let retained = node.retains.as_ref()?;
         let claim = self.ledger.claim(node.uid.as_str());
-        if self.ledger.admits_around_retained(node.uid.as_str()) || (claim.is_none() && node.planning_timed_out) {
+        if self.ledger.admits_around_retained(node.uid.as_str()) || (claim.is_none() && !self.awaits_plan(node)) {
             return None;
         }
         let Decision::Refuse(refused) = (match claim {
@@ -560,10 +589,13 @@ impl Judge<'_> {
             }
             Some(claim) if is_draining(claim, node) => self.waits(claim, Some(budget)),
             // It is drained again before the pods of its last drain are back.
-            Some(claim) if node.is_drained_by_another() && claim.state.is_recovering() => not_planned(node),
+            Some(claim) if self.belongs_to_drain(node) && claim.state.is_recovering() => not_planned(node),
             Some(claim) if node.cordoned && claim.state.is_recovering() => self.waits(claim, Some(budget)),
-            None if node.is_drained_by_another() && !node.planning_timed_out => not_planned(node),
-            None if node.is_drained_by_another() => self.free(None, budget, Admission::Unplanned),
+            None if self.awaits_plan(node) => not_planned(node),
+            None if self.belongs_to_drain(node) => self.free(None, budget, Admission::Unplanned),
+            None if node.takes_drainers() && self.request.caller == Caller::Another(Drainer::Unknown) => {
+                self.free(None, budget, Admission::UnknownUser)
+            }
             Some(_) | None => self.free(None, budget, Admission::FreeDisruption),
         }
     }
@@ -666,6 +698,16 @@ impl Judge<'_> {
                 "budget {budget} has {free} of {needed} needed disruptions free, node {holder} holds the rest{since}"
             ),
         }
+    }
+
+    /// Whether the eviction, from a node without a claim, belongs to a drain: one that is there, or that it asks for.
+    fn belongs_to_drain(&self, node: &NodeContext) -> bool {
+        node.takes_drainers() && (node.has_drain || self.request.caller.may_drain())
+    }
+
+    /// Whether it waits until that drain is planned.
+    fn awaits_plan(&self, node: &NodeContext) -> bool {
+        self.belongs_to_drain(node) && !node.planning_timed_out
     }
 
     /// Whether the pod's node is being emptied.

@@ -1,5 +1,5 @@
-//! An eviction from a node that somebody empties asks for a drain of that node. The answer to the eviction never waits for
-//! it: a bounded channel takes the requests, and a task of its own writes them.
+//! A drainer's eviction from a cordoned node asks for a drain of that node. The answer to the eviction never waits for it: a
+//! bounded channel takes the requests, and a task of its own finds out whether who evicts is a drainer, and writes them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,16 +9,21 @@ use futures::StreamExt;
 use jiff::Timestamp;
 use kube::Client;
 use nodeward_api::node_drain::{Evictor, Fallback, PURPOSE_AT_MOST};
+use nodeward_api::reason::LockReason;
 use nodeward_core::drain_request::{DrainRequest, JoinOutcome, evicting_requester};
 use nodeward_core::id::{NodeName, NodeUid};
 use nodeward_core::text::cut;
-use nodeward_runtime::{CancellationToken, Pause, PauseState};
+use nodeward_runtime::events::node_reference;
+use nodeward_runtime::{CancellationToken, EventSink, EventSpec, Pause, PauseState};
 use parking_lot::Mutex;
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 
 use crate::drain_request::request_drain;
 
+use super::decide::Drainer;
+use super::drainers::Drainers;
 use super::metrics::WebhookMetrics;
+use super::review::User;
 
 /// Requests that wait to be written. Beyond that they are dropped: the drainer asks again in seconds.
 const QUEUE: usize = 256;
@@ -43,17 +48,19 @@ pub struct QueuedRequest {
     /// That very node.
     pub node_uid: NodeUid,
     /// Who evicts.
-    pub user: String,
+    pub user: User,
     /// What becomes of the drain when a time of its is over.
     pub fallback: Fallback,
     /// Whether a pod was refused again, while none of the node's went.
     pub is_refused_again: bool,
+    /// Whether only the user is reviewed, and nothing written, as in an audit.
+    pub only_reviews: bool,
 }
 
 impl QueuedRequest {
     pub fn request(&self) -> DrainRequest {
         DrainRequest {
-            purpose: Some(cut(format!("evictions by {}", self.user), PURPOSE_AT_MOST)),
+            purpose: Some(cut(format!("evictions by {}", self.user.name), PURPOSE_AT_MOST)),
             evict: Evictor::Requester,
             fallback: Some(self.fallback),
             is_eviction: true,
@@ -61,7 +68,7 @@ impl QueuedRequest {
             ..DrainRequest::new(
                 self.node.clone(),
                 Some(self.node_uid.clone()),
-                evicting_requester(&self.user),
+                evicting_requester(&self.user.name),
             )
         }
     }
@@ -89,6 +96,7 @@ impl Requested {
 pub struct DrainRequestQueue {
     queue: mpsc::Sender<QueuedRequest>,
     recent: Recent,
+    drainers: Arc<Drainers>,
     metrics: WebhookMetrics,
 }
 
@@ -96,21 +104,24 @@ pub struct DrainRequestQueue {
 pub struct DrainRequestWriter {
     queue: mpsc::Receiver<QueuedRequest>,
     recent: Recent,
+    drainers: Arc<Drainers>,
     metrics: WebhookMetrics,
 }
 
 /// A channel and its two ends.
-pub fn channel(metrics: &WebhookMetrics) -> (DrainRequestQueue, DrainRequestWriter) {
+pub fn channel(drainers: &Arc<Drainers>, metrics: &WebhookMetrics) -> (DrainRequestQueue, DrainRequestWriter) {
     let (sender, receiver) = mpsc::channel(QUEUE);
     let (recent, metrics) = (Recent::default(), metrics.clone());
     let sender = DrainRequestQueue {
         queue: sender,
         recent: Arc::clone(&recent),
+        drainers: Arc::clone(drainers),
         metrics: metrics.clone(),
     };
     let writer = DrainRequestWriter {
         queue: receiver,
         recent,
+        drainers: Arc::clone(drainers),
         metrics,
     };
     (sender, writer)
@@ -119,6 +130,7 @@ pub fn channel(metrics: &WebhookMetrics) -> (DrainRequestQueue, DrainRequestWrit
 impl DrainRequestQueue {
     /// Takes a request, unless that was done a moment ago. `has_drain` is whether the watches show a drain of the node.
     pub fn push(&self, request: QueuedRequest, has_drain: bool, now: Instant) {
+        self.drainers.await_review(&request.user, now);
         let mut recent = self.recent.lock();
         if recent
             .get(&request)
@@ -144,27 +156,41 @@ impl DrainRequestQueue {
 
 impl DrainRequestWriter {
     /// Writes until shutdown.
-    pub async fn run(self, client: Client, pause: Pause, stop: CancellationToken) {
-        let Self { queue, recent, metrics } = self;
+    pub async fn run(self, client: Client, pause: Pause, events: EventSink, stop: CancellationToken) {
+        let Self {
+            queue,
+            recent,
+            drainers,
+            metrics,
+        } = self;
         let requests = futures::stream::unfold(queue, async |mut queue| {
             queue.recv().await.map(|request| (request, queue))
         });
-        let write = requests.for_each_concurrent(AT_ONCE, async |request| {
+        let writes = Semaphore::new(AT_ONCE);
+        // A user of whom nobody says anything keeps no other's drain waiting.
+        let write = requests.for_each_concurrent(QUEUE, async |request| {
+            let drainer = drainers.review(&client, &request.user).await;
+            let _turn = writes.acquire().await;
             if pause.confirm().await != PauseState::Running {
                 // The drainer's next eviction asks again, once there is somebody to ask.
                 recent.lock().remove(&request);
                 return;
             }
-            let outcome = request_drain(&client, &request.request(), Timestamp::now()).await;
-            if !matches!(outcome, Ok(joined) if joined.has_joined()) {
+            let joined = if drainer == Drainer::Yes && !request.only_reviews {
+                let outcome = request_drain(&client, &request.request(), Timestamp::now()).await;
+                report(&request, &outcome, &metrics, &events);
+                outcome.is_ok_and(JoinOutcome::has_joined)
+            } else {
+                false
+            };
+            if !joined {
                 let at = Instant::now();
                 let failed = Requested {
                     at,
                     not_before: at + FAILED_FOR,
                 };
-                recent.lock().insert(request.clone(), failed);
+                recent.lock().insert(request, failed);
             }
-            report(&request, &outcome, &metrics);
         });
         tokio::select! {
             () = stop.cancelled() => {}
@@ -173,35 +199,62 @@ impl DrainRequestWriter {
     }
 }
 
+/// Tells who is taken to drain the node, and how to stop a drain that nobody meant.
+fn announce(request: &QueuedRequest, events: &EventSink) {
+    let QueuedRequest {
+        node, node_uid, user, ..
+    } = request;
+    let reason = LockReason::DrainRequested;
+    events.emit(EventSpec {
+        regarding: node_reference(node.as_str(), node_uid.as_str()),
+        related: None,
+        severity: reason.severity(),
+        reason: reason.as_str(),
+        action: "Drain",
+        note: format!(
+            "The node {}: {user} evicts. If nobody means to drain it: kubectl uncordon {node}. To end the drain alone, until the next \
+             eviction: kubectl delete nodedrain {node}",
+            reason.explanation()
+        ),
+    });
+}
+
 fn report(
     request: &QueuedRequest,
     outcome: &Result<JoinOutcome, nodeward_runtime::ApiError>,
     metrics: &WebhookMetrics,
+    events: &EventSink,
 ) {
     let QueuedRequest { node, user, .. } = request;
     match outcome {
         Ok(joined) => {
             metrics.drain_requested(joined.as_label());
+            if *joined == JoinOutcome::Created {
+                announce(request, events);
+            }
             match joined {
                 JoinOutcome::Created | JoinOutcome::Added => {
-                    tracing::info!(%node, user, "evictions from a cordoned node: its drain is asked for");
+                    tracing::info!(%node, user = user.name, "evictions from a cordoned node: its drain is asked for");
                 }
                 JoinOutcome::Conflicting(_) | JoinOutcome::Preview => {
-                    tracing::info!(%node, user, why = joined.as_label(), "a drain cannot be asked for now");
+                    tracing::info!(%node, user = user.name, why = joined.as_label(), "a drain cannot be asked for now");
                 }
                 JoinOutcome::Noted | JoinOutcome::Known => {}
             }
         }
         Err(refusal) => {
             metrics.drain_requested("failed");
-            tracing::warn!(%node, user, %refusal, "a drain could not be asked for");
+            tracing::warn!(%node, user = user.name, %refusal, "a drain could not be asked for");
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use nodeward_runtime::{Component, Metrics};
+    use nodeward_runtime::{Component, ConfigHandle, Metrics, ReconcileTrigger};
+
+    use crate::settings::Settings;
+    use crate::webhook::identity::OwnUser;
 
     use super::*;
 
@@ -209,17 +262,32 @@ mod tests {
         QueuedRequest {
             node: format!("n{number}").into(),
             node_uid: format!("u{number}").into(),
-            user: "alice".to_owned(),
+            user: user("alice".to_owned()),
             fallback: Fallback::Wait,
             is_refused_again: false,
+            only_reviews: false,
+        }
+    }
+
+    fn user(name: String) -> User {
+        User {
+            name,
+            ..User::default()
         }
     }
 
     fn ends() -> (DrainRequestQueue, DrainRequestWriter) {
-        channel(&WebhookMetrics::register(&Metrics::new(Component::new(
-            "drain-lock",
-            "0",
-        ))))
+        let metrics = Metrics::new(Component::new("drain-lock", "0"));
+        let config = ConfigHandle::first(
+            Settings::parse,
+            String::new(),
+            "f.yaml",
+            ReconcileTrigger::new(),
+            &metrics,
+        );
+        let metrics = WebhookMetrics::register(&metrics);
+        let drainers = Drainers::new(config.unwrap(), OwnUser::default(), metrics.clone());
+        channel(&Arc::new(drainers), &metrics)
     }
 
     #[test]
@@ -278,7 +346,7 @@ mod tests {
     #[test]
     fn an_endless_user_name_still_makes_a_requester() {
         let endless = QueuedRequest {
-            user: "ü".repeat(1000),
+            user: user("ü".repeat(1000)),
             ..request(1)
         };
         assert!(endless.request().requester.len() <= nodeward_api::node_drain::REQUESTER_AT_MOST);

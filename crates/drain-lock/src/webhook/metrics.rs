@@ -22,6 +22,7 @@ pub struct WebhookMetrics {
     unknown_fields: Counter,
     seconds: Histogram,
     drain_requests: Family<[Label; 1], Counter>,
+    drainer_reviews: Family<[Label; 1], Counter>,
     opt_outs: Counter,
     failed_open: Counter,
 }
@@ -50,13 +51,17 @@ impl WebhookMetrics {
                 "drain_requests",
                 "Drains asked for by evictions from cordoned nodes, by outcome",
             ),
+            drainer_reviews: metrics.register(
+                "drainer_reviews",
+                "Users of whom the API server was asked whether they may change nodes, by outcome (drainer, no-drainer, forbidden, failed)",
+            ),
             opt_outs: metrics.register(
                 "opt_outs_ignored",
                 "Pods that asked to stay through drains, and whose eviction by another drainer was admitted",
             ),
             failed_open: metrics.register(
                 "reviews_failed_open",
-                "Evictions admitted for want of knowledge: nobody plans, watches incomplete, pod unknown, drain never planned",
+                "Evictions admitted for want of knowledge: nobody plans, watches incomplete, pod or user unknown, drain never planned",
             ),
         }
     }
@@ -97,6 +102,11 @@ impl WebhookMetrics {
     /// Counts fields that were ignored.
     pub fn ignored_fields(&self, count: usize) {
         self.unknown_fields.inc_by(u64::try_from(count).unwrap_or(u64::MAX));
+    }
+
+    /// Counts a review of a user.
+    pub fn drainer_reviewed(&self, outcome: &'static str) {
+        self.drainer_reviews.get_or_create(&[("outcome", outcome)]).inc();
     }
 
     /// Counts a request for a drain.

@@ -1,6 +1,9 @@
 //! The AdmissionReview of an eviction. Whatever is not one gets a clear 4xx and changes nothing; fields that
 //! `admission.k8s.io/v1` does not have are ignored and counted, so that a later Kubernetes does not switch the webhook off.
 
+use std::collections::BTreeMap;
+use std::fmt;
+
 use axum::body::Bytes;
 use axum::extract::rejection::BytesRejection;
 use axum::http::{HeaderMap, StatusCode};
@@ -27,13 +30,29 @@ const MAX_TEXT: usize = 1024;
 /// Longest name of a pod or namespace (RFC 1123 subdomain).
 const MAX_NAME: usize = 253;
 
+/// Who asks, as the API server has authenticated him.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub struct User {
+    pub name: String,
+    /// Empty, if the authenticator tells none.
+    pub uid: String,
+    pub groups: Vec<String>,
+    /// What else the authenticator tells, such as scopes.
+    pub extra: BTreeMap<String, Vec<String>>,
+}
+
+impl fmt::Display for User {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)
+    }
+}
+
 /// An eviction that somebody asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EvictionReview {
     /// Identifies the review; the answer repeats it.
     pub uid: String,
-    /// Who asks.
-    pub user: String,
+    pub user: User,
     /// The pod that is to go.
     pub pod: PodKey,
     /// The pod's UID, where the caller insists on one.
@@ -120,6 +139,12 @@ fn check(request: AdmissionRequest<Eviction>) -> Result<EvictionReview, BadRevie
         delete_options,
     } = request.object.ok_or(BadReview::BadField("request.object"))?;
     let options = delete_options.unwrap_or_default();
+    let user = User {
+        name: text("request.userInfo.username", request.user_info.username, MAX_TEXT)?,
+        uid: request.user_info.uid.unwrap_or_default(),
+        groups: request.user_info.groups.unwrap_or_default(),
+        extra: request.user_info.extra.unwrap_or_default(),
+    };
     let given = |value: Option<String>| value.filter(|value| !value.is_empty());
     let namespace = given(request.namespace).or(metadata.namespace);
     let name = given(Some(request.name)).or(metadata.name);
@@ -131,7 +156,7 @@ fn check(request: AdmissionRequest<Eviction>) -> Result<EvictionReview, BadRevie
         .map(PodUid::from);
     Ok(EvictionReview {
         uid,
-        user: text("request.userInfo.username", request.user_info.username, MAX_TEXT)?,
+        user,
         pod: PodKey::new(
             text("request.namespace", namespace, MAX_NAME)?,
             text("request.name", name, MAX_NAME)?,
@@ -238,7 +263,12 @@ mod tests {
             parse(&sent()).unwrap(),
             EvictionReview {
                 uid: "0df28fbd-5f5f-11e8-bc74-36e6bb280816".to_owned(),
-                user: "alice".to_owned(),
+                user: User {
+                    name: "alice".to_owned(),
+                    uid: String::new(),
+                    groups: vec!["system:authenticated".to_owned()],
+                    extra: [("a".to_owned(), vec!["b".to_owned()])].into(),
+                },
                 pod: PodKey::new("shop", "web-0"),
                 pod_uid: None,
                 dry_run: false,

@@ -23,7 +23,7 @@ use crate::reviewed::Reviewed;
 const NODES: [&str; 3] = ["n1", "n2", "n3"];
 
 /// drain-keeper of the same release of the chart, for which everything on cordoned nodes is due at once; `changes` come on top.
-async fn start_keeper(env: &Environment, changes: Value) -> Result<Operator> {
+pub async fn start_keeper(env: &Environment, changes: Value) -> Result<Operator> {
     let keeper = json!({ "drainKeeper": { "enabled": true, "deployment": { "enabled": false } } });
     Release::new(RELEASE, SYSTEM)
         .values(keeper)
@@ -47,7 +47,7 @@ async fn start_keeper(env: &Environment, changes: Value) -> Result<Operator> {
     Ok(keeper)
 }
 
-async fn cordon(env: &Environment, node: &str) -> Result<()> {
+pub async fn cordon(env: &Environment, node: &str) -> Result<()> {
     let an_hour_ago = Timestamp::now() - SignedDuration::from_hours(1);
     fleet::cordon_since(&env.client, node, an_hour_ago).await
 }
@@ -73,7 +73,7 @@ async fn clock_of(env: &Environment, node: &str, is_so: impl Fn(&DrainClock) -> 
 }
 
 /// Waits until drain-keeper counts so much.
-async fn counts(keeper: &Operator, metric: &str, labels: &[(&str, &str)], count: f64) -> Result<()> {
+pub async fn counts(keeper: &Operator, metric: &str, labels: &[(&str, &str)], count: f64) -> Result<()> {
     wait::until(format!("{metric}{labels:?} to be {count}"), secs(60), || async {
         let counted = keeper.metrics().await?.sum(metric, labels);
         ensure!((counted - count).abs() < 0.5, "{counted}");
@@ -82,7 +82,7 @@ async fn counts(keeper: &Operator, metric: &str, labels: &[(&str, &str)], count:
     .await
 }
 
-const OVERRIDES: &str = "nodeward_drain_keeper_budget_overrides_total";
+pub const OVERRIDES: &str = "nodeward_drain_keeper_budget_overrides_total";
 
 /// drain-lock did not let the pod go.
 async fn has_overridden(keeper: &Operator) -> Result<()> {

@@ -131,7 +131,12 @@ async fn dry_run_admits_waiting_drains_with_a_warning() -> Result<()> {
     let all = env.plane.audit().since(mark)?;
     let writes = all.of_service_account(SYSTEM, ACCOUNT).writes().without_leases();
     let writes = writes.only(|request| {
-        let own = ["selfsubjectreviews", "secrets", "validatingwebhookconfigurations"];
+        let own = [
+            "selfsubjectreviews",
+            "subjectaccessreviews",
+            "secrets",
+            "validatingwebhookconfigurations",
+        ];
         !own.iter().any(|resource| request.resource.starts_with(resource))
     });
     ensure!(writes.count() == 0, "{:?}", writes.0);

@@ -38,3 +38,4 @@ mod retained;
 mod returns;
 mod reviewed;
 mod webhook;
+mod who_drains;

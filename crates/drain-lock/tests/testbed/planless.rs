@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, ensure};
 use kube::api::{ApiResource, DynamicObject, Patch, PatchParams, PostParams};
-use kube::{Api, Client, Resource, ResourceExt};
+use kube::{Api, Client, ResourceExt};
 use nodeward_api::node_drain::Phase;
 use nodeward_api::{DrainLedger, drain_ledger};
 use nodeward_testkit::fleet;

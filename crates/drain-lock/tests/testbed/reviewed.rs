@@ -3,12 +3,13 @@
 use anyhow::{Context, Result, ensure};
 use axum::http::{HeaderMap, Request};
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
 use kube::client::Body;
 use kube::{Api, Client};
 use nodeward_api::annotation;
 use nodeward_testkit::operator::OperatorSpec;
-use nodeward_testkit::ports;
 use nodeward_testkit::wait::{self, secs};
+use nodeward_testkit::{bulk, ports};
 use serde_json::{Value, json};
 
 use crate::environment::{self, APPS, Environment, Lock, SYSTEM};
@@ -107,6 +108,29 @@ impl Reviewed {
         config.auth_info.impersonate_groups = Some(vec!["system:masters".to_owned()]);
         config.default_retry = false;
         Ok(Client::try_from(config)?)
+    }
+
+    /// A client that acts as this user, with no more rights than it is given.
+    pub async fn client_of(&self, user: &str) -> Result<Client> {
+        let mut config = self.env.plane.config().await?;
+        config.auth_info.impersonate = Some(user.to_owned());
+        config.default_retry = false;
+        Ok(Client::try_from(config)?)
+    }
+
+    /// Lets a user do this in the whole cluster.
+    pub async fn permit(&self, user: &str, rules: Value) -> Result<()> {
+        let name: String = user.replace(':', "-");
+        let metadata = json!({ "name": name });
+        let role: ClusterRole = serde_json::from_value(json!({ "metadata": metadata, "rules": rules }))?;
+        let binding: ClusterRoleBinding = serde_json::from_value(json!({
+            "metadata": metadata,
+            "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name },
+            "subjects": [{ "apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user }],
+        }))?;
+        bulk::create(&self.env.client, [role]).await?;
+        bulk::create(&self.env.client, [binding]).await?;
+        Ok(())
     }
 
     /// The configuration by which the API server asks.

@@ -145,6 +145,7 @@ async fn drain_lock_has_the_rights_it_needs_alone() -> Result<()> {
         patch   disruptionholds.nodeward.dev/status                           -                              yes  no
         create  events.events.k8s.io                                          default                        yes  no
         create  selfsubjectreviews.authentication.k8s.io                      -                              yes  yes
+        create  subjectaccessreviews.authorization.k8s.io                     -                              yes  yes
         watch   secrets                                                       {own}/drain-lock-webhook-cert  yes  no
         update  secrets                                                       {own}/drain-lock-webhook-cert  yes  no
         update  secrets                                                       {own}/{of_dry_run}             no   yes

@@ -291,6 +291,31 @@ fn drain_lock_reads_the_rendered_configuration() {
     );
 }
 
+/// drain-lock knows the others by the names that the chart gives their accounts.
+#[test]
+fn drain_lock_is_told_accounts_of_other_names() {
+    let told = |accounts: Value, config: Value| {
+        let mut values = locked(json!({ "config": config, "serviceAccount": accounts["drain-lock"] }));
+        values["drainKeeper"] = json!({ "enabled": true, "serviceAccount": accounts["drain-keeper"] });
+        let text = configuration(&rendered(&values), "drain-lock");
+        let never = LockSettings::parse(&text).unwrap().policy.auto.never_drainers.clone();
+        never.into_iter().collect::<Vec<_>>()
+    };
+    let own = |name: &str| format!("system:serviceaccount:ns:{name}");
+    let named = |component: &str, name: &str| json!({ component: { "name": name } });
+    assert_eq!(told(json!({}), json!({})), Vec::<String>::new());
+    assert_eq!(told(named("drain-keeper", "keeper"), json!({})), [own("keeper")]);
+    assert_eq!(
+        told(named("drain-lock", "lock"), json!({})),
+        [own("nodeward-drain-keeper")]
+    );
+    let config = json!({ "auto": { "quietPeriod": "40m", "neverDrainers": ["bob", own("keeper")] } });
+    assert_eq!(
+        told(named("drain-keeper", "keeper"), config),
+        ["bob".to_owned(), own("keeper")]
+    );
+}
+
 #[test]
 fn health_check_reads_the_rendered_configuration() {
     let policy = |values: Value| {

@@ -3,10 +3,12 @@ use nodeward_core::id::PodKey;
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use super::super::decide::{Admission, Caller, Decision, EvictionRequest, LookupResult, decide};
+use super::super::decide::{Admission, Caller, Decision, Drainer, EvictionRequest, LookupResult, decide};
+use super::super::planning_timeout;
+use super::super::review::User;
 use super::*;
 use crate::config::Config;
-use crate::tests::fixture::{Cluster, budget, cordoned, node, now, owner, pod, waiting};
+use crate::tests::fixture::{Cluster, budget, cordoned, merged, node, now, owner, pod, waiting};
 
 fn policy(config: Value) -> Policy {
     Policy::from_config(serde_json::from_value::<Config>(config).unwrap()).unwrap()
@@ -15,7 +17,10 @@ fn policy(config: Value) -> Policy {
 fn review() -> EvictionReview {
     EvictionReview {
         uid: "r1".to_owned(),
-        user: "alice".to_owned(),
+        user: User {
+            name: "alice".to_owned(),
+            ..User::default()
+        },
         pod: PodKey::new("shop", "a"),
         pod_uid: None,
         dry_run: false,
@@ -61,10 +66,11 @@ fn tainted(key: &str) -> Value {
 #[case::cordoned(cordoned("n1"), true)]
 #[case::by_karpenter(tainted("karpenter.sh/disrupted"), true)]
 #[case::by_the_autoscaler(tainted("ToBeDeletedByClusterAutoscaler"), true)]
+#[case::perhaps_by_the_autoscaler_later(tainted("DeletionCandidateOfClusterAutoscaler"), false)]
 #[case::out_of_memory(tainted("node.kubernetes.io/memory-pressure"), false)]
 fn emptied_node_is_known_by_its_markers(#[case] node: Value, #[case] is_emptied: bool) {
     let node = of(node, pod("a", json!({}))).node.unwrap();
-    assert_eq!((node.cordoned, node.is_drained_by_another()), (is_emptied, is_emptied));
+    assert_eq!((node.cordoned, node.takes_drainers()), (is_emptied, is_emptied));
 }
 
 #[rstest]
@@ -74,14 +80,42 @@ fn emptied_node_is_known_by_its_markers(#[case] node: Value, #[case] is_emptied:
 #[case::not_selected(json!({ "nodeSelector": { "topology.kubernetes.io/zone": "z2" } }), false)]
 fn auto_mode_concerns_the_nodes_that_the_configuration_selects(#[case] config: Value, #[case] asks: bool) {
     let cluster = Cluster::new([cordoned("n1")], [pod("a", json!({}))]);
-    assert_eq!(seen(&cluster, config).node.unwrap().is_drained_by_another(), asks);
+    assert_eq!(seen(&cluster, config).node.unwrap().takes_drainers(), asks);
 }
 
 #[test]
 fn daemon_set_pod_requests_no_drain() {
     let daemon = json!({ "metadata": { "ownerReferences": [owner("apps/v1", "DaemonSet", "web")] } });
     let node = of(cordoned("n1"), pod("a", daemon)).node.unwrap();
-    assert!(node.cordoned && !node.is_drained_by_another());
+    assert!(node.cordoned && !node.takes_drainers());
+}
+
+#[rstest]
+#[case::nobody_asked(None, false)]
+#[case::somebody(Some(json!({})), true)]
+#[case::before_its_node_is_known(Some(json!({ "spec": { "nodeUID": null } })), true)]
+#[case::preview(Some(json!({ "spec": { "dryRun": true } })), false)]
+#[case::over(Some(json!({ "metadata": { "deletionTimestamp": "2026-01-01T11:59:00Z" } })), false)]
+#[case::of_a_node_before(Some(json!({ "spec": { "nodeUID": "uid-before" } })), false)]
+fn drain_that_goes_on_is_seen(#[case] patch: Option<Value>, #[case] has_drain: bool) {
+    let drain = json!({ "metadata": { "name": "n1", "uid": "d" }, "spec": { "nodeName": "n1", "nodeUID": "uid-n1" } });
+    let cluster = Cluster::new([cordoned("n1")], [pod("a", json!({}))]).drains(patch.map(|patch| merged(drain, patch)));
+    assert_eq!(seen(&cluster, json!({})).node.unwrap().has_drain, has_drain);
+}
+
+/// Whoever drains nothing waits for no plan, and must not use up the patience of the next drainer.
+#[test]
+fn planning_times_out_only_for_who_waits() {
+    let lookup = ContextLookup::new(Cluster::new([cordoned("n1")], [pod("a", json!({}))]).cache());
+    let timed_out = |instant| {
+        let found = lookup.look_up(&review(), &policy(json!({})), now(), instant);
+        found.context().unwrap().node.as_ref().unwrap().planning_timed_out
+    };
+    let (began, later) = (Instant::now(), Instant::now() + planning_timeout::LIMIT);
+    assert!(!timed_out(began) && !timed_out(later));
+    lookup.await_plan(&"uid-n1".into(), later);
+    assert!(!timed_out(later));
+    assert!(timed_out(later + planning_timeout::LIMIT));
 }
 
 #[rstest]
@@ -173,7 +207,7 @@ async fn early_eviction_is_judged_with_late_cordon() {
     let LookupResult::Found(context) = lookup.look_up(&review, &policy, now(), Instant::now()) else {
         panic!("unseen");
     };
-    assert!(context.node.unwrap().is_drained_by_another());
+    assert!(context.node.unwrap().takes_drainers());
 }
 
 #[tokio::test(start_paused = true)]
@@ -250,7 +284,7 @@ async fn told(lookup: &ContextLookup, name: &str) -> Decision {
     let found = lookup.look_up(&review, &policy(json!({})), now(), Instant::now());
     assert!(found.context().is_some(), "{name} is unseen");
     let request = EvictionRequest {
-        caller: Caller::Another,
+        caller: Caller::Another(Drainer::Yes),
         dry_run: false,
         leaderless: false,
         paused: false,

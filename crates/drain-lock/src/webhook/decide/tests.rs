@@ -99,6 +99,7 @@ fn node() -> NodeContext {
         uid: NODE.into(),
         cordoned: true,
         auto: true,
+        has_drain: false,
         in_node_group: false,
         retains: None,
         planning_timed_out: false,
@@ -133,7 +134,7 @@ struct Case {
 
 fn case() -> Case {
     Case {
-        caller: Caller::Another,
+        caller: Caller::Another(Drainer::Yes),
         dry_run: false,
         leaderless: false,
         paused: false,
@@ -564,6 +565,94 @@ fn eviction_from_cordoned_node_requests_drain(
 ) {
     let verdict = case().at(node).judge();
     assert_eq!((told(&verdict), verdict.requests_drain), (expected, requests_drain));
+}
+
+fn by(drainer: Drainer) -> Case {
+    Case {
+        caller: Caller::Another(drainer),
+        ..case()
+    }
+}
+
+fn with_drain() -> NodeContext {
+    NodeContext {
+        has_drain: true,
+        ..node()
+    }
+}
+
+fn late() -> NodeContext {
+    NodeContext {
+        planning_timed_out: true,
+        ..node()
+    }
+}
+
+/// Of a node that is only cordoned the evictions of whoever is no drainer are judged like any other; a drain holds for all.
+#[rstest]
+#[case::drainer(by(Drainer::Yes), Err(LockReason::NotPlanned), true)]
+#[case::perhaps_one(by(Drainer::Unanswered), Err(LockReason::NotPlanned), true)]
+#[case::none(by(Drainer::No), Ok(Admission::FreeDisruption), false)]
+#[case::nobody_knows(by(Drainer::Unknown), Ok(Admission::UnknownUser), true)]
+#[case::none_beside_a_drain(by(Drainer::No).at(with_drain()), Err(LockReason::NotPlanned), false)]
+#[case::nobody_knows_beside_a_drain(by(Drainer::Unknown).at(with_drain()), Err(LockReason::NotPlanned), true)]
+#[case::none_beside_a_claim(by(Drainer::No).with(vec![claim(1, NODE, ClaimState::Asking, &[POD], &[])]), Err(LockReason::Queued), false)]
+#[case::nobody_knows_under_a_grant(by(Drainer::Unknown).with(vec![claim(1, NODE, ClaimState::Granted, &[POD], &[POD])]), Err(LockReason::AwaitsConfirmation), true)]
+#[case::none_under_a_grant(by(Drainer::No).with(vec![claim(1, NODE, ClaimState::Granted, &[POD], &[POD])]), Err(LockReason::AwaitsConfirmation), false)]
+#[case::none_without_a_disruption(by(Drainer::No).under(MatchingBudgets::One(exhausted())), Err(LockReason::BudgetUnhealthy), false)]
+#[case::none_and_another_drain_has_it(by(Drainer::No).with(vec![claim(2, "n2", ClaimState::Confirmed, &[], &["web-1"])]), Err(LockReason::WaitsForDisruptions), false)]
+#[case::nobody_knows_and_another_drain_has_it(by(Drainer::Unknown).with(vec![claim(2, "n2", ClaimState::Confirmed, &[], &["web-1"])]), Err(LockReason::WaitsForDisruptions), true)]
+#[case::none_and_another_drain_is_to_have_it(by(Drainer::No).with(vec![claim(2, "n2", ClaimState::Asking, &["web-1"], &[])]), Err(LockReason::Reserved), false)]
+#[case::none_where_a_plan_never_came(by(Drainer::No).at(late()), Ok(Admission::FreeDisruption), false)]
+#[case::perhaps_one_where_a_plan_never_came(by(Drainer::Unanswered).at(late()), Ok(Admission::Unplanned), true)]
+#[case::nobody_knows_on_a_running_node(by(Drainer::Unknown).on_a_running_node(), Ok(Admission::FreeDisruption), false)]
+#[case::perhaps_one_on_a_running_node(by(Drainer::Unanswered).on_a_running_node(), Ok(Admission::FreeDisruption), false)]
+#[case::none_and_starting(by(Drainer::No).of(EvictionContext { state: PodState::Unready, ..context() }), Ok(Admission::Unready), false)]
+#[case::perhaps_one_and_starting(by(Drainer::Unanswered).of(EvictionContext { state: PodState::Unready, ..context() }), Err(LockReason::NotPlanned), true)]
+#[case::perhaps_one_without_a_budget(by(Drainer::Unanswered).under(MatchingBudgets::None), Ok(Admission::NoBudget), true)]
+fn only_drainers_make_a_cordoned_node_a_draining_one(
+    #[case] case: Case,
+    #[case] expected: Result<Admission, LockReason>,
+    #[case] requests_drain: bool,
+) {
+    let verdict = case.judge();
+    assert_eq!((told(&verdict), verdict.requests_drain), (expected, requests_drain));
+    let takes = matches!(
+        expected,
+        Ok(Admission::FreeDisruption | Admission::UnknownUser | Admission::Unplanned)
+    );
+    assert_eq!(verdict.takes_free_disruption(), takes);
+}
+
+/// What stays on a node, and the node's group, matter to whoever empties it.
+#[rstest]
+#[case::drainer(Drainer::Yes, false, false)]
+#[case::perhaps_one(Drainer::Unanswered, false, false)]
+#[case::none(Drainer::No, false, true)]
+#[case::nobody_knows(Drainer::Unknown, false, true)]
+#[case::none_beside_a_drain(Drainer::No, true, false)]
+fn pods_around_retained_ones_go_for_whoever_drains_nothing(
+    #[case] drainer: Drainer,
+    #[case] has_drain: bool,
+    #[case] goes: bool,
+    #[values(true, false)] in_node_group: bool,
+) {
+    let case = Case {
+        caller: Caller::Another(drainer),
+        ..beside_retained()
+    };
+    let retaining = case.context.node.clone().unwrap();
+    let node = NodeContext {
+        has_drain,
+        in_node_group,
+        ..retaining
+    };
+    assert_eq!(told(&case.at(node).judge()) == Ok(Admission::NoBudget), goes);
+}
+
+#[test]
+fn guess_about_a_user_is_said_to_be_one() {
+    assert!(Admission::UnknownUser.fails_open());
 }
 
 /// Of a node in a group nothing leaves before the node's turn, whether a budget counts it or not.
