@@ -235,6 +235,12 @@ struct Share {
 }
 
 impl Shares {
+    /// By kind, how many of a hundred topologies end of those that end one node after another.
+    pub fn of_hundred(&self) -> impl Iterator<Item = (Kind, u32)> {
+        let shares = self.0.iter();
+        shares.map(|(kind, share)| (*kind, share.ended * 100 / share.topologies.max(1)))
+    }
+
     pub fn add(&mut self, judged: &Judged) {
         let share = self.0.entry(judged.kind).or_default();
         let has_ended = u32::from(judged.outcome.makespan.is_some());

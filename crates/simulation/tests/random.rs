@@ -4,13 +4,12 @@
 use simulation::judge::Objection;
 use simulation::suite::{Shares, draw, judge_seeds};
 
-/// Enough to meet each kind of drainer with and without faults.
-const SEEDS: u64 = 60;
+/// About a minute's worth: enough to meet each kind of drainer many times, with and without faults.
+const SEEDS: u64 = 500;
 
-/// Today's rules wedge drains: until they are mended that drains do not end is counted, and not objected to.
-fn is_mended(objection: &Objection) -> bool {
-    *objection != Objection::NoEnd
-}
+/// Of a hundred topologies whose drains end one node after another, so many end at once. Where room is scarce, drainers that come
+/// with a cordon of their own can take it from each other.
+const END_AT_LEAST: u32 = 95;
 
 #[test]
 fn drains_end_and_break_nothing() {
@@ -21,11 +20,15 @@ fn drains_end_and_break_nothing() {
     let (mut shares, mut failing) = (Shares::default(), Vec::new());
     for judged in judge_seeds(0..seeds, draw).unwrap() {
         shares.add(&judged);
-        let objections = judged.objections().into_iter().filter(|objection| is_mended(objection));
+        let objections = judged.objections().into_iter();
+        let objections = objections.filter(|objection| **objection != Objection::NoEnd);
         failing.extend(objections.map(|objection| format!("seed {} ({}): {objection}", judged.seed, judged.kind)));
     }
     println!("{shares}");
     assert!(failing.is_empty(), "{}\n{shares}", failing.join("\n"));
+    for (kind, share) in shares.of_hundred() {
+        assert!(share >= END_AT_LEAST, "{kind}\n{shares}");
+    }
 }
 
 #[test]
