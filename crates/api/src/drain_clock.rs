@@ -149,6 +149,7 @@ mod tests {
         );
         assert!(of("nodeward.dev/drain-clock", "").unwrap().is_err());
     }
+
     /// The clocks of two machines may differ: what is no time cannot have been waited for.
     #[rstest]
     #[case::from_when_it_waited(0, Some(10), 40, 30)]

@@ -193,3 +193,39 @@ async fn keeper_forces_nothing_before_its_turn() -> Result<()> {
     keeper.stop(secs(30)).await?;
     reviewed.end([lock]).await
 }
+
+/// No other drain's end will let it go, so drain-lock's order does not keep it.
+#[tokio::test(flavor = "multi_thread")]
+async fn keeper_forces_pod_whose_budget_never_allows() -> Result<()> {
+    let (reviewed, lock) = Reviewed::with(&NODES, json!({})).await?;
+    let env = &reviewed.env;
+    bulk::create(&env.client, [pinned("a", &["n1"]).deployment(APPS, "a", 1)?]).await?;
+    bulk::create(&env.client, [Budget::max_unavailable(APPS, "a", 0).of("a").build()?]).await?;
+    let (pod, node) = only_pod(env, "a").await?;
+    let keeper = start_keeper(env, json!({})).await?;
+    let kubectl = Kubectl::of(&env.plane)?;
+    let _drains = kubectl.start(["drain", &node, "--ignore-daemonsets"])?;
+    workload::gone(&env.client, &pod, secs(120)).await?;
+    has_overridden(&keeper).await?;
+    keeper.stop(secs(30)).await?;
+    reviewed.end([lock]).await
+}
+
+/// A drain of our own waits for the pod to end, and drain-keeper for nobody: the pods that go down with the node go after it.
+#[tokio::test(flavor = "multi_thread")]
+async fn keeper_removes_finalizer_in_drain_of_drain_lock() -> Result<()> {
+    let (reviewed, lock) = Reviewed::with(&NODES, json!({})).await?;
+    let env = &reviewed.env;
+    env.add_pinned("a", &NODES).await?;
+    let stuck = pinned("stuck", &["n1", "n2"]).grace(1).finalizer("example.com/stuck");
+    bulk::create(&env.client, [stuck.deployment(APPS, "stuck", 1)?]).await?;
+    let (pod, node) = only_pod(env, "stuck").await?;
+    let keeper = start_keeper(env, json!({})).await?;
+    env.drain(&node, json!({})).await?;
+    workload::gone(&env.client, &pod, secs(120)).await?;
+    env.phase(&node, Phase::Drained, secs(60)).await?;
+    let overrides = keeper.metrics().await?.sum(OVERRIDES, &[]);
+    ensure!(overrides < 0.5, "a budget was overridden");
+    keeper.stop(secs(30)).await?;
+    reviewed.end([lock]).await
+}

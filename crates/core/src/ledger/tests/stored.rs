@@ -223,7 +223,7 @@ fn large(nodes: usize, disruptions_each: usize) -> Ledger {
     Ledger::of(90_500, (0..nodes).map(claim).collect())
 }
 
-/// "Nobody has worked that out" is not "no": then each claim that asks may reserve.
+/// drain-keeper leaves its budgets alone.
 #[test]
 fn who_reserves_is_stored() {
     let all = facts([budget("web")]);
