@@ -121,7 +121,7 @@ pub fn evaluate(
         (Some(clock), Some(cordon), Course::Waits | Course::GoesOn) => {
             // An interruption that was seen counts, whether or not it could be recorded in time.
             let clock = match clock.uncordoned_at.or(before.interrupted_at) {
-                None => go_on(clock, input, cordon, before, flap_tolerance, now),
+                None => advance(clock, input, cordon, before, flap_tolerance, now),
                 Some(interrupted) => {
                     let again = cordon.time_added.or(history.cordoned_since).unwrap_or(now);
                     let is_short = again < saturating_add(interrupted, flap_tolerance);
@@ -216,7 +216,7 @@ fn interrupt(clock: &DrainClock, history: NodeHistory, flap_tolerance: SignedDur
 }
 
 /// The clock of a drain that was not interrupted, or of a new one in its place.
-fn go_on(
+fn advance(
     clock: &DrainClock,
     input: &ClockInput<'_>,
     cordon: Cordon,

@@ -15,7 +15,7 @@ use crate::world::World;
 
 /// Something that must not be.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Objection {
+pub enum Violation {
     /// An eviction left fewer pods than the budget demands.
     BudgetBroken { pod: String, healthy: i32, desired: i32 },
     /// A node went down over a pod.
@@ -30,7 +30,7 @@ pub enum Objection {
     NoEnd,
 }
 
-impl fmt::Display for Objection {
+impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::BudgetBroken { pod, healthy, desired } => {
@@ -65,7 +65,7 @@ impl World {
         let desired = self.desired_healthy(pod.app).min(counted);
         if healthy < desired {
             let pod = pod.name.clone();
-            self.object_to(Objection::BudgetBroken { pod, healthy, desired });
+            self.object_to(Violation::BudgetBroken { pod, healthy, desired });
         }
     }
 
@@ -81,7 +81,7 @@ impl World {
         });
         if let Some(holder) = holder.map(|claim| claim.node.clone()) {
             let pod = pod.name.clone();
-            self.object_to(Objection::ForcedProtected { pod, holder });
+            self.object_to(Violation::ForcedProtected { pod, holder });
         }
     }
 
@@ -94,7 +94,7 @@ impl World {
             .filter(|requester| !requester.name.contains(DRAINER));
         for requester in strangers.map(|requester| requester.name.clone()).collect::<Vec<_>>() {
             let node = drain.spec.node_name.clone();
-            self.object_to(Objection::DrainOfNobody { node, requester });
+            self.object_to(Violation::DrainOfNobody { node, requester });
         }
     }
 
@@ -107,7 +107,7 @@ impl World {
             .collect();
         for pod in pods {
             let node = node.to_owned();
-            self.object_to(Objection::WentDownOver { node, pod });
+            self.object_to(Violation::WentDownOver { node, pod });
         }
     }
 

@@ -233,7 +233,7 @@ impl Keeper {
     }
 
     /// A task goes on.
-    pub fn go_on(&mut self, world: &mut World, id: u64) {
+    pub fn step(&mut self, world: &mut World, id: u64) {
         let Some(mut running) = self.tasks.remove(&id) else {
             return;
         };

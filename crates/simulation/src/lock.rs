@@ -204,7 +204,7 @@ impl Lock {
     }
 
     /// A task goes on: it reads, or writes by what it has read.
-    pub fn go_on(&mut self, world: &mut World, id: u64) {
+    pub fn step(&mut self, world: &mut World, id: u64) {
         let Some(mut running) = self.tasks.remove(&id) else {
             return;
         };

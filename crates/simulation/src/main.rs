@@ -41,10 +41,10 @@ fn main() -> Result<ExitCode> {
     for judged in &all {
         shares.add(judged);
     }
-    let failing: Vec<&Judged> = all.iter().filter(|judged| !judged.objections().is_empty()).collect();
+    let failing: Vec<&Judged> = all.iter().filter(|judged| !judged.violations().is_empty()).collect();
     for judged in &failing {
-        let objections: Vec<String> = judged.objections().iter().map(ToString::to_string).collect();
-        println!("seed {} ({}): {}", judged.seed, judged.kind, objections.join("; "));
+        let violations: Vec<String> = judged.violations().iter().map(ToString::to_string).collect();
+        println!("seed {} ({}): {}", judged.seed, judged.kind, violations.join("; "));
     }
     for judged in failing.iter().take(arguments.stories) {
         let (kind, mut setup) = draw(judged.seed);

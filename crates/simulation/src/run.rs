@@ -9,7 +9,7 @@ use nodeward_core::drain_request::{JoinStep, join};
 use crate::api::Request;
 use crate::clock::{MINUTE, Millis, SECOND, timestamp};
 use crate::drainer::NodeDrainer;
-use crate::judge::Objection;
+use crate::judge::Violation;
 use crate::keeper::Keeper;
 use crate::lock::Lock;
 use crate::pod::SimPod;
@@ -46,7 +46,7 @@ pub struct Setup {
 pub struct Outcome {
     /// When the last drain had ended, and all pods ran.
     pub makespan: Option<Millis>,
-    pub objections: Vec<Objection>,
+    pub violations: Vec<Violation>,
     pub story: Vec<String>,
 }
 
@@ -156,7 +156,7 @@ impl Run<'_> {
                     }
                 }
                 None if now > self.setup.limit => {
-                    self.world.object_to(Objection::NoEnd);
+                    self.world.object_to(Violation::NoEnd);
                     break;
                 }
                 None => {}
@@ -167,7 +167,7 @@ impl Run<'_> {
                     }
                     if now > ended + SETTLES {
                         for what in left {
-                            self.world.object_to(Objection::Leaked(what));
+                            self.world.object_to(Violation::Leaked(what));
                         }
                         break;
                     }
@@ -176,7 +176,7 @@ impl Run<'_> {
         }
         Outcome {
             makespan,
-            objections: self.world.objections,
+            violations: self.world.violations,
             story: self.world.story.unwrap_or_default(),
         }
     }
@@ -208,7 +208,7 @@ impl Run<'_> {
             }
             Event::LockTask(id) => {
                 if let Some(lock) = &mut self.lock {
-                    lock.go_on(world, id);
+                    lock.step(world, id);
                 }
             }
             Event::LockLeads => {
@@ -228,7 +228,7 @@ impl Run<'_> {
             }
             Event::KeeperTask(id) => {
                 if let Some(keeper) = &mut self.keeper {
-                    keeper.go_on(world, id);
+                    keeper.step(world, id);
                 }
             }
             Event::Drainer(index) => {

@@ -8,7 +8,7 @@ use anyhow::Context;
 use fastrand::Rng;
 
 use crate::clock::{MINUTE, Millis};
-use crate::judge::Objection;
+use crate::judge::Violation;
 use crate::run::{Outcome, Setup};
 use crate::topology::{Drainer, Order, Shape, Topology};
 use crate::world::Faults;
@@ -142,9 +142,9 @@ pub struct Judged {
 
 impl Judged {
     /// What speaks against it: where the drainers do not end one node after another either, their not ending does not.
-    pub fn objections(&self) -> Vec<&Objection> {
-        let counts = |objection: &&Objection| **objection != Objection::NoEnd || self.one_after_another.is_some();
-        self.outcome.objections.iter().filter(counts).collect()
+    pub fn violations(&self) -> Vec<&Violation> {
+        let counts = |violation: &&Violation| **violation != Violation::NoEnd || self.one_after_another.is_some();
+        self.outcome.violations.iter().filter(counts).collect()
     }
 }
 
@@ -197,7 +197,7 @@ pub fn judge_seeds(
 /// # Errors
 /// When a configuration cannot be read.
 pub fn shrink(judged: &Judged, setup: &Setup) -> anyhow::Result<(Setup, Judged)> {
-    let kinds = |judged: &Judged| -> Vec<_> { judged.objections().into_iter().map(std::mem::discriminant).collect() };
+    let kinds = |judged: &Judged| -> Vec<_> { judged.violations().into_iter().map(std::mem::discriminant).collect() };
     let (wanted, mut best) = (kinds(judged).first().copied(), (setup.clone(), judged.clone()));
     'smaller: loop {
         for topology in best.0.topology.smaller() {
@@ -256,9 +256,9 @@ impl Shares {
             share.others.1 += has_ended;
         }
         let others = judged
-            .objections()
+            .violations()
             .into_iter()
-            .filter(|objection| **objection != Objection::NoEnd);
+            .filter(|violation| **violation != Violation::NoEnd);
         share.objected += u32::from(others.count() > 0);
     }
 }

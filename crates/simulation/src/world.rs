@@ -15,7 +15,7 @@ use nodeward_core::ledger::Ledger;
 pub use crate::event::{Change, Event, Faults, Watcher};
 
 use crate::clock::{MINUTE, Millis, SECOND};
-use crate::judge::Objection;
+use crate::judge::Violation;
 use crate::keeper::View;
 use crate::objects::{budget, budget_name, local_volume, node, node_name};
 use crate::pod::{Owner, SimPod};
@@ -44,7 +44,7 @@ pub struct World {
     pub keeper: Option<View>,
     /// Pods, by UID, that nothing but their own failure made unready.
     pub failed: BTreeSet<String>,
-    pub objections: Vec<Objection>,
+    pub violations: Vec<Violation>,
     /// What has happened, if anybody wants to read it.
     pub story: Option<Vec<String>>,
     queue: BTreeMap<(Millis, u64), Event>,
@@ -71,7 +71,7 @@ impl World {
             replicas: Vec::new(),
             keeper: None,
             failed: BTreeSet::new(),
-            objections: Vec::new(),
+            violations: Vec::new(),
             story: None,
             queue: BTreeMap::new(),
             queued: 0,
@@ -172,9 +172,9 @@ impl World {
         }
     }
 
-    pub fn object_to(&mut self, objection: Objection) {
-        self.tell(|| format!("OBJECTION: {objection}"));
-        self.objections.push(objection);
+    pub fn object_to(&mut self, violation: Violation) {
+        self.tell(|| format!("VIOLATION: {violation}"));
+        self.violations.push(violation);
     }
 
     /// Gives an object that is written its next version.

@@ -2,7 +2,7 @@
 
 use rstest::rstest;
 use simulation::clock::{MINUTE, SECOND};
-use simulation::judge::Objection;
+use simulation::judge::Violation;
 use simulation::run::Setup;
 use simulation::suite::{Kind, judge};
 use simulation::topology::{App, Drain, Drainer, MaxUnavailable, Member, Order, Topology};
@@ -106,14 +106,14 @@ fn room() -> Setup {
 }
 
 /// What the judge objects to in runs of so many seeds, with the story of the first such run.
-fn objections(setup: &Setup, seeds: u64) -> anyhow::Result<(Vec<Objection>, String)> {
+fn violations(setup: &Setup, seeds: u64) -> anyhow::Result<(Vec<Violation>, String)> {
     let mut all = (Vec::new(), String::new());
     for seed in 0..seeds {
         let judged = judge(seed, Kind::Mixed, &Setup { seed, ..setup.clone() })?;
         if all.0.is_empty() {
             all.1 = judged.outcome.story.join("\n");
         }
-        all.0.extend(judged.objections().into_iter().cloned());
+        all.0.extend(judged.violations().into_iter().cloned());
     }
     Ok(all)
 }
@@ -123,8 +123,8 @@ fn objections(setup: &Setup, seeds: u64) -> anyhow::Result<(Vec<Objection>, Stri
 #[case::tenants_eviction_from_a_cordoned_node(tenant(), 20)]
 #[case::circle_through_room(room(), 20)]
 fn mended_fault_does_not_come_back(#[case] setup: Setup, #[case] seeds: u64) {
-    let (objections, story) = objections(&setup, seeds).unwrap();
-    assert!(objections.is_empty(), "{objections:?}\n{story}");
+    let (violations, story) = violations(&setup, seeds).unwrap();
+    assert!(violations.is_empty(), "{violations:?}\n{story}");
 }
 
 /// Whether its drain is granted and queued again in turns or not, its pods are forced when they are due.

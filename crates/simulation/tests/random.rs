@@ -1,7 +1,7 @@
 //! Random topologies: `SEEDS=2000 cargo test -p simulation --test random` judges so many, and prints what shares of them end. One
 //! that fails is told as a short story by `cargo run -p simulation -- --first SEED --seeds 1`.
 
-use simulation::judge::Objection;
+use simulation::judge::Violation;
 use simulation::suite::{Shares, draw, judge_seeds};
 
 /// About a minute's worth: enough to meet each kind of drainer many times, with and without faults.
@@ -20,9 +20,9 @@ fn drains_end_and_break_nothing() {
     let (mut shares, mut failing) = (Shares::default(), Vec::new());
     for judged in judge_seeds(0..seeds, draw).unwrap() {
         shares.add(&judged);
-        let objections = judged.objections().into_iter();
-        let objections = objections.filter(|objection| **objection != Objection::NoEnd);
-        failing.extend(objections.map(|objection| format!("seed {} ({}): {objection}", judged.seed, judged.kind)));
+        let violations = judged.violations().into_iter();
+        let violations = violations.filter(|violation| **violation != Violation::NoEnd);
+        failing.extend(violations.map(|violation| format!("seed {} ({}): {violation}", judged.seed, judged.kind)));
     }
     println!("{shares}");
     assert!(failing.is_empty(), "{}\n{shares}", failing.join("\n"));

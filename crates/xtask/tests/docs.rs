@@ -149,7 +149,7 @@ fn registered_metrics_and_their_page_match(
 }
 
 /// Counters, which the encoder gives a suffix.
-const COUNTERS: [&str; 18] = [
+const COUNTERS: [&str; 20] = [
     "actions",
     "bad_reviews",
     "budget_overrides",
@@ -158,11 +158,13 @@ const COUNTERS: [&str; 18] = [
     "config_reloads",
     "drain_events",
     "drain_requests",
+    "drainer_reviews",
     "events",
     "eviction_reviews",
     "evictions",
     "fleetlock_answers",
     "ledger_writes",
+    "ledger_written_bytes",
     "node_health_check_reviews",
     "opt_outs_ignored",
     "review_unknown_fields",
@@ -175,8 +177,7 @@ fn names_registered_in(source: &str, operator: Operator) -> Vec<String> {
     let code = source.split("#[cfg(test)]").next().unwrap_or_default();
     let prefix = format!("nodeward_{}_", operator.name().replace('-', "_"));
     let mut names = Vec::new();
-    let calls =
-        r#"\b(?:registry|metrics)\.(?:register|register_as|seconds_since|seconds_until)\(\s*(format!\()?("?)([^",)]+)"#;
+    let calls = r#"\b(?:registry|metrics)\.(?:register|register_as|register_seconds|seconds_since|seconds_until)\(\s*(format!\()?("?)([^",)]+)"#;
     for call in Regex::new(calls).unwrap().captures_iter(code) {
         let (is_format, is_literal, name) = (call.get(1).is_some(), !call[2].is_empty(), &call[3]);
         let suffix = match name {

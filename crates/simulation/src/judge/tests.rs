@@ -44,26 +44,26 @@ fn an_eviction_beyond_its_budget_is_objected_to() {
     let mut world = world();
     evict(&mut world, "a0-0");
     evict(&mut world, "a0-1");
-    assert_eq!(world.objections, [], "the handler refuses the second");
+    assert_eq!(world.violations, [], "the handler refuses the second");
     let mut budget = world.budgets["a0"].clone();
     budget.status.as_mut().unwrap().disruptions_allowed = 1;
     world.put_budget(budget);
     evict(&mut world, "a0-1");
-    let broken = Objection::BudgetBroken {
+    let broken = Violation::BudgetBroken {
         pod: "a0-1".to_owned(),
         healthy: 1,
         desired: 2,
     };
-    assert_eq!(world.objections, [broken]);
+    assert_eq!(world.violations, [broken]);
 }
 
 #[test]
 fn a_node_may_not_go_down_over_pods() {
     let mut world = world();
     world.judge_reboot("n1");
-    assert_eq!(world.objections, []);
+    assert_eq!(world.violations, []);
     world.judge_reboot("n0");
-    assert_eq!(world.objections.len(), 3);
+    assert_eq!(world.violations.len(), 3);
 }
 
 #[test]
@@ -71,7 +71,7 @@ fn a_pod_is_not_forced_under_the_claim_of_another_node() {
     let mut world = world();
     let pod = world.pods["a0-0"].clone();
     world.judge_force(&pod);
-    assert_eq!(world.objections, [], "nobody has its budget");
+    assert_eq!(world.violations, [], "nobody has its budget");
     let pdb = BudgetRef {
         namespace: NAMESPACE.to_owned(),
         name: "a0".to_owned(),
@@ -86,10 +86,10 @@ fn a_pod_is_not_forced_under_the_claim_of_another_node() {
     let spec = Box::new(DrainLedgerSpec::from(&ledger));
     world.submit("drain-lock", Request::SwapLedger { read: None, spec });
     world.judge_force(&pod);
-    let forced = Objection::ForcedProtected {
+    let forced = Violation::ForcedProtected {
         pod: "a0-0".to_owned(),
         holder: "n1".to_owned(),
     };
-    assert_eq!(world.objections, [forced]);
+    assert_eq!(world.violations, [forced]);
     assert_eq!(world.leftovers(), ["the claim of n1 (Confirmed)"]);
 }
