@@ -1,14 +1,13 @@
-//! Whom the cordon of a node would strand.
+//! Whether all pods that have to move find room together while nodes are cordoned, one after another.
 //!
 //! A cordon takes nothing from pods that go elsewhere: as each takes the first node with room, all would choose as they do
-//! now. So the pods of a draining node are placed once, and again only for the cordon of a node that they would go to.
+//! now. So all that move are placed once, and again only for the cordon of a node that one of them would go to.
 
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use jiff::Timestamp;
-use nodeward_core::id::{NodeName, PodKey};
+use nodeward_core::id::NodeName;
 
 use crate::PodFacts;
 use crate::placement::{Basis, Placement};
@@ -17,155 +16,133 @@ use crate::view::SchedulingView;
 /// Cordons of one node after another, each with those before it in force.
 pub struct Cordons<'a> {
     basis: Rc<Basis<'a>>,
-    /// Nodes that were cordoned since.
+    /// The nodes that take no pod for their drain: those of the beginning, and those that were cordoned since.
     cordoned: Rc<BTreeSet<usize>>,
-    /// Pods that have waited for a node since before then find none, whatever it looks like from here.
-    since: Timestamp,
-    /// The pods that wait for a node, placed.
-    waiting: Placement<'a>,
-    leaving: Vec<Leaving>,
-    /// How many times the pods of a node were placed.
+    /// Pods that wait for a node, and are to find one.
+    waiting: Vec<Arc<PodFacts>>,
+    /// Pods that leave their node and are to find another one, in the order in which they take places.
+    moving: Vec<Arc<PodFacts>>,
+    /// Where all go.
+    placement: Placement<'a>,
+    /// Which of those that move have a place: of the first ones, for the others are not placed before somebody asks.
+    placed: Vec<bool>,
+    /// How many times all were placed anew for a cordon.
     #[cfg(test)]
-    pub(crate) placed: usize,
-}
-
-/// The pods that leave one node, and will be made again elsewhere.
-struct Leaving {
-    node: NodeName,
-    pods: Vec<Arc<PodFacts>>,
-    /// Where they go now; `None`: nobody has asked yet.
-    places: Option<Places>,
-}
-
-/// Where the pods of one node go.
-struct Places {
-    /// Which of them find a place.
-    found: Vec<bool>,
-    /// The nodes that they go to.
-    nodes: BTreeSet<usize>,
+    pub(crate) replaced: usize,
 }
 
 impl<'a> Cordons<'a> {
-    pub fn new(view: &'a SchedulingView, since: Timestamp) -> Self {
-        let (basis, cordoned) = (Rc::new(Basis::new(view)), Rc::default());
+    /// Nodes that are `drained` are cordoned for that. Those in `last` are about to be, the last one first: pods go there where
+    /// nothing else is left.
+    pub fn new(view: &'a SchedulingView, drained: &BTreeSet<NodeName>, last: &[NodeName]) -> Self {
+        let basis = Rc::new(Basis::beside_drains(view, drained, last));
+        let cordoned = Rc::new(basis.drained());
         Self {
-            waiting: Placement::beginning(&basis, &cordoned),
+            placement: Placement::beginning(&basis, &cordoned),
             basis,
             cordoned,
-            since,
-            leaving: Vec::new(),
+            waiting: Vec::new(),
+            moving: Vec::new(),
+            placed: Vec::new(),
             #[cfg(test)]
-            placed: 0,
+            replaced: 0,
         }
     }
 
-    /// A placement of its own over the same nodes, as they were before any cordon.
+    /// A placement of its own over the same nodes, with those cordoned that are by now.
     pub fn placement(&self) -> Placement<'a> {
-        if self.cordoned.is_empty() {
-            return self.waiting.clone();
+        if self.placed.is_empty() {
+            return self.placement.clone();
         }
-        Placement::beginning(&self.basis, &Rc::default())
+        Placement::beginning(&self.basis, &self.cordoned)
     }
 
-    /// From now on these pods leave this node.
-    pub fn leave(&mut self, node: NodeName, pods: Vec<Arc<PodFacts>>) {
-        self.leaving.push(Leaving {
-            node,
-            pods,
-            places: None,
-        });
+    /// These pods wait for a node, and are to find one.
+    pub fn wait(&mut self, pods: impl IntoIterator<Item = Arc<PodFacts>>) {
+        self.waiting.extend(pods);
     }
 
-    /// From now on the node takes no pod.
-    pub fn cordon(&mut self, node: &NodeName) {
-        let Some(index) = self.basis.index_of(node) else { return };
-        let all_move = self.waiting.uses(index);
-        Rc::make_mut(&mut self.cordoned).insert(index);
-        if all_move {
-            self.waiting = Placement::beginning(&self.basis, &self.cordoned);
-        } else {
-            self.waiting.cordon(&self.cordoned);
-        }
-        for leaving in &mut self.leaving {
-            leaving.places = leaving
-                .places
-                .take()
-                .filter(|places| !all_move && !places.nodes.contains(&index));
-        }
+    /// From now on these pods leave their nodes, and are to find others.
+    pub fn leave(&mut self, pods: impl IntoIterator<Item = Arc<PodFacts>>) {
+        self.moving.extend(pods);
     }
 
-    /// The first pod that finds a place now, and would find none if `node` were cordoned: of the pods that wait for a node,
-    /// and of those that leave each other node. Those of one node share the places that there are; each node is looked at
-    /// by itself. Where nothing leaves, nothing is stranded.
+    /// Those of `pods` that would find room beside `others`, which leave the same node, if no node were drained.
+    pub fn crowded_out(&self, others: &[Arc<PodFacts>], pods: &[Arc<PodFacts>]) -> Vec<Arc<PodFacts>> {
+        if pods.is_empty() {
+            return Vec::new();
+        }
+        let mut in_service = Placement::empty(&self.basis, &Rc::default());
+        for pod in others {
+            in_service.moves(pod);
+        }
+        pods.iter().filter(|pod| in_service.moves(pod)).cloned().collect()
+    }
+
+    /// Cordons the node, whose pods leave it, if all find room together: these, and all that find room now of those that
+    /// wait for a node or leave another one.
     ///
-    /// A cordon of ours never takes the last room that a movable pod of another draining node finds, nor what has come to
-    /// replace it.
-    pub fn stranded_by(&mut self, node: &NodeName) -> Option<PodKey> {
-        let index = self.basis.index_of(node)?;
-        let since = self.since;
-        let mut pending = self
-            .basis
-            .view
-            .pending
-            .iter()
-            .filter(|pod| since <= pod.created)
-            .peekable();
-        let mut others = self.leaving.iter().filter(|leaving| leaving.node != *node).peekable();
-        others.peek()?;
-        if pending.peek().is_none() && others.all(|leaving| leaving.pods.is_empty()) {
-            return None;
-        }
+    /// # Errors
+    /// The first pod that would find none. The node is not cordoned then.
+    pub fn cordon_if_room(&mut self, node: &NodeName, own: &[Arc<PodFacts>]) -> Result<(), Arc<PodFacts>> {
+        let Some(index) = self.basis.index_of(node) else {
+            return Ok(());
+        };
+        self.place_all();
+        let mark = self.placement.move_all(own).map_err(Arc::clone)?;
         let mut cordoned = Rc::clone(&self.cordoned);
         Rc::make_mut(&mut cordoned).insert(index);
-        let all_move = self.waiting.uses(index);
-        let mut then = None;
-        if all_move {
-            let without = Placement::beginning(&self.basis, &cordoned);
-            let loses_its_place = |pod: &&Arc<PodFacts>| self.waiting.finds_a_node(pod) && !without.finds_a_node(pod);
-            if let Some(pod) = pending.find(loses_its_place) {
-                return Some(pod.key.clone());
-            }
-            then = Some(without);
+        if self.placement.uses(index) {
+            self.placement.take_back(mark);
+            self.placement = self.without(&cordoned, own)?;
+        } else {
+            self.placement.cordon(&cordoned);
         }
-        for leaving in self.leaving.iter_mut().filter(|leaving| leaving.node != *node) {
-            let places = leaving.places.get_or_insert_with(|| {
-                #[cfg(test)]
-                {
-                    self.placed += 1;
-                }
-                Places::of(&leaving.pods, &self.waiting)
-            });
-            if !all_move && !places.nodes.contains(&index) {
-                continue;
-            }
-            #[cfg(test)]
-            {
-                self.placed += 1;
-            }
-            let then = then.get_or_insert_with(|| {
-                let mut without = self.waiting.clone();
-                without.cordon(&cordoned);
-                without
-            });
-            let mut then = then.clone();
-            let mut pods = leaving.pods.iter().zip(&places.found);
-            if let Some((pod, _)) = pods.find(|(pod, found)| **found && then.place(pod, pod.node.as_ref()).is_err()) {
-                return Some(pod.key.clone());
-            }
-        }
-        None
+        self.cordoned = cordoned;
+        self.moving.extend(own.iter().cloned());
+        self.placed.resize(self.moving.len(), true);
+        Ok(())
     }
-}
 
-impl Places {
-    fn of(pods: &[Arc<PodFacts>], waiting: &Placement<'_>) -> Self {
-        let mut placement = waiting.clone();
-        let (mut found, mut nodes) = (Vec::with_capacity(pods.len()), BTreeSet::new());
-        for pod in pods {
-            let place = placement.place(pod, pod.node.as_ref()).ok();
-            found.push(place.is_some());
-            nodes.extend(place.and_then(|node| placement.index_of(&node)));
+    /// Cordons the node, whose pods leave it, whatever room is left for whom.
+    pub fn cordon(&mut self, node: &NodeName, own: &[Arc<PodFacts>]) {
+        if let Some(index) = self.basis.index_of(node) {
+            Rc::make_mut(&mut self.cordoned).insert(index);
+            self.placement = Placement::beginning(&self.basis, &self.cordoned);
+            self.placed.clear();
         }
-        Self { found, nodes }
+        self.moving.extend(own.iter().cloned());
+    }
+
+    /// Where all that have a place would go while these nodes are cordoned.
+    fn without(
+        &mut self,
+        cordoned: &Rc<BTreeSet<usize>>,
+        own: &[Arc<PodFacts>],
+    ) -> Result<Placement<'a>, Arc<PodFacts>> {
+        #[cfg(test)]
+        {
+            self.replaced += 1;
+        }
+        let mut then = Placement::beginning(&self.basis, cordoned);
+        let loses_its_node = |pod: &&Arc<PodFacts>| self.placement.finds_a_node(pod) && !then.finds_a_node(pod);
+        if let Some(pod) = self.waiting.iter().find(loses_its_node) {
+            return Err(Arc::clone(pod));
+        }
+        let with_place = self
+            .moving
+            .iter()
+            .zip(&self.placed)
+            .filter(|(_, has_place)| **has_place);
+        let mut all = with_place.map(|(pod, _)| pod).chain(own);
+        let lost = all.find(|pod| !then.moves(pod));
+        lost.map_or(Ok(()), |pod| Err(Arc::clone(pod)))?;
+        Ok(then)
+    }
+
+    /// Places all that move and have not been placed yet.
+    fn place_all(&mut self) {
+        let new = self.moving.get(self.placed.len()..).unwrap_or_default();
+        self.placed.extend(new.iter().map(|pod| self.placement.moves(pod)));
     }
 }

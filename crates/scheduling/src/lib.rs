@@ -1,8 +1,8 @@
 //! Where pods can go, read as the Kubernetes scheduler reads it: requests, selectors, affinity, taints, volumes, ports of
 //! the host, anti-affinity, spreading. No I/O, no clock, no async runtime, no Kubernetes client.
 //!
-//! Two questions are answered of a [`SchedulingView`]: can this pod be placed ([`Placement::place`]), and which pod would
-//! a cordon leave without any node that takes it ([`Cordons::stranded_by`]).
+//! Two questions are answered of a [`SchedulingView`]: can this pod be placed ([`Placement::place`]), and do all that have to
+//! move find room together once a node is cordoned ([`Cordons::cordon_if_room`]).
 
 mod cordons;
 mod neighbours;

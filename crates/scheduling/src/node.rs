@@ -4,7 +4,7 @@ use std::ops::Deref;
 
 use k8s_openapi::api::core::v1::Node;
 use nodeward_core::intern::Pool;
-use nodeward_core::node::NodeView;
+use nodeward_core::node::{NodeView, UNSCHEDULABLE_TAINT};
 
 use crate::resources::Resources;
 
@@ -22,6 +22,25 @@ impl Deref for NodeFacts {
 
     fn deref(&self) -> &NodeView {
         &self.view
+    }
+}
+
+/// Taints that a node has for as long as it is drained, and away after that.
+const DRAIN_TAINTS: [&str; 3] = [
+    UNSCHEDULABLE_TAINT,
+    "node.kubernetes.io/not-ready",
+    "node.kubernetes.io/unreachable",
+];
+
+impl NodeFacts {
+    /// The same once its drain is over.
+    pub(crate) fn in_service(&self) -> Self {
+        let mut node = self.clone();
+        node.view.unschedulable = false;
+        node.view.ready = true;
+        let others = self.taints.iter().filter(|taint| !DRAIN_TAINTS.contains(&&*taint.key));
+        node.view.taints = others.cloned().collect();
+        node
     }
 }
 

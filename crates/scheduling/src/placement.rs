@@ -5,6 +5,7 @@
 
 mod basis;
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::rc::Rc;
@@ -135,6 +136,14 @@ pub struct Placement<'a> {
     awaiting: HashMap<PodKey, Option<NodeName>>,
 }
 
+/// A placement before some more pods were promised places: how many promises there were, and what was known of their likes.
+pub(crate) struct Mark {
+    promises: usize,
+    /// By what they ask for: how many nodes had no room left.
+    exhausted: HashMap<usize, usize>,
+    neighbours: HashMap<usize, Option<KnownNeighbours>>,
+}
+
 /// Every promise, in order: which pod, and the index of its node.
 #[derive(Clone, Default)]
 struct Promises {
@@ -178,6 +187,20 @@ impl Promises {
         self.of_namespace.entry(Arc::clone(namespace)).or_default().push(place);
     }
 
+    /// Takes the last one back.
+    fn pop(&mut self) -> Option<(Arc<PodFacts>, usize)> {
+        let (pod, node) = self.all.pop()?;
+        let place = self.all.len();
+        let namespace = &pod.key.namespace;
+        let of_namespace = [&mut self.of_namespace, &mut self.repelling].map(|all| all.get_mut(namespace));
+        for places in of_namespace.into_iter().flatten().chain([&mut self.far]) {
+            if places.last() == Some(&place) {
+                places.pop();
+            }
+        }
+        Some((pod, node))
+    }
+
     /// Brings up to date what neighbours say to `pod`.
     fn follow(&self, pod: &PodFacts, known: &mut KnownNeighbours, view: &SchedulingView) {
         let near = match Reach::of(&pod.requirements) {
@@ -216,9 +239,9 @@ impl<'a> Placement<'a> {
         Self::beginning(&Rc::new(Basis::new(view)), &Rc::default())
     }
 
-    /// The same where these nodes are cordoned, too.
-    pub(crate) fn beginning(basis: &Rc<Basis<'a>>, cordoned: &Rc<BTreeSet<usize>>) -> Self {
-        let mut placement = Self {
+    /// Nothing is promised, and these nodes are cordoned, too.
+    pub(crate) fn empty(basis: &Rc<Basis<'a>>, cordoned: &Rc<BTreeSet<usize>>) -> Self {
+        Self {
             basis: Rc::clone(basis),
             cordoned: Rc::clone(cordoned),
             promised: HashMap::new(),
@@ -226,7 +249,12 @@ impl<'a> Placement<'a> {
             exhausted: HashMap::new(),
             neighbours: HashMap::new(),
             awaiting: HashMap::new(),
-        };
+        }
+    }
+
+    /// The same with the promises to the pods that wait for a node.
+    pub(crate) fn beginning(basis: &Rc<Basis<'a>>, cordoned: &Rc<BTreeSet<usize>>) -> Self {
+        let mut placement = Self::empty(basis, cordoned);
         let pending = basis.view.pending.iter();
         for pod in pending.filter(|pod| !pod.gated && !pod.is_daemon()) {
             let place = placement.place(pod, None).ok();
@@ -269,10 +297,6 @@ impl<'a> Placement<'a> {
         self.promised.contains_key(&node)
     }
 
-    pub(crate) fn index_of(&self, node: &NodeName) -> Option<usize> {
-        self.basis.index_of(node)
-    }
-
     /// Promises a pod the first place that it finds on a node other than `from`.
     ///
     /// # Errors
@@ -283,11 +307,81 @@ impl<'a> Placement<'a> {
         let from = from.and_then(|name| basis.index_of(name));
         match self.first_place(pod, from, &group) {
             Ok((index, node)) => {
-                self.promised.entry(index).or_default().add(pod);
-                self.promises.push(pod, index);
+                self.promise(pod, index);
                 Ok(node)
             }
             Err(beyond) => Err(self.why_nowhere(pod, from, &group, beyond)),
+        }
+    }
+
+    /// The same for a pod that leaves its node, without the reason.
+    pub(crate) fn moves(&mut self, pod: &Arc<PodFacts>) -> bool {
+        let basis = Rc::clone(&self.basis);
+        let from = pod.node.as_ref().and_then(|name| basis.index_of(name));
+        let place = self.first_place(pod, from, &basis.group(pod)).ok();
+        if let Some((index, _)) = place {
+            self.promise(pod, index);
+        }
+        place.is_some()
+    }
+
+    /// Promises each of the pods that leave their node a place, or none of them any. Answers how to take the promises back.
+    ///
+    /// # Errors
+    /// The first that finds none.
+    pub(crate) fn move_all<'p>(&mut self, pods: &'p [Arc<PodFacts>]) -> Result<Mark, &'p Arc<PodFacts>> {
+        let mark = self.mark(pods);
+        match pods.iter().find(|pod| !self.moves(pod)) {
+            None => Ok(mark),
+            Some(pod) => {
+                self.take_back(mark);
+                Err(pod)
+            }
+        }
+    }
+
+    fn promise(&mut self, pod: &Arc<PodFacts>, index: usize) {
+        self.promised.entry(index).or_default().add(pod);
+        self.promises.push(pod, index);
+    }
+
+    fn mark(&self, pods: &[Arc<PodFacts>]) -> Mark {
+        let (mut exhausted, mut neighbours) = (HashMap::new(), HashMap::new());
+        for pod in pods {
+            let group = self.basis.group(pod);
+            let candidates = group.candidates.id;
+            let known = self.exhausted.get(&candidates);
+            exhausted.insert(candidates, known.map_or(0, |known| known.lacking.len()));
+            neighbours.insert(group.id, self.neighbours.get(&group.id).cloned());
+        }
+        Mark {
+            promises: self.promises.all.len(),
+            exhausted,
+            neighbours,
+        }
+    }
+
+    /// Takes back what was promised since, to those very pods.
+    pub(crate) fn take_back(&mut self, mark: Mark) {
+        while self.promises.all.len() > mark.promises {
+            let Some((pod, index)) = self.promises.pop() else { break };
+            if let Entry::Occupied(mut usage) = self.promised.entry(index) {
+                usage.get_mut().remove(&pod);
+                if *usage.get() == NodeUsage::default() {
+                    usage.remove();
+                }
+            }
+        }
+        for (candidates, length) in mark.exhausted {
+            if let Some(exhausted) = self.exhausted.get_mut(&candidates) {
+                exhausted.lacking.truncate(length);
+            }
+        }
+        for (group, known) in mark.neighbours {
+            match known {
+                Some(known) => self.neighbours.insert(group, known),
+                None => self.neighbours.remove(&group),
+            };
         }
     }
 
@@ -372,7 +466,7 @@ impl<'a> Placement<'a> {
         }
         // The node that it leaves is none of the others.
         if let Some(from) = from {
-            let found_so = || lacking.get(candidates.position(from)?).copied();
+            let found_so = || lacking.get(candidates.position(from, basis)?).copied();
             if let Some(own) = basis.unsuitable(pod, from).or_else(found_so) {
                 counts.take_one(own);
             }

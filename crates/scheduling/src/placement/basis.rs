@@ -2,7 +2,7 @@
 //! out once for all placements over one view, and no further than somebody asks.
 
 use std::cell::{OnceCell, RefCell};
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -20,6 +20,12 @@ use crate::{NodeFacts, PodFacts};
 pub(crate) struct Basis<'a> {
     pub(crate) view: &'a SchedulingView,
     indices: HashMap<&'a NodeName, usize>,
+    /// All nodes, in the order in which places are looked for.
+    order: Vec<usize>,
+    /// Where each node is in that order.
+    ranks: Vec<usize>,
+    /// Nodes that are drained, as they will be in service.
+    drained: HashMap<usize, NodeFacts>,
     /// Node by node, side by side: each is asked for each kind of pods.
     offers: Vec<Offer>,
     candidates: RefCell<HashMap<Asked, Rc<Candidates>>>,
@@ -62,7 +68,7 @@ pub(super) struct Candidates {
 #[derive(Default)]
 struct Search {
     looked_at: usize,
-    /// Indices of those that could take the pods, in order.
+    /// Ranks of those that could take the pods, in order.
     found: Vec<usize>,
     /// What rules out the others.
     unsuitable: ReasonCounts,
@@ -105,14 +111,46 @@ pub(super) struct Group {
 
 impl<'a> Basis<'a> {
     pub(crate) fn new(view: &'a SchedulingView) -> Self {
-        let nodes = view.nodes.iter().enumerate();
+        Self::beside_drains(view, &BTreeSet::new(), &[])
+    }
+
+    /// The same with nodes that are `drained` as they will be in service: it is for placements to leave them out. Places on the
+    /// nodes in `last` are looked for last, in that order.
+    pub(crate) fn beside_drains(view: &'a SchedulingView, drained: &BTreeSet<NodeName>, last: &[NodeName]) -> Self {
+        let nodes = || view.nodes.iter().enumerate();
+        let indices: HashMap<&NodeName, usize> = nodes().map(|(index, node)| (&node.node.name, index)).collect();
+        let drained: HashMap<usize, NodeFacts> = drained
+            .iter()
+            .filter_map(|name| indices.get(name).copied())
+            .filter_map(|index| Some((index, view.nodes.get(index)?.node.in_service())))
+            .collect();
+        let last: Vec<usize> = last.iter().filter_map(|name| indices.get(name).copied()).collect();
+        let is_last: HashSet<usize> = last.iter().copied().collect();
+        let first = (0..view.nodes.len()).filter(|index| !is_last.contains(index));
+        let order: Vec<usize> = first.chain(last).collect();
+        let mut ranks = vec![0; order.len()];
+        for (rank, index) in order.iter().enumerate() {
+            if let Some(of_node) = ranks.get_mut(*index) {
+                *of_node = rank;
+            }
+        }
         Self {
             view,
-            indices: nodes.map(|(index, capacity)| (&capacity.node.name, index)).collect(),
-            offers: view.nodes.iter().map(Offer::of).collect(),
+            offers: nodes()
+                .map(|(index, capacity)| Offer::of(capacity, drained.get(&index)))
+                .collect(),
+            indices,
+            order,
+            ranks,
+            drained,
             candidates: RefCell::default(),
             groups: RefCell::default(),
         }
+    }
+
+    /// The indices of the nodes that are drained.
+    pub(crate) fn drained(&self) -> BTreeSet<usize> {
+        self.drained.keys().copied().collect()
     }
 
     pub(crate) fn index_of(&self, node: &NodeName) -> Option<usize> {
@@ -166,6 +204,16 @@ impl<'a> Basis<'a> {
 
     /// Why a node cannot take a pod whatever is promised, and whoever is near.
     pub(super) fn unsuitable(&self, pod: &PodFacts, index: usize) -> Option<UnschedulableReason> {
+        let reason = self.unsuitable_in_service(pod, index)?;
+        let is_drained = self.drained.contains_key(&index);
+        Some(if is_drained {
+            UnschedulableReason::Cordoned
+        } else {
+            reason
+        })
+    }
+
+    fn unsuitable_in_service(&self, pod: &PodFacts, index: usize) -> Option<UnschedulableReason> {
         let (offer, capacity) = (self.offers.get(index)?, self.view.nodes.get(index)?);
         if let Some(reason) = offer.closed {
             return Some(reason);
@@ -175,7 +223,8 @@ impl<'a> Basis<'a> {
         if !asked.select_all() && !asked.select(&capacity.node) {
             return Some(UnschedulableReason::NotSelected);
         }
-        if offer.is_tainted && !asked.tolerate(&capacity.node) {
+        let as_tainted = || self.drained.get(&index).unwrap_or(&capacity.node);
+        if offer.is_tainted && !asked.tolerate(as_tainted()) {
             return Some(UnschedulableReason::Tainted);
         }
         if !self.view.volumes_of(pod).all(|volume| volume.accepts(&capacity.node)) {
@@ -191,8 +240,8 @@ impl<'a> Basis<'a> {
 }
 
 impl Offer {
-    fn of(capacity: &NodeCapacity) -> Self {
-        let node = &*capacity.node;
+    fn of(capacity: &NodeCapacity, in_service: Option<&NodeFacts>) -> Self {
+        let node = in_service.unwrap_or(&capacity.node);
         let closed = if node.is_cordoned() {
             Some(UnschedulableReason::Cordoned)
         } else {
@@ -210,20 +259,22 @@ impl Candidates {
     /// The candidate at this position, for a pod that asks for just that.
     pub(super) fn get(&self, position: usize, pod: &PodFacts, basis: &Basis<'_>) -> Option<usize> {
         let mut search = self.search.borrow_mut();
-        while search.found.len() <= position && search.looked_at < basis.view.nodes.len() {
-            let index = search.looked_at;
+        while search.found.len() <= position {
+            let rank = search.looked_at;
+            let index = *basis.order.get(rank)?;
             search.looked_at += 1;
             match basis.unsuitable(pod, index) {
-                None => search.found.push(index),
+                None => search.found.push(rank),
                 Some(reason) => search.unsuitable.add(reason),
             }
         }
-        search.found.get(position).copied()
+        basis.order.get(*search.found.get(position)?).copied()
     }
 
     /// Where among the candidates the node is.
-    pub(super) fn position(&self, node: usize) -> Option<usize> {
-        self.search.borrow().found.binary_search(&node).ok()
+    pub(super) fn position(&self, node: usize, basis: &Basis<'_>) -> Option<usize> {
+        let rank = basis.ranks.get(node)?;
+        self.search.borrow().found.binary_search(rank).ok()
     }
 
     /// What rules out the nodes that are no candidates, as far as they have been looked at.

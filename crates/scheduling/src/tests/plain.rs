@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use jiff::Timestamp;
 use nodeward_core::id::{NodeName, PodKey};
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -138,38 +137,37 @@ impl<'a> Plain<'a> {
     }
 }
 
-/// The first pod that a cordon strands, with every pod placed for each question.
-fn stranded(
+/// The first pod that would have no place if the node were cordoned and its pods had to move, with every pod placed for each
+/// question: of those that wait for a node, those that move and have a place, and the node's own.
+fn without_room(
     view: &SchedulingView,
     bound: &Places,
     cordoned: &BTreeSet<usize>,
-    leaving: &[(NodeName, Vec<Arc<PodFacts>>)],
-    node: usize,
+    moving: &[Arc<PodFacts>],
+    (node, own): (usize, &[Arc<PodFacts>]),
 ) -> Option<PodKey> {
-    let name = &view.nodes[node].node.name;
-    let others: Vec<_> = leaving.iter().filter(|(from, _)| from != name).collect();
-    if others.is_empty() {
-        return None;
+    let lost = |placement: &mut Plain<'_>, pods: &[Arc<PodFacts>]| {
+        let found = pods
+            .iter()
+            .find(|pod| placement.place(pod, pod.node.as_ref()).is_none());
+        found.map(|pod| pod.key.clone())
+    };
+    let mut now = Plain::new(&view.nodes, bound, &view.pending, cordoned.clone());
+    assert_eq!(lost(&mut now, moving), None);
+    let is_used = now.promises.iter().any(|(_, at)| *at == node);
+    let has_no_room = lost(&mut now, own);
+    if has_no_room.is_some() || !is_used {
+        return has_no_room;
     }
     let mut without = cordoned.clone();
     without.insert(node);
-    let now = Plain::new(&view.nodes, bound, &view.pending, cordoned.clone());
-    let then = Plain::new(&view.nodes, bound, &view.pending, without);
-    let waits = |pod: &&Arc<PodFacts>| now.waiting.contains(&pod.key) && !then.waiting.contains(&pod.key);
-    let moves = || {
-        others.iter().find_map(|(_, pods)| {
-            let (mut now, mut then) = (now.clone(), then.clone());
-            pods.iter().find(|pod| {
-                let from = pod.node.as_ref();
-                now.place(pod, from).is_some() && then.place(pod, from).is_none()
-            })
-        })
-    };
-    view.pending
-        .iter()
-        .find(waits)
-        .or_else(moves)
+    let mut then = Plain::new(&view.nodes, bound, &view.pending, without);
+    let mut pending = view.pending.iter();
+    let waits = pending.find(|pod| now.waiting.contains(&pod.key) && !then.waiting.contains(&pod.key));
+    waits
         .map(|pod| pod.key.clone())
+        .or_else(|| lost(&mut then, moving))
+        .or_else(|| lost(&mut then, own))
 }
 
 const HOST: &str = "kubernetes.io/hostname";
@@ -326,32 +324,37 @@ proptest! {
     }
 
     #[test]
-    fn cordons_strand_whom_each_would_by_itself((nodes, pods) in any_fleet()) {
+    fn cordons_ask_what_each_asks_by_itself((nodes, pods) in any_fleet()) {
         let (view, bound) = fleet(&nodes, &pods);
-        let mut cordons = Cordons::new(&view, Timestamp::MIN);
-        let (mut cordoned, mut leaving) = (BTreeSet::new(), Vec::new());
-        for node in 0..view.nodes.len() {
-            let name = &view.nodes[node].node.name;
-            let found = cordons.stranded_by(name);
-            prop_assert_eq!(&found, &stranded(&view, &bound, &cordoned, &leaving, node), "cordon of {}", name);
+        let pods_of = |node: usize| -> Vec<_> {
+            bound.iter().filter(|(_, on)| *on == node).map(|(pod, _)| Arc::clone(pod)).collect()
+        };
+        let mut cordons = Cordons::new(&view, &BTreeSet::new(), &[]);
+        cordons.wait(view.pending.iter().cloned());
+        // The first is cordoned whatever the room.
+        cordons.cordon(&view.nodes[0].node.name, &pods_of(0));
+        let mut cordoned = BTreeSet::from([0]);
+        let mut now = Plain::new(&view.nodes, &bound, &view.pending, cordoned.clone());
+        let mut moving = pods_of(0);
+        moving.retain(|pod| now.place(pod, pod.node.as_ref()).is_some());
+        for node in 1..view.nodes.len() {
+            let (name, own) = (&view.nodes[node].node.name, pods_of(node));
+            let found = cordons.cordon_if_room(name, &own).err().map(|pod| pod.key.clone());
+            let expected = without_room(&view, &bound, &cordoned, &moving, (node, &own));
+            prop_assert_eq!(&found, &expected, "cordon of {}", name);
             if found.is_none() {
-                cordons.cordon(name);
                 cordoned.insert(node);
-                let pods: Vec<_> = bound.iter().filter(|(_, on)| *on == node).map(|(pod, _)| Arc::clone(pod)).collect();
-                cordons.leave(name.clone(), pods.clone());
-                leaving.push((name.clone(), pods));
+                moving.extend(own);
             }
         }
     }
 }
 
-/// A node with room for all, before so many that are to be cordoned, each with two pods.
-fn placements_for_cordons(draining: usize) -> usize {
-    let nodes: Vec<ANode> = (0..=draining)
-        .map(|index| (if index == 0 { 1_000_000 } else { 100 }, 0, false))
-        .collect();
+/// A node with room for all, behind so many that are to be cordoned, each with two pods, and with room for them.
+fn replaced_for_cordons(draining: usize) -> usize {
+    let nodes: Vec<ANode> = (0..=draining).map(|_| (1000, 0, false)).collect();
     let pods: Vec<APod> = (0..2 * draining)
-        .map(|pod| (8, false, false, 500, Some(1 + pod / 2), false))
+        .map(|pod| (8, false, false, 500, Some(pod / 2), false))
         .collect();
     let (mut view, bound) = fleet(&nodes, &pods);
     let node = NodeFacts {
@@ -360,23 +363,25 @@ fn placements_for_cordons(draining: usize) -> usize {
             cpu: 1_000_000,
             ..Resources::default()
         },
-        ..NodeFacts::clone(&view.nodes[0].node)
+        ..NodeFacts::clone(&view.nodes[draining].node)
     };
-    view.nodes[0].node = Arc::new(node);
-    view.nodes.sort_by(|a, b| a.node.name.cmp(&b.node.name));
-    let mut cordons = Cordons::new(&view, Timestamp::MIN);
+    view.nodes[draining].node = Arc::new(node);
+    let last: Vec<NodeName> = (0..draining)
+        .rev()
+        .map(|index| view.nodes[index].node.name.clone())
+        .collect();
+    let mut cordons = Cordons::new(&view, &BTreeSet::new(), &last);
     for pods in bound.chunks(2) {
-        let name = pods[0].0.node.clone().unwrap();
-        assert_eq!(cordons.stranded_by(&name), None);
-        cordons.cordon(&name);
-        cordons.leave(name, pods.iter().map(|(pod, _)| Arc::clone(pod)).collect());
+        let own: Vec<_> = pods.iter().map(|(pod, _)| Arc::clone(pod)).collect();
+        let name = own[0].node.clone().unwrap();
+        cordons.cordon_if_room(&name, &own).unwrap();
     }
-    cordons.placed
+    cordons.replaced
 }
 
 #[test]
 fn pods_are_placed_once_for_all_cordons() {
     for draining in [10, 20, 40] {
-        assert!(placements_for_cordons(draining) < draining, "{draining} cordons");
+        assert_eq!(replaced_for_cordons(draining), 0, "{draining} cordons");
     }
 }
