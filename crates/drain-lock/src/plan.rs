@@ -42,7 +42,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use nodeward_api::node_drain::{Fallback, NodeDrain, Phase};
 use nodeward_api::reason::LockReason;
-use nodeward_core::deadline::{RequeueAt, saturating_add};
+use nodeward_core::deadline::RequeueAt;
 use nodeward_core::id::{NodeName, PodUid};
 use nodeward_core::ledger::{Ledger, NodeGroupVerdict, Reservations};
 use nodeward_scheduling::Cordons;
@@ -52,6 +52,7 @@ use crate::snapshot::{Memory, NodeFacts, PodFacts, Snapshot, StaleBudgets};
 
 use self::bypass::{Bypassed, bypassed};
 use self::circle::{Circles, circles};
+use self::cordon::{ahead, cordons};
 use self::drain_context::{DrainContext, claim_of, drain_records};
 use self::eviction_budget::{EvictionBudget, take_out};
 use self::holds::{AnnotatedHoldVerdict, HoldVerdict, evaluate_annotated_holds, evaluate_holds};
@@ -100,6 +101,8 @@ pub fn plan(snapshot: &Snapshot, memory: &Memory, policy: &Policy, now: Timestam
         Some(facts) if facts.unreadable.is_some() => return Plan::default(),
         Some(facts) => (Some(Arc::clone(facts)), facts.ledger.clone()),
     };
+    let mut requeue_at = RequeueAt::after(now);
+    let mut contexts = drain_contexts(snapshot, &ledger, memory, policy, now, &mut requeue_at);
     let mut planner = Planner {
         snapshot,
         memory,
@@ -113,31 +116,28 @@ pub fn plan(snapshot: &Snapshot, memory: &Memory, policy: &Policy, now: Timestam
             ..LedgerWrite::default()
         },
         eviction_budget: EvictionBudget::new(snapshot, memory, now),
-        // What has waited for longer finds no node, whatever it looks like from here.
-        cordons: Cordons::new(&snapshot.scheduling, saturating_add(now, -policy.unschedulable_after)),
+        cordons: cordons(&contexts, snapshot, policy, now),
+        ahead: ahead(&contexts),
         control_plane_for: BTreeSet::new(),
         circles: Circles::new(),
         places: NodeGroups::default(),
         room: 0,
         plan: Plan::default(),
-        requeue_at: RequeueAt::after(now),
+        requeue_at,
     };
     for time in &memory.leaderless {
         planner.write.next.note_leaderless(*time);
     }
     planner.requeue_at.note(memory.next_attempt(now));
-    let contexts = planner.analyze_drains();
+    planner.classify_pods(&mut contexts);
     planner.room = room(&contexts, &planner.before);
     planner.circles = circles(&contexts, snapshot, policy, now, &mut planner.requeue_at);
-    for (node, pods) in movable_pods(&contexts) {
-        planner.cordons.leave(node, pods);
-    }
+    let open = contexts.iter().filter(|context| context.is_open());
+    let leaving = open.filter_map(|context| Some(context.classes.as_ref()?.to_find_room()));
+    planner.cordons.leave(leaving.flatten().cloned());
     let classes = contexts.iter().filter_map(|context| context.classes.as_ref());
     planner.plan.departing = classes.flat_map(|classes| classes.departing.iter().cloned()).collect();
-    for pod in memory.departed(now) {
-        let from = pod.node.clone().unwrap_or_else(|| "".into());
-        planner.cordons.leave(from, vec![Arc::clone(pod)]);
-    }
+    planner.cordons.leave(memory.departed(now).cloned());
     // What is back is there for all drains of this pass, and what claims wait for is worked out after it.
     for context in &contexts {
         planner.return_what_is_back(context);
@@ -154,15 +154,28 @@ pub fn plan(snapshot: &Snapshot, memory: &Memory, policy: &Policy, now: Timestam
     planner.finish()
 }
 
-/// The movable pods of nodes that are being emptied: none of them is to lose the last room there is for it.
-fn movable_pods(contexts: &[DrainContext]) -> impl Iterator<Item = (NodeName, Vec<Arc<PodFacts>>)> {
-    let is_cordoned = |context: &&DrainContext| context.node.as_deref().is_some_and(|node| node.is_cordoned());
-    let drains = contexts.iter().filter(|context| context.intent == Intent::Drain);
-    drains.filter(is_cordoned).map(|context| {
-        let classes = context.classes.iter();
-        let pods = classes.flat_map(|classes| classes.movable.iter().chain(&classes.departing));
-        (context.name.clone(), pods.cloned().collect())
-    })
+/// Every drain, the oldest first, with what is wanted of it; its pods are not classified yet.
+fn drain_contexts(
+    snapshot: &Snapshot,
+    ledger: &Ledger,
+    memory: &Memory,
+    policy: &Policy,
+    now: Timestamp,
+    requeue_at: &mut RequeueAt,
+) -> Vec<DrainContext> {
+    let records = drain_records(snapshot, ledger).into_iter();
+    let contexts = records.map(|record| {
+        let unavailable = UnavailablePods::of(&record, snapshot, memory, now);
+        let (intent, until) = intent(&record, &unavailable, policy.auto.quiet_period, now);
+        requeue_at.note(until);
+        DrainContext {
+            record,
+            unavailable,
+            intent,
+            classes: None,
+        }
+    });
+    contexts.collect()
 }
 
 /// A drain that is wanted, and whose node is there.
@@ -195,8 +208,10 @@ struct Planner<'a> {
     /// What claims ahead in the queue are to have, as the ledger is in this pass.
     reservations: Reservations,
     eviction_budget: EvictionBudget<'a>,
-    /// The movable pods of each node that is being emptied, and the nodes that this pass cordons.
+    /// All pods that have to find room, and the nodes that this pass cordons.
     cordons: Cordons<'a>,
+    /// The nodes whose drains come before a cordon for which there is no room.
+    ahead: BTreeSet<NodeName>,
     /// Control-plane nodes that need their lease to be granted what they ask for.
     control_plane_for: BTreeSet<NodeName>,
     /// Drains that wait for each other without claims that say so.
@@ -210,29 +225,20 @@ struct Planner<'a> {
 }
 
 impl Planner<'_> {
-    /// Every drain, the oldest first, with what is known of it.
-    fn analyze_drains(&mut self) -> Vec<DrainContext> {
-        let (snapshot, now) = (self.snapshot, self.now);
+    /// Classifies the pods of every drain. Those of open ones take places first, for they leave now.
+    fn classify_pods(&mut self, contexts: &mut [DrainContext]) {
         let mut placement = self.cordons.placement();
-        let mut contexts = Vec::new();
-        for record in drain_records(snapshot, &self.before) {
-            let unavailable = UnavailablePods::of(&record, snapshot, self.memory, now);
-            let (intent, until) = intent(&record, &unavailable, self.policy.auto.quiet_period, now);
-            self.requeue_at.note(until);
-            let is_classified = matches!(intent, Intent::Drain | Intent::Preview);
-            let classes = record.node.as_ref().filter(|_| is_classified).map(|node| {
-                let need = classify(node, snapshot, &mut placement, self.policy, now);
+        for is_open in [true, false] {
+            for context in contexts.iter_mut().filter(|context| context.is_open() == is_open) {
+                let is_classified = matches!(context.intent, Intent::Drain | Intent::Preview);
+                let Some(node) = context.record.node.as_ref().filter(|_| is_classified) else {
+                    continue;
+                };
+                let need = classify(node, self.snapshot, &mut placement, self.policy, self.now);
                 self.requeue_at.note(need.changes_at);
-                PodClasses::of(need, snapshot, self.memory, now)
-            });
-            contexts.push(DrainContext {
-                record,
-                unavailable,
-                intent,
-                classes,
-            });
+                context.classes = Some(PodClasses::of(need, self.snapshot, self.memory, self.now));
+            }
         }
-        contexts
     }
 
     /// What comes back without the drain's doing, whatever else becomes of it.

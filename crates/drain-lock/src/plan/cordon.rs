@@ -1,19 +1,67 @@
 //! Cordoning: when a drain may take its node out of what the cluster can schedule on.
 
-use jiff::SignedDuration;
-use nodeward_api::reason::LockReason;
-use nodeward_core::deadline::saturating_add;
+use std::collections::BTreeSet;
+use std::sync::Arc;
 
+use jiff::{SignedDuration, Timestamp};
+use nodeward_api::reason::LockReason;
+use nodeward_core::deadline::{is_due, saturating_add};
+use nodeward_core::id::NodeName;
+use nodeward_scheduling::Cordons;
+
+use crate::policy::Policy;
+use crate::snapshot::{PodFacts, Snapshot};
+
+use super::drain_context::DrainContext;
+use super::intent::Intent;
+use super::need::began;
 use super::node_markers::Cordon;
 use super::verdict::DrainVerdict;
 use super::{ActiveDrain, Planner};
 
-/// How long a cordon waits that would take a pod's last room, before it is looked at again.
+/// How long a cordon waits for room, before that is looked at again.
 const A_MOMENT: SignedDuration = SignedDuration::from_secs(1);
 
+/// The cordons that this pass begins with, and the pods waiting for a node that are to find one.
+pub(super) fn cordons<'a>(
+    contexts: &[DrainContext],
+    snapshot: &'a Snapshot,
+    policy: &Policy,
+    now: Timestamp,
+) -> Cordons<'a> {
+    let open = || contexts.iter().filter(|context| context.is_open());
+    let comes_back = |context: &&DrainContext| context.node.as_ref().is_some_and(|node| !node.is_being_removed());
+    let drained = open().filter(comes_back).map(|context| context.name.clone()).collect();
+    // The oldest drain is asked about first, so its node is the last one to give places to others.
+    let is_to_be_cordoned =
+        |context: &&DrainContext| context.intent == Intent::Drain && !context.is_by_requester() && !context.is_open();
+    let last = contexts.iter().rev().filter(is_to_be_cordoned);
+    let last: Vec<NodeName> = last.map(|context| context.name.clone()).collect();
+    let mut cordons = Cordons::new(&snapshot.scheduling, &drained, &last);
+    let since = open().filter_map(|context| began(context.node.as_ref()?, context.drain.as_ref()?));
+    if let Some(since) = since.min() {
+        // What has found no node for long finds none, whatever it looks like from here.
+        let finds_none = |pod: &PodFacts| {
+            let lasting = pod
+                .unschedulable_since
+                .map(|since| saturating_add(since, policy.unschedulable_after));
+            lasting.is_some_and(|at| is_due(at, now))
+        };
+        let pending = snapshot.scheduling.pending.iter();
+        cordons.wait(pending.filter(|pod| since <= pod.created && !finds_none(pod)).cloned());
+    }
+    cordons
+}
+
+/// The nodes whose drains take room away, or whose claims are owed pods.
+pub(super) fn ahead(contexts: &[DrainContext]) -> BTreeSet<NodeName> {
+    let is_ahead = |context: &&DrainContext| context.is_open() || !context.unavailable.is_empty();
+    let ahead = contexts.iter().filter(is_ahead);
+    ahead.map(|context| context.name.clone()).collect()
+}
+
 impl Planner<'_> {
-    /// Cordons a node whose turn has come, unless it is being remediated, or that would take the last room that a movable pod of another draining
-    /// node finds. With nothing else in progress a drain is never refused for room.
+    /// Cordons a node whose turn has come, unless that is being remediated, has an obstacle, or waits for room.
     pub(super) fn cordon(&mut self, active: &ActiveDrain<'_>, verdict: &mut DrainVerdict) {
         let node = active.node;
         self.set_needs(active, Vec::new());
@@ -24,24 +72,59 @@ impl Planner<'_> {
             return;
         }
         // A person has to see to it, and meanwhile the node goes on serving.
-        let mut problems = active.classes.problems.iter();
-        if let Some(problem) = problems.find(|problem| problem.reason.is_misconfiguration()) {
+        let classes = active.classes;
+        let waits_for_drains = !classes.problems_of_room.is_empty() && !self.crowded_out(active).is_empty();
+        let mut problems = classes.problems.iter();
+        let problem = problems.find(|problem| {
+            let lasts = !waits_for_drains || !classes.problems_of_room.contains(problem);
+            lasts && problem.reason.is_misconfiguration()
+        });
+        if let Some(problem) = problem {
             self.write_node_markers(node, Cordon::Keep, true, None);
             verdict.message = format!("is not begun: {}", problem.message);
             return;
         }
-        if let Some(pod) = self.cordons.stranded_by(&node.name) {
-            self.requeue_at.note(saturating_add(self.now, A_MOMENT));
+        if self.waits_for_room(active, verdict) {
             self.write_node_markers(node, Cordon::Keep, true, None);
-            let text = format!("its cordon would take the last room that pod {pod} of another draining node finds");
-            verdict.block(LockReason::NoRoom, text.clone());
-            verdict.message = text;
             return;
         }
         self.mark_draining(active);
-        // From now on the node offers no room, and its own movable pods need some.
-        self.cordons.cordon(&node.name);
-        self.cordons.leave(node.name.clone(), active.classes.movable.clone());
         verdict.set_message("is being cordoned");
+    }
+
+    /// Takes the node for cordoned, unless its cordon waits for room: all find room together that have to move from it and from
+    /// every open drain, and those that wait for a node since these began; but for pods that would find none without this
+    /// cordon either. With no other drain open, and no claim owed a pod, no cordon waits.
+    pub(super) fn waits_for_room(&mut self, active: &ActiveDrain<'_>, verdict: &mut DrainVerdict) -> bool {
+        let (name, classes) = (&active.node.name, active.classes);
+        let crowded_out = self.crowded_out(active);
+        let own: Vec<_> = classes.to_find_room().chain(&crowded_out).cloned().collect();
+        let without_room = self.cordons.cordon_if_room(name, &own).err();
+        let others: Vec<&NodeName> = self.ahead.iter().filter(|other| *other != name).collect();
+        let Some(pod) = without_room.as_ref().filter(|_| !others.is_empty()) else {
+            if without_room.is_some() {
+                self.cordons.cordon(name, &own);
+            }
+            self.ahead.insert(name.clone());
+            return false;
+        };
+        verdict
+            .blocked_by
+            .retain(|problem| !classes.problems_of_room.contains(problem));
+        verdict.block_for_room(name, pod, &others);
+        self.requeue_at.note(saturating_add(self.now, A_MOMENT));
+        // One of those that it waits for may wait for its place.
+        let (ledger, uid) = (&mut self.write.next, active.uid());
+        if ledger.claim(uid).is_some_and(|claim| claim.holds.is_empty()) {
+            ledger.return_node_groups(uid, |_| false);
+        }
+        true
+    }
+
+    /// The pods of the node that find no room, and would if no other drain were open.
+    fn crowded_out(&self, active: &ActiveDrain<'_>) -> Vec<Arc<PodFacts>> {
+        let classes = active.classes;
+        let others: Vec<_> = classes.to_find_room().cloned().collect();
+        self.cordons.crowded_out(&others, &classes.without_room)
     }
 }

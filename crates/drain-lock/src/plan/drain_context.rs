@@ -53,6 +53,13 @@ pub struct DrainRecord {
     pub claim: Option<Claim>,
 }
 
+impl DrainContext {
+    /// Whether its node is cordoned, and a drain is wanted of it.
+    pub fn is_open(&self) -> bool {
+        self.intent == Intent::Drain && self.node.as_deref().is_some_and(|node| node.is_cordoned())
+    }
+}
+
 impl DrainRecord {
     fn of(
         name: NodeName,

@@ -94,6 +94,13 @@ fn has_returned(pod: &PodFacts, node: &NodeFacts, drain: Option<&NodeDrain>) -> 
     })
 }
 
+/// When pods of a cordoned node began to leave: with its cordon, or, where nobody knows that, with the request.
+pub(super) fn began(node: &NodeFacts, drain: &NodeDrain) -> Option<Timestamp> {
+    let cordon = node.taint(UNSCHEDULABLE_TAINT, Some(UNSCHEDULABLE_TAINT_EFFECT));
+    let asked = drain.metadata.creation_timestamp.as_ref().map(|time| time.0);
+    cordon.and_then(|cordon| cordon.time_added).or(asked)
+}
+
 /// The pods of a node, and what their drain needs.
 #[derive(Debug, Clone, Default)]
 pub struct NodeNeed {

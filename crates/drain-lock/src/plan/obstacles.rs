@@ -87,6 +87,26 @@ pub(super) fn problems(need: &NodeNeed, snapshot: &Snapshot, policy: &Policy) ->
     problems
 }
 
+/// Of the problems, those that are none once every pod that finds no room has some.
+pub(super) fn problems_of_room(need: &NodeNeed, snapshot: &Snapshot) -> Vec<BlockedBy> {
+    let excesses = need.problems.iter();
+    let mut excesses = excesses
+        .filter(|problem| problem.reason == LockReason::NeedExceedsBudget)
+        .peekable();
+    if excesses.peek().is_none() {
+        return Vec::new();
+    }
+    let has_room = |pod: &&ClassifiedPod| pod.class != Class::Held(LockReason::NoRoom);
+    let with_room: Vec<_> = need.pods.iter().filter(has_room).cloned().collect();
+    let stay_down = pods_that_stay_down(&with_room, snapshot);
+    let last: Vec<_> = stay_down
+        .iter()
+        .filter_map(|(key, pods)| excess(key, pods, snapshot))
+        .collect();
+    let lasts = |problem: &BlockedBy| last.iter().any(|one| one.pdb == problem.pdb);
+    excesses.filter(|problem| !lasts(problem)).cloned().collect()
+}
+
 /// What ends the wait for a budget that Ceph's operator has closed.
 fn closed_by_ceph(budget: &BudgetKey, snapshot: &Snapshot) -> String {
     let down = snapshot.down_osds.get(&budget.namespace);

@@ -14,6 +14,7 @@ use nodeward_core::ledger::Disruptions;
 use crate::snapshot::{Memory, PodFacts, Snapshot};
 
 use super::need::{Class, ClassifiedPod, NodeNeed, kept};
+use super::obstacles::problems_of_room;
 
 /// How long after its grace a pod may be there before anybody is told: a kubelet needs a moment to confirm its end.
 const CONFIRMED_WITHIN: SignedDuration = SignedDuration::from_secs(10);
@@ -23,6 +24,8 @@ const CONFIRMED_WITHIN: SignedDuration = SignedDuration::from_secs(10);
 pub struct PodClasses {
     /// They leave under the claim, and have not been asked yet.
     pub held: Vec<Arc<PodFacts>>,
+    /// Of these, the ones that find no room elsewhere.
+    pub without_room: Vec<Arc<PodFacts>>,
     /// They leave as their budgets allow, and have not been asked yet.
     pub movable: Vec<Arc<PodFacts>>,
     /// They would have to leave, and nobody has consented to what that destroys.
@@ -52,6 +55,8 @@ pub struct PodClasses {
     pub has_obstacle: bool,
     /// What needs a person.
     pub problems: Vec<BlockedBy>,
+    /// Of these, the ones that are none once every pod has room.
+    pub problems_of_room: Vec<BlockedBy>,
     /// The plan, for people.
     pub plan: DrainPlan,
 }
@@ -61,6 +66,7 @@ impl PodClasses {
     pub fn of(need: NodeNeed, snapshot: &Snapshot, memory: &Memory, now: Timestamp) -> Self {
         let mut classes = Self {
             consents: need.consents,
+            problems_of_room: problems_of_room(&need, snapshot),
             ..Self::default()
         };
         for ClassifiedPod { pod, class, why } in need.pods {
@@ -133,10 +139,18 @@ impl PodClasses {
             Class::Movable => self.movable.push(Arc::clone(pod)),
             Class::Held(reason) => {
                 self.plan.held.push(planned(reason));
+                if reason == LockReason::NoRoom && !is_kept {
+                    self.without_room.push(Arc::clone(pod));
+                }
                 let held = if is_kept { &mut self.kept } else { &mut self.held };
                 held.push(Arc::clone(pod));
             }
         }
+    }
+
+    /// The pods that find room elsewhere, and leave or are about to.
+    pub fn to_find_room(&self) -> impl Iterator<Item = &Arc<PodFacts>> {
+        self.movable.iter().chain(&self.departing)
     }
 
     /// Whether a pod has to leave, or is about to.

@@ -8,6 +8,7 @@ mod ledger_room;
 mod life;
 mod node_groups;
 mod properties;
+mod room;
 mod stages;
 mod timeouts;
 
@@ -141,6 +142,15 @@ fn leaving(patch: Value) -> Value {
         json!({ "metadata": { "deletionTimestamp": "2026-01-01T12:00:00Z" } }),
         patch,
     )
+}
+
+/// A pod that has waited for a node for ten seconds.
+fn newly_waiting(name: &str, patch: Value) -> Value {
+    let since = "2026-01-01T11:59:50Z";
+    let unschedulable =
+        json!({ "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "lastTransitionTime": since });
+    let new = json!({ "metadata": { "creationTimestamp": since }, "status": { "conditions": [unschedulable] } });
+    waiting(name, merged(new, patch))
 }
 
 fn bare() -> Value {

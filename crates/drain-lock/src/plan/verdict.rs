@@ -13,6 +13,9 @@ use crate::snapshot::{PodFacts, Snapshot};
 use super::eviction_budget::NotEvictable;
 use super::unhealthy::unhealthy_pods;
 
+/// How many nodes are named that a cordon waits for.
+const NAMED_AT_MOST: usize = 3;
+
 /// How a drain stands.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DrainVerdict {
@@ -56,6 +59,25 @@ impl DrainVerdict {
         self.blocked_by.push(BlockedBy {
             node: node.map(ToString::to_string),
             ..about_node(reason, message)
+        });
+    }
+
+    /// Says that the cordon of its node `own` waits: this pod would find no room while these others are drained.
+    pub(super) fn block_for_room(&mut self, own: &NodeName, pod: &PodFacts, others: &[&NodeName]) {
+        let key = &pod.key;
+        let of_another = pod.node.as_ref().filter(|node| *node != own);
+        let what = match (of_another, &pod.node) {
+            (Some(node), _) => format!("its cordon would take the last room of pod {key}, which leaves node {node}"),
+            (None, None) => format!("its cordon would take the last room of pod {key}, which waits for a node"),
+            (None, Some(_)) => format!("pod {key} {}", LockReason::NoRoom.explanation()),
+        };
+        let awaited = of_another.filter(|node| others.contains(node));
+        let awaited = awaited.as_ref().map_or(others, std::slice::from_ref);
+        self.message = format!("{what}; it waits for {}", drains_of(awaited));
+        self.blocked_by.push(BlockedBy {
+            pod: Some(key.to_string()),
+            node: awaited.first().map(ToString::to_string),
+            ..about_node(LockReason::NoRoom, self.message.clone())
         });
     }
 
@@ -127,6 +149,17 @@ pub fn about_node(reason: LockReason, message: String) -> BlockedBy {
         node: None,
         message,
     }
+}
+
+/// The drains of these nodes, for a person.
+fn drains_of(nodes: &[&NodeName]) -> String {
+    let named: Vec<&str> = nodes.iter().take(NAMED_AT_MOST).map(|node| node.as_str()).collect();
+    let more = match nodes.len().saturating_sub(NAMED_AT_MOST) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let drains = if nodes.len() == 1 { "drain" } else { "drains" };
+    format!("the {drains} of {}{more}", named.join(", "))
 }
 
 /// All obstacles, for a person.

@@ -1,11 +1,13 @@
 //! Where pods can go, rule by rule, by the view of the cluster that is gathered from what the watches tell.
 
+use std::collections::BTreeSet;
+
 use nodeward_core::id::NodeName;
 use nodeward_scheduling::{Cordons, Placement};
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use crate::tests::fixture::{Cluster, cordoned, merged, node, now, owner, pod, volume, waiting};
+use crate::tests::fixture::{Cluster, cordoned, merged, node, owner, pod, volume, waiting};
 
 /// Where the pods of `n1` go, one after another; `-` for nowhere.
 fn places(cluster: &Cluster) -> String {
@@ -428,16 +430,8 @@ fn cordon_that_strands_movable_pod_is_found(
     });
     let snapshot = Cluster::new(nodes, [pod("a", json!({}))]).snapshot();
     let node = snapshot.nodes.get(cordon).unwrap();
-    let mut cordons = Cordons::new(&snapshot.scheduling, now());
-    cordons.leave("n1".into(), snapshot.pods_of(&"n1".into()).to_vec());
-    let found = cordons.stranded_by(&node.name);
-    assert_eq!(found.map(|pod| pod.to_string()).as_deref(), stranded);
-}
-
-#[test]
-fn cordon_without_moving_pods_takes_no_room() {
-    let snapshot = Cluster::new([node("n1", json!({}))], []).snapshot();
-    let mut cordons = Cordons::new(&snapshot.scheduling, now());
-    cordons.leave("n2".into(), Vec::new());
-    assert_eq!(cordons.stranded_by(&"n1".into()), None);
+    let mut cordons = Cordons::new(&snapshot.scheduling, &BTreeSet::new(), &[]);
+    cordons.leave(snapshot.pods_of(&"n1".into()).to_vec());
+    let found = cordons.cordon_if_room(&node.name, &[]).err();
+    assert_eq!(found.map(|pod| pod.key.to_string()).as_deref(), stranded);
 }

@@ -77,7 +77,7 @@ fn movable_pods_disruption_waits_for_next_pass() {
 #[case::a_movable_pod(Some(pod("a", json!({}))), None, false)]
 #[case::one_on_its_way_out(Some(pod("a", json!({ "metadata": { "deletionTimestamp": A_MINUTE_AGO } }))), None, false)]
 #[case::one_that_has_just_gone(None, Some(pod("a", json!({}))), false)]
-#[case::what_replaces_it(Some(waiting("a", json!({ "metadata": { "creationTimestamp": "2026-01-01T11:59:50Z" } }))), None, false)]
+#[case::what_replaces_it(Some(newly_waiting("a", json!({}))), None, false)]
 #[case::a_pod_that_has_waited_in_vain(Some(waiting("a", json!({ "metadata": { "creationTimestamp": A_MINUTE_AGO } }))), None, true)]
 fn cordon_leaves_room_for_pods_of_other_drains(
     #[case] present: Option<Value>,
