@@ -174,8 +174,8 @@ pub enum Fallback {
 
 impl Fallback {
     /// Why a fallback that is neither of the two is refused, and what to use instead.
-    pub const REFUSED: &str = "fallback is ReleaseAndRequeue or Wait; EvictAnyway and Delete are gone: to override budgets, run \
-                               drain-keeper with overrideBudgets: all";
+    pub const REFUSED: &str = "fallback is ReleaseAndRequeue or Wait; EvictAnyway and Delete are gone: drain-keeper \
+                               overrides budgets, one pod at a time and on record";
 }
 
 /// How far a drain has come: written by drain-lock for people and other programs, and never read by it for a decision.

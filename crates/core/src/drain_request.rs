@@ -173,11 +173,11 @@ pub fn join(present: Option<&NodeDrain>, request: &DrainRequest, now: Timestamp)
     };
     if present.metadata.deletion_timestamp.is_some() {
         let ending = JoinOutcome::Conflicting(Conflict::Ending);
-        // The cordon of a drain of ours stays while others evict.
-        return if is_ours && !signs.is_empty() {
-            JoinStep::Patch(ending, signed())
-        } else {
+        // The cordon of a drain of ours stays while others evict, and a NodeDrain whose node is drained again goes.
+        return if signs.is_empty() {
             JoinStep::Done(ending)
+        } else {
+            JoinStep::Patch(ending, signed())
         };
     }
     if present.spec.dry_run && !request.changes_settings {

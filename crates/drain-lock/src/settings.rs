@@ -32,8 +32,8 @@ mod tests {
     use super::*;
 
     #[rstest]
-    #[case::fallback_that_deleted("fallback: Delete", "overrideBudgets: all")]
-    #[case::fallback_that_evicted("fallback: EvictAnyway", "overrideBudgets: all")]
+    #[case::fallback_that_deleted("fallback: Delete", "drain-keeper overrides budgets")]
+    #[case::fallback_that_evicted("fallback: EvictAnyway", "drain-keeper overrides budgets")]
     #[case::unknown_fallback("fallback: Force", "Wait")]
     #[case::field_that_is_gone("reserveThroughBudgetStatus: true", "reserveThroughBudgetStatus")]
     fn what_is_gone_is_refused_by_name(#[case] file: &str, #[case] named: &str) {

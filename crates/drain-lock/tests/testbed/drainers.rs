@@ -169,7 +169,7 @@ impl Drainer {
                 reboot::reboot(&env.client, self.node, secs(1)).await?;
                 env.uncordon(self.node).await
             }
-            End::Replace => env.replace_worker(&client, self.node, APPLICATIONS.len()).await,
+            End::Replace => env.replace_worker(&client, self.node, 0).await,
         }
     }
 
@@ -192,11 +192,16 @@ impl Drainer {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn all_kinds_of_drainers_take_turns() -> Result<()> {
-    let nodes = ["n1", "n2", "n3", "n4"];
+    let (nodes, launched) = (["n1", "n2", "n3", "n4"], ["n5", "n6"]);
     let (reviewed, lock) = Reviewed::with(&nodes, json!({})).await?;
     let env = &reviewed.env;
     for app in APPLICATIONS {
-        env.add_pinned(app, &nodes).await?;
+        let template = pinned(app, &[&nodes[..], &launched[..]].concat());
+        env.add_deployment(app, &nodes, template).await?;
+    }
+    // Who takes nodes away for good makes room for their pods before.
+    for node in launched {
+        env.add_worker(node, 0).await?;
     }
     let budgets = env.watch_budgets();
     let drainers = drainers();

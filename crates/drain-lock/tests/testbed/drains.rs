@@ -117,7 +117,7 @@ async fn opted_out_pods_stay_or_finish() -> Result<()> {
                 .any(|blocked| blocked.reason == LockReason::WaitCompleted)
         })
         .await?;
-    ensure!(waiting.phase == Some(Phase::Queued), "{waiting:?}");
+    ensure!(waiting.phase == Some(Phase::Draining), "{waiting:?}");
     env.phase("n1", Phase::Drained, secs(120)).await?;
     let left = env.pods_on("n1").await?;
     let names: Vec<String> = left.iter().map(ResourceExt::name_any).collect();

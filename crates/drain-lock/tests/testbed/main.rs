@@ -28,6 +28,7 @@ mod lagging;
 mod leaders;
 mod leases;
 mod node_groups;
+mod one_life;
 mod pause;
 mod planless;
 mod queue;

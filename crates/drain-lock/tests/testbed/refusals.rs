@@ -118,7 +118,10 @@ async fn invalid_drains_say_why_and_stop_no_other() -> Result<()> {
     for gone in ["EvictAnyway", "Delete"] {
         let made = create_drain(&env.client, "n3", json!({ "fallback": gone })).await;
         let refusal = made.err().context("it was taken")?;
-        ensure!(format!("{refusal:#}").contains("overrideBudgets: all"), "{refusal:#}");
+        ensure!(
+            format!("{refusal:#}").contains("drain-keeper overrides budgets"),
+            "{refusal:#}"
+        );
     }
     env.drain("nowhere", json!({})).await?;
     let other = json!({ "nodeUID": "5a8e1c5e-0f0e-4f5c-9a53-d53a41de5a01" });

@@ -122,7 +122,7 @@ fn fallback_that_is_gone_is_told_with_what_to_use() {
         .find(|one| one.reason == LockReason::InvalidDrain);
     let message = &told.unwrap().message;
     assert!(
-        message.contains("counts as Wait") && message.contains("overrideBudgets: all"),
+        message.contains("counts as Wait") && message.contains("drain-keeper overrides budgets"),
         "{message}"
     );
 }

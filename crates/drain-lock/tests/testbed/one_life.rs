@@ -1,0 +1,159 @@
+//! One life for every drain: what stock Kubernetes ends, ends with drain-lock, too.
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::core::v1::Node;
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+use nodeward_api::node_drain::Phase;
+use nodeward_api::reason::LockReason;
+use nodeward_testkit::kubectl::{Kubectl, Said};
+use nodeward_testkit::wait::{self, secs};
+use nodeward_testkit::workload::{self, Budget, PodTemplate};
+use nodeward_testkit::{bulk, fleet, reboot};
+use serde_json::json;
+
+use crate::drainers::all_end;
+use crate::environment::{APPS, Environment, pinned};
+use crate::reviewed::{Eviction, Reviewed};
+
+/// A Deployment of one pod that only this node can run.
+async fn add_held(env: &Environment, name: &str, node: &str) -> Result<()> {
+    bulk::create(&env.client, [pinned(name, &[node]).deployment(APPS, name, 1)?]).await?;
+    workload::ready_pods(&env.client, APPS, name, 1, secs(60)).await?;
+    Ok(())
+}
+
+/// A Deployment of one pod that begins on this node and can run on `spare`, too.
+async fn add_movable(env: &Environment, name: &str, node: &str, spare: &str) -> Result<()> {
+    let preferred = json!([{ "weight": 100, "preference": { "matchExpressions": [
+        { "key": "kubernetes.io/hostname", "operator": "In", "values": [node] }
+    ] } }]);
+    let possible = json!({ "nodeSelectorTerms": [{ "matchExpressions": [
+        { "key": "kubernetes.io/hostname", "operator": "In", "values": [node, spare] }
+    ] }] });
+    let affinity = json!({ "nodeAffinity": {
+        "preferredDuringSchedulingIgnoredDuringExecution": preferred,
+        "requiredDuringSchedulingIgnoredDuringExecution": possible,
+    } });
+    let template = PodTemplate::new().spec("affinity", affinity);
+    bulk::create(&env.client, [template.deployment(APPS, name, 1)?]).await?;
+    workload::ready_pods(&env.client, APPS, name, 1, secs(60)).await?;
+    Ok(())
+}
+
+/// A budget over several Deployments.
+async fn cover(env: &Environment, name: &str, of: &[&str], most: i32) -> Result<()> {
+    let selector = json!({ "matchExpressions": [{ "key": "app", "operator": "In", "values": of }] });
+    let budget = Budget::max_unavailable(APPS, name, most).selector(selector);
+    bulk::create(&env.client, [budget.build()?]).await?;
+    env.counts_healthy(name, of.len()).await
+}
+
+/// Each budget has a pod that stays down with the one node, and one on the other that finds a place elsewhere.
+#[tokio::test(flavor = "multi_thread")]
+async fn budgets_over_held_and_movable_pods_wedge_no_plain_drains() -> Result<()> {
+    let (reviewed, lock) = Reviewed::with(&["n1", "n2", "n3"], json!({})).await?;
+    let env = &reviewed.env;
+    for (budget, held, movable) in [("a", "n1", "n2"), ("b", "n2", "n1")] {
+        let (down, moves) = (format!("{budget}-held"), format!("{budget}-movable"));
+        add_held(env, &down, held).await?;
+        add_movable(env, &moves, movable, "n3").await?;
+        cover(env, budget, &[&down, &moves], 1).await?;
+    }
+    let kubectl = Kubectl::of(&env.plane)?;
+    let budgets = env.watch_budgets();
+    let drains: Result<Vec<_>> = ["n1", "n2"]
+        .iter()
+        .map(|node| Ok((*node, kubectl.start(["drain", node, "--ignore-daemonsets"])?)))
+        .collect();
+    all_end(env, drains?, secs(180)).await?;
+    for node in ["n1", "n2"] {
+        env.released(node, secs(60)).await?;
+    }
+    budgets.none_was_violated()?;
+    reviewed.end([lock]).await
+}
+
+/// What no other drain's end lifts keeps its own pod, and no other.
+#[tokio::test(flavor = "multi_thread")]
+async fn pod_that_may_never_go_stays_alone() -> Result<()> {
+    let (reviewed, lock) = Reviewed::with(&["n1", "n2"], json!({ "deadlines": { "obstacle": "3s" } })).await?;
+    let env = &reviewed.env;
+    for app in ["one", "two", "three", "never"] {
+        add_held(env, app, "n1").await?;
+        let most = i32::from(app != "never");
+        bulk::create(&env.client, [Budget::max_unavailable(APPS, app, most).of(app).build()?]).await?;
+    }
+    let kubectl = Kubectl::of(&env.plane)?;
+    let _drain = kubectl.start(["drain", "n1", "--ignore-daemonsets"])?;
+    wait::until("three of four pods to go", secs(120), || async {
+        let left = env.pods_on("n1").await?;
+        ensure!(left.len() == 1, "{} are left", left.len());
+        Ok(())
+    })
+    .await?;
+    let status = env.status_that("n1", "to name what stays", secs(30), |status| {
+        let mut blocked = status.blocked_by.iter();
+        blocked.any(|blocked| blocked.reason == LockReason::BudgetNeverAllows)
+    });
+    ensure!(status.await?.phase == Some(Phase::Draining));
+    reviewed.end([lock]).await
+}
+
+/// Nothing waits for a node that Karpenter takes away: each pod goes as its budget allows.
+#[tokio::test(flavor = "multi_thread")]
+async fn node_that_is_taken_away_keeps_no_pod() -> Result<()> {
+    let (reviewed, lock) = Reviewed::with(&["n1", "n2"], json!({})).await?;
+    let env = &reviewed.env;
+    for app in ["a", "b"] {
+        add_held(env, app, "n1").await?;
+        bulk::create(&env.client, [Budget::max_unavailable(APPS, app, 1).of(app).build()?]).await?;
+        env.counts_healthy(app, 1).await?;
+    }
+    let client = reviewed
+        .client_as("system:serviceaccount:kube-system:karpenter")
+        .await?;
+    let nodes: Api<Node> = Api::all(client.clone());
+    let taint = json!({ "spec": { "taints": [{ "key": "karpenter.sh/disrupted", "effect": "NoSchedule" }] } });
+    nodes
+        .patch("n1", &PatchParams::default(), &Patch::Merge(&taint))
+        .await?;
+    wait::until("both pods to go", secs(60), || async {
+        for pod in env.pods_on("n1").await? {
+            let name = pod.metadata.name.as_deref().unwrap_or_default();
+            let evicted = Eviction::of(name).by(&client).await?;
+            ensure!(matches!(evicted.status, 201 | 404 | 429), "{evicted:?}");
+        }
+        ensure!(env.pods_on("n1").await?.is_empty(), "pods are left");
+        Ok(())
+    })
+    .await?;
+    reviewed.end([lock]).await
+}
+
+/// Its last drain's pod cannot come back before this drain ends: the claim is taken over, and nobody waits for a deadline.
+#[tokio::test(flavor = "multi_thread")]
+async fn node_that_is_drained_again_before_its_pods_are_back_is_drained() -> Result<()> {
+    let (reviewed, lock) = Reviewed::with(&["n1", "n2"], json!({})).await?;
+    let env = &reviewed.env;
+    for app in ["a", "b"] {
+        add_held(env, app, "n1").await?;
+    }
+    cover(env, "both", &["a", "b"], 2).await?;
+    let kubectl = Kubectl::of(&env.plane)?;
+    let drain = || kubectl.start(["drain", "n1", "--ignore-daemonsets"]);
+    let first = drain()?;
+    let ends = async |said: &Said| {
+        wait::until("a drain to end", secs(180), || async {
+            said.ended().context("it runs")
+        })
+        .await
+    };
+    ensure!(ends(&first).await?, "{}", first.text());
+    reboot::reboot(&env.client, "n1", secs(1)).await?;
+    // It serves for a moment, and is drained before what was down is back.
+    fleet::uncordon(&env.client, "n1").await?;
+    let second = drain()?;
+    ensure!(ends(&second).await?, "{}", second.text());
+    reviewed.end([lock]).await
+}
