@@ -38,14 +38,13 @@ async fn add(env: &Environment, app: &str, template: &PodTemplate, pods: u32, un
 
 async fn is_refused(env: &Environment, node: &str, reason: LockReason, budget: &str) -> Result<()> {
     let name = format!("{APPS}/{budget}");
-    // What is wrong with a pod is told before its turn comes, and which budget does not let it go once it asks.
     env.status_that(
         node,
         &format!("to be refused by {name}: {reason}"),
         secs(60),
         |status| {
             let mut told = status.blocked_by.iter().filter(|blocked| blocked.reason == reason);
-            told.any(|told| told.pdb.as_ref() == Some(&name))
+            told.any(|told| told.pdb.as_ref() == Some(&name) || told.message.contains(&name))
                 && status
                     .conditions
                     .iter()
@@ -54,6 +53,8 @@ async fn is_refused(env: &Environment, node: &str, reason: LockReason, budget: &
     )
     .await?;
     ensure!(!env.pods_on(node).await?.is_empty(), "a pod of {node} was evicted");
+    let unschedulable = env.nodes().get(node).await?.spec.and_then(|spec| spec.unschedulable);
+    ensure!(unschedulable != Some(true), "{node} was cordoned in vain");
     ensure!(
         env.claim(node).await?.is_none_or(|claim| claim.holds.is_empty()),
         "{node} holds disruptions"

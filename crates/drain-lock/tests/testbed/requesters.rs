@@ -1,9 +1,11 @@
 //! Drains by programs that know nothing of drain-lock: they evict by themselves, under a claim.
 
+use std::time::Duration;
+
 use anyhow::{Result, ensure};
 use kube::ResourceExt;
 use kube::api::EvictParams;
-use nodeward_api::node_drain::Phase;
+use nodeward_api::node_drain::{NodeDrainStatus, Phase};
 use nodeward_testkit::fleet;
 use nodeward_testkit::wait::{self, secs};
 use serde_json::json;
@@ -12,6 +14,11 @@ use crate::environment::Environment;
 
 const NODES: [&str; 3] = ["n1", "n2", "n3"];
 
+async fn granted(env: &Environment, deadline: Duration) -> Result<NodeDrainStatus> {
+    env.status_that("n1", "to be granted", deadline, |status| status.granted_at.is_some())
+        .await
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn foreign_drainer_evicts_under_its_claim() -> Result<()> {
     let env = Environment::new(&NODES).await?;
@@ -19,8 +26,9 @@ async fn foreign_drainer_evicts_under_its_claim() -> Result<()> {
     let lock = env.start(json!({})).await?;
     fleet::cordon(&env.client, "n1").await?;
     env.drain("n1", json!({ "evict": "Requester" })).await?;
-    let granted = env.phase("n1", Phase::Draining, secs(60)).await?;
+    let granted = granted(&env, secs(60)).await?;
     ensure!(granted.held_disruptions == Some(1), "{granted:?}");
+    ensure!(granted.phase == Some(Phase::Draining), "{granted:?}");
     wait::throughout("nothing is evicted for it", secs(3), || async {
         ensure!(env.pods_on("n1").await?.len() == 1, "evicted");
         Ok(())
@@ -39,14 +47,16 @@ async fn silent_drainer_ends_or_becomes_suspect() -> Result<()> {
     let env = Environment::new(&NODES).await?;
     env.add_pinned("a", &NODES).await?;
     env.add_pinned("b", &NODES).await?;
-    let lock = env.start(json!({ "auto": { "quietPeriod": "20s" } })).await?;
+    let lock = env
+        .start(json!({ "auto": { "quietPeriod": "20s" }, "deadlines": { "recover": "20s" } }))
+        .await?;
     fleet::cordon(&env.client, "n1").await?;
     let filed = json!({ "evict": "Requester", "requesters": [{ "name": "eviction:somebody" }] });
     env.drain("n1", filed.clone()).await?;
-    env.phase("n1", Phase::Draining, secs(90)).await?;
+    granted(&env, secs(90)).await?;
     env.released("n1", secs(90)).await?;
     env.drain("n1", filed).await?;
-    env.phase("n1", Phase::Draining, secs(90)).await?;
+    granted(&env, secs(90)).await?;
     let pod = env.pods_on("n1").await?.remove(0);
     env.pods().evict(&pod.name_any(), &EvictParams::default()).await?;
     env.phase("n1", Phase::Suspect, secs(90)).await?;
