@@ -44,6 +44,15 @@ pub fn releases_by_itself(requester: &str) -> bool {
     !requester.starts_with(EVICTION_PREFIX)
 }
 
+/// What an eviction tells of its drainer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum EvictionSign {
+    /// That it lives: recorded in `nodeward.dev/last-eviction`.
+    Seen,
+    /// Also that a pod was refused again, while none of the node's went: recorded in `nodeward.dev/refused-again`.
+    RefusedAgain,
+}
+
 /// A drain that somebody asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DrainRequest {
@@ -63,10 +72,8 @@ pub struct DrainRequest {
     pub deadlines: Deadlines,
     /// Plan only.
     pub dry_run: bool,
-    /// Whether this request is an eviction: the drainer's sign of life, recorded in `nodeward.dev/last-eviction`.
-    pub is_eviction: bool,
-    /// Whether a pod was refused again, while none of the node's went: recorded in `nodeward.dev/refused-again`.
-    pub is_refused_again: bool,
+    /// What an eviction tells of its drainer; `None` where the request is no eviction.
+    pub eviction: Option<EvictionSign>,
     /// Whether an existing drain is changed to these settings, and a preview becomes a drain. Otherwise the settings only
     /// serve to create one.
     pub changes_settings: bool,
@@ -85,8 +92,7 @@ impl DrainRequest {
             fallback: None,
             deadlines: Deadlines::default(),
             dry_run: false,
-            is_eviction: false,
-            is_refused_again: false,
+            eviction: None,
             changes_settings: false,
         }
     }
@@ -156,8 +162,11 @@ pub fn join(present: Option<&NodeDrain>, request: &DrainRequest, now: Timestamp)
     }
     let is_ours = present.spec.evict == Evictor::Nodeward;
     let signs = [
-        (annotation::LAST_EVICTION, request.is_eviction),
-        (annotation::REFUSED_AGAIN, request.is_refused_again),
+        (annotation::LAST_EVICTION, request.eviction.is_some()),
+        (
+            annotation::REFUSED_AGAIN,
+            request.eviction == Some(EvictionSign::RefusedAgain),
+        ),
     ];
     let is_due = |(sign, is_meant): &(&str, bool)| *is_meant && !has_fresh_sign(present, sign, now);
     let signs = signs.into_iter().filter(is_due);
@@ -194,7 +203,7 @@ pub fn join(present: Option<&NodeDrain>, request: &DrainRequest, now: Timestamp)
     // would wait for him for ever.
     // Nor do evictions by many users take the last places of those who ask by name.
     let is_crowded = present.spec.requesters.len() >= EVICTING_AT_MOST;
-    let is_bystander = request.is_eviction && (is_ours || is_crowded);
+    let is_bystander = request.eviction.is_some() && (is_ours || is_crowded);
     if !is_known && !is_bystander {
         let mut requesters = present.spec.requesters.clone();
         requesters.push(requester(request, now));
@@ -218,8 +227,8 @@ pub fn join(present: Option<&NodeDrain>, request: &DrainRequest, now: Timestamp)
 /// The drain as it is created for a request.
 pub fn new_drain(request: &DrainRequest, now: Timestamp) -> NodeDrain {
     let annotations = request
-        .is_eviction
-        .then(|| [(annotation::LAST_EVICTION.to_owned(), to_the_second(now))].into());
+        .eviction
+        .map(|_| [(annotation::LAST_EVICTION.to_owned(), to_the_second(now))].into());
     NodeDrain {
         metadata: ObjectMeta {
             name: Some(request.node.to_string()),

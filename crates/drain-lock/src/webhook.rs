@@ -29,7 +29,7 @@ use axum::routing::post;
 use jiff::{SignedDuration, Timestamp};
 use nodeward_api::planned_at::STALE_AFTER;
 use nodeward_api::reason::LockReason;
-use nodeward_core::drain_request::JoinOutcome;
+use nodeward_core::drain_request::{EvictionSign, JoinOutcome};
 use nodeward_runtime::events::{node_reference, pod_reference};
 use nodeward_runtime::{ConfigHandle, EventSink, EventSpec, Leadership, OperatorContext, Pause, ReconcileTrigger};
 use parking_lot::Mutex;
@@ -267,7 +267,7 @@ impl Webhook {
             node_uid: node.uid.clone(),
             user: review.user.clone(),
             fallback: self.config.current().policy.fallback,
-            is_refused_again: is_refused_again(&self.refusals, context, verdict),
+            eviction: eviction_sign(&self.refusals, context, verdict),
             only_reviews: self.audits(),
         };
         let drainer = self.drainers.look_up(&review.user, now);
@@ -349,18 +349,22 @@ pub fn judge(
     }
 }
 
-/// Notes what became of an eviction from a node that is drained. Answers whether its pod was refused before, while none of the
-/// node's pods went, for others that should leave first.
-pub fn is_refused_again(refusals: &Mutex<Refusals>, context: &EvictionContext, verdict: &Verdict) -> bool {
-    let Some(node) = &context.node else { return false };
+/// Notes what became of an eviction from a node that is drained. Answers what it tells of its drainer: also whether its pod
+/// was refused before, while none of the node's pods went, for others that should leave first.
+pub fn eviction_sign(refusals: &Mutex<Refusals>, context: &EvictionContext, verdict: &Verdict) -> EvictionSign {
+    let Some(node) = &context.node else {
+        return EvictionSign::Seen;
+    };
     match &verdict.decision {
-        Decision::Refuse(refused) if refused.reason == LockReason::AwaitingPods => {
-            refusals.lock().note(&node.uid, &context.uid)
+        Decision::Refuse(refused)
+            if refused.reason == LockReason::AwaitingPods && refusals.lock().note(&node.uid, &context.uid) =>
+        {
+            EvictionSign::RefusedAgain
         }
-        Decision::Refuse(_) => false,
+        Decision::Refuse(_) => EvictionSign::Seen,
         Decision::Admit(_) => {
             refusals.lock().forget(&node.uid);
-            false
+            EvictionSign::Seen
         }
     }
 }

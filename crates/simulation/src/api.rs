@@ -261,18 +261,11 @@ impl World {
                 Answer::Decided {
                     refused,
                     requests_drain,
-                    is_refused_again,
+                    eviction,
                 } => {
                     if let Some(node) = pod.node.clone().filter(|_| requests_drain) {
                         let user = user.to_owned();
-                        self.soon(
-                            5..60,
-                            Event::DrainRequested {
-                                node,
-                                user,
-                                is_refused_again,
-                            },
-                        );
+                        self.soon(5..60, Event::DrainRequested { node, user, eviction });
                     }
                     if let Some(reason) = refused {
                         return Response::RefusedByLock(reason);

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use drain_lock::observe::Objects;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use nodeward_core::drain_request::EvictionSign;
 
 /// Something that happens at its time.
 #[derive(Debug, Clone)]
@@ -20,7 +21,7 @@ pub enum Event {
     DrainRequested {
         node: String,
         user: String,
-        is_refused_again: bool,
+        eviction: EvictionSign,
     },
     KeeperPlans,
     KeeperTask(u64),

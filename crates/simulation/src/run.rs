@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use drain_lock::webhook::drain_request_queue::QueuedRequest;
 use nodeward_api::node_drain::Fallback;
-use nodeward_core::drain_request::{JoinStep, join};
+use nodeward_core::drain_request::{EvictionSign, JoinStep, join};
 
 use crate::api::Request;
 use crate::clock::{MINUTE, Millis, SECOND, timestamp};
@@ -216,11 +216,7 @@ impl Run<'_> {
                     lock.lead(world);
                 }
             }
-            Event::DrainRequested {
-                node,
-                user,
-                is_refused_again,
-            } => request_drain(world, &node, &user, is_refused_again),
+            Event::DrainRequested { node, user, eviction } => request_drain(world, &node, &user, eviction),
             Event::KeeperPlans => {
                 if let Some(keeper) = &mut self.keeper {
                     keeper.plan(world);
@@ -242,13 +238,13 @@ impl Run<'_> {
 }
 
 /// What the webhook writes for an eviction from a cordoned node.
-fn request_drain(world: &mut World, node: &str, user: &str, is_refused_again: bool) {
+fn request_drain(world: &mut World, node: &str, user: &str, eviction: EvictionSign) {
     let request = QueuedRequest {
         node: node.into(),
         node_uid: format!("uid-{node}").into(),
         user: named(user),
         fallback: Fallback::default(),
-        is_refused_again,
+        eviction,
         only_reviews: false,
     };
     let request = match join(world.drains.get(node), &request.request(), timestamp(world.now)) {

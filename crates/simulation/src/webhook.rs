@@ -10,8 +10,9 @@ use drain_lock::webhook::decide::{Caller, Decision, Drainer, EvictionRequest};
 use drain_lock::webhook::recent_admissions::RecentAdmissions;
 use drain_lock::webhook::refusals::Refusals;
 use drain_lock::webhook::review::{EvictionReview, User};
-use drain_lock::webhook::{is_refused_again, judge};
+use drain_lock::webhook::{eviction_sign, judge};
 use nodeward_api::reason::LockReason;
+use nodeward_core::drain_request::EvictionSign;
 use nodeward_core::id::PodKey;
 use parking_lot::Mutex;
 
@@ -41,7 +42,7 @@ pub enum Answer {
     Decided {
         refused: Option<LockReason>,
         requests_drain: bool,
-        is_refused_again: bool,
+        eviction: EvictionSign,
     },
 }
 
@@ -100,15 +101,17 @@ impl Replica {
         let found = self.lookup.look_up(&review, policy, at, moment);
         let view = self.lookup.ledger_view(at, moment);
         let (found, verdict) = judge(&request, found, &view, &self.recent_admissions, moment);
-        let refused_again = |context| is_refused_again(&self.refusals, context, &verdict);
-        let is_refused_again = verdict.requests_drain && found.context().is_some_and(refused_again);
+        let context = found.context().filter(|_| verdict.requests_drain);
+        let eviction = context.map_or(EvictionSign::Seen, |context| {
+            eviction_sign(&self.refusals, context, &verdict)
+        });
         Answer::Decided {
             refused: match verdict.decision {
                 Decision::Admit(_) => None,
                 Decision::Refuse(refused) => Some(refused.reason),
             },
             requests_drain: verdict.requests_drain && drainer(user) == Drainer::Yes,
-            is_refused_again,
+            eviction,
         }
     }
 }

@@ -19,8 +19,7 @@ fn eviction() -> DrainRequest {
         fallback: Some(Fallback::Wait),
         deadlines: Deadlines::default(),
         dry_run: false,
-        is_eviction: true,
-        is_refused_again: false,
+        eviction: Some(EvictionSign::Seen),
         changes_settings: false,
     }
 }
@@ -32,7 +31,7 @@ fn person() -> DrainRequest {
         purpose: None,
         evict: Evictor::Nodeward,
         fallback: None,
-        is_eviction: false,
+        eviction: None,
         changes_settings: true,
         ..eviction()
     }
@@ -139,7 +138,7 @@ fn evictions_join_once_and_sign_every_minute(#[case] present: Value, #[case] now
 #[test]
 fn requests_that_are_no_evictions_leave_no_sign() {
     let reboot = DrainRequest {
-        is_eviction: false,
+        eviction: None,
         ..eviction()
     };
     let (outcome, patch) = joined(json!({}), &reboot, "2026-06-01T00:00:00Z");
@@ -210,7 +209,7 @@ fn consents_of_requesters_add_up(#[case] present: Value, #[case] consents: Conse
     let machine = DrainRequest {
         evict: Evictor::Nodeward,
         consents,
-        is_eviction: false,
+        eviction: None,
         ..eviction()
     };
     let adds_nothing = expected == Value::Null;

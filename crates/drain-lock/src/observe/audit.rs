@@ -86,7 +86,7 @@ impl Audit {
 #[cfg(test)]
 mod tests {
     use nodeward_api::node_drain::Evictor;
-    use nodeward_core::drain_request::evicting_requester;
+    use nodeward_core::drain_request::{EvictionSign, evicting_requester};
 
     use super::*;
     use crate::tests::fixture::{at, now};
@@ -94,7 +94,7 @@ mod tests {
     fn by(user: &str) -> DrainRequest {
         DrainRequest {
             evict: Evictor::Requester,
-            is_eviction: true,
+            eviction: Some(EvictionSign::Seen),
             ..DrainRequest::new("n1".into(), Some("uid-n1".into()), evicting_requester(user))
         }
     }

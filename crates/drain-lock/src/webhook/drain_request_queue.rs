@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use kube::Client;
 use nodeward_api::node_drain::{Evictor, Fallback, PURPOSE_AT_MOST};
 use nodeward_api::reason::LockReason;
-use nodeward_core::drain_request::{DrainRequest, JoinOutcome, evicting_requester};
+use nodeward_core::drain_request::{DrainRequest, EvictionSign, JoinOutcome, evicting_requester};
 use nodeward_core::id::{NodeName, NodeUid};
 use nodeward_core::text::cut;
 use nodeward_runtime::events::node_reference;
@@ -51,8 +51,8 @@ pub struct QueuedRequest {
     pub user: User,
     /// What becomes of the drain when a time of its is over.
     pub fallback: Fallback,
-    /// Whether a pod was refused again, while none of the node's went.
-    pub is_refused_again: bool,
+    /// What the eviction tells of its drainer.
+    pub eviction: EvictionSign,
     /// Whether only the user is reviewed, and nothing written, as in an audit.
     pub only_reviews: bool,
 }
@@ -63,8 +63,7 @@ impl QueuedRequest {
             purpose: Some(cut(format!("evictions by {}", self.user.name), PURPOSE_AT_MOST)),
             evict: Evictor::Requester,
             fallback: Some(self.fallback),
-            is_eviction: true,
-            is_refused_again: self.is_refused_again,
+            eviction: Some(self.eviction),
             ..DrainRequest::new(
                 self.node.clone(),
                 Some(self.node_uid.clone()),
@@ -264,7 +263,7 @@ mod tests {
             node_uid: format!("u{number}").into(),
             user: user("alice".to_owned()),
             fallback: Fallback::Wait,
-            is_refused_again: false,
+            eviction: EvictionSign::Seen,
             only_reviews: false,
         }
     }

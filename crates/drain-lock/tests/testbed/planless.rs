@@ -107,7 +107,7 @@ fn ledgers(client: &Client) -> Api<DynamicObject> {
     Api::all_with(client.clone(), &ApiResource::erase::<DrainLedger>(&()))
 }
 
-fn claim(part: Value) -> Value {
+fn claim(part: &Value) -> Value {
     let mut claim = json!({
         "ticket": 1, "node": "n1", "nodeUID": "u1", "state": "Confirmed", "since": "2026-01-01T00:00:00Z",
         "queuedAt": "2026-01-01T00:00:00Z", "grant": 1, "holds": ["0/a-0/u0"],
@@ -129,14 +129,14 @@ async fn unreadable_ledger_refuses_on_cordoned_nodes_alone() -> Result<()> {
     empty.data = json!({ "spec": { "claims": [] } });
     ledgers.create(&PostParams::default(), &empty).await?;
     for (garbage, field) in [
-        (claim(json!({ "lane": "fast" })), "claims[0].lane: unknown field"),
-        (claim(json!({ "state": "Parked" })), "claims[0].state: unknown variant"),
+        (claim(&json!({ "lane": "fast" })), "claims[0].lane: unknown field"),
+        (claim(&json!({ "state": "Parked" })), "claims[0].state: unknown variant"),
         (
-            claim(json!({ "holds": ["0//u0"] })),
+            claim(&json!({ "holds": ["0//u0"] })),
             "claims[0].holds[0]: a held pod is written",
         ),
         (
-            claim(json!({ "holds": ["7/a-0/u0"] })),
+            claim(&json!({ "holds": ["7/a-0/u0"] })),
             "claims[0].holds[0]: there is no budget 7",
         ),
     ] {
