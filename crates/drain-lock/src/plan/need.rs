@@ -7,7 +7,8 @@
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeSet;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -16,7 +17,7 @@ use nodeward_api::opt_out::OptOut;
 use nodeward_api::reason::LockReason;
 use nodeward_core::consent::Consents;
 use nodeward_core::deadline::{is_due, saturating_add};
-use nodeward_core::id::BudgetKey;
+use nodeward_core::id::{BudgetKey, NodeName};
 use nodeward_core::ledger::Disruptions;
 use nodeward_core::node::{UNSCHEDULABLE_TAINT, UNSCHEDULABLE_TAINT_EFFECT};
 use nodeward_scheduling::{Placement, PlacementError};
@@ -130,6 +131,27 @@ pub struct ClassifiedPod {
     pub why: Option<String>,
 }
 
+/// The pods of a node by name, but first those of budgets that can spare fewer than are here: only places elsewhere, of which
+/// there may be too few for all, let such a drain end.
+fn by_excess<'a>(node: &NodeName, snapshot: &'a Snapshot) -> Vec<&'a Arc<PodFacts>> {
+    let pods = snapshot.pods_of(node);
+    let mut here: BTreeMap<&BudgetKey, i32> = BTreeMap::new();
+    for key in pods.iter().flat_map(|pod| snapshot.budgets_of(pod)) {
+        *here.entry(key).or_default() += 1;
+    }
+    let excess = |pod: &&Arc<PodFacts>| {
+        let budgets = snapshot.budgets_of(pod).iter();
+        let facts = budgets.filter_map(|key| snapshot.facts.get(key).zip(here.get(key)));
+        facts
+            .filter(|(budget, _)| budget.current)
+            .map(|(budget, here)| here.saturating_sub(budget.ceiling()).max(0))
+            .max()
+    };
+    let mut pods: Vec<_> = pods.iter().collect();
+    pods.sort_by_key(|pod| Reverse(excess(pod).unwrap_or_default()));
+    pods
+}
+
 /// Works out what becomes of the pods of `node`. One that will not come back holds no pod and needs nothing: what it would wait
 /// for never returns, and who takes it away makes room elsewhere. Movable pods take the places that they find from `placement`: called for
 /// one node after another, the oldest drain first, no two of them share the last place.
@@ -145,7 +167,7 @@ pub fn classify(
         consents: consents(drain, policy),
         ..NodeNeed::default()
     };
-    for pod in snapshot.pods_of(&node.name) {
+    for pod in by_excess(&node.name, snapshot) {
         let (class, why) = match Class::in_drain(pod, node, drain) {
             Some(class) => {
                 // The successor of a pod that keeps its name is only made when it has gone, and will need room.
@@ -177,6 +199,7 @@ pub fn classify(
         let pod = Arc::clone(pod);
         need.pods.push(ClassifiedPod { pod, class, why });
     }
+    need.pods.sort_by(|a, b| a.pod.key.cmp(&b.pod.key));
     if node.is_being_removed() {
         return need.with_problems(snapshot, policy);
     }

@@ -223,6 +223,37 @@ fn two_movable_pods_do_not_share_the_last_place() {
     );
 }
 
+/// By name `a` would take the only place, and the two of `web`, which spares one, could never both stay down.
+#[test]
+fn pods_that_their_budget_cannot_spare_take_places_first() {
+    let db = json!({ "metadata": { "labels": { "app": "db" } } });
+    let budgets = [
+        budget("web", json!({})),
+        budget(
+            "db",
+            json!({ "spec": { "selector": { "matchLabels": { "app": "db" } } } }),
+        ),
+    ];
+    let pods = [
+        pod("a", merged(db, with_cpu("3"))),
+        pod("b", with_cpu("3")),
+        pod("c", with_cpu("3")),
+    ];
+    let need = classified(&draining(pods).budgets(budgets));
+    let classes = need
+        .pods
+        .iter()
+        .map(|classified| (&*classified.pod.key.name, classified.class));
+    let held = Class::Held(LockReason::NoRoom);
+    assert!(classes.eq([("a", held), ("b", Class::Movable), ("c", held)]));
+    assert!(!need.has_obstacle);
+    assert_eq!(
+        shown(&need.needs),
+        ["shop/db: a", "shop/web: +1"],
+        "of one disruption, the held pod goes last"
+    );
+}
+
 #[test]
 fn budget_need_counts_pods_that_stay_down() {
     let other = json!({ "metadata": { "labels": { "app": "db" } } });
