@@ -48,7 +48,7 @@ async fn ask_for_drain(own: &OwnEnvironment, node: &str) -> Result<()> {
 async fn until_blocked_by(own: &OwnEnvironment, node: &str, reason: LockReason) -> Result<()> {
     wait::until(format!("the drain of {node} to wait: {reason}"), SOON, || async {
         let status = drains(own).get(node).await?.status.context("no status")?;
-        ensure!(status.phase == Some(Phase::Queued), "{:?}", status.phase);
+        ensure!(status.phase == Some(Phase::Scheduled), "{:?}", status.phase);
         let mut reasons = status.blocked_by.iter().map(|blocked| blocked.reason);
         ensure!(reasons.any(|known| known == reason), "{:?}", status.blocked_by);
         Ok(())

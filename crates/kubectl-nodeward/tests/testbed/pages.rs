@@ -37,14 +37,14 @@ async fn why_tells_each_obstacle_of_a_queued_drain() -> Result<()> {
 
     fleet::cordon(&env.client, &node).await?;
     admin.page(&["drain", &node, "--no-wait", "--fallback", "wait"]).await?;
-    env.phase(&node, Phase::Queued).await?;
+    env.phase(&node, Phase::Draining).await?;
     let why = wait::until("the verdict", secs(90), || async {
         let why = admin.page(&["why", &node]).await?;
         says(
             &why,
             &[
                 "node Ready, cordoned since",
-                "drain Queued, ticket",
+                "drain Draining, ticket",
                 "[BudgetNeverAllows]",
                 "[OwnerHold]",
                 "next",

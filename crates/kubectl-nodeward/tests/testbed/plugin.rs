@@ -151,7 +151,7 @@ async fn garbage_in_the_ledger_is_named_and_all_else_is_shown() -> Result<()> {
         (&["status"][..], "1 in all, 0 cordoned"),
         (&["locks"], "Not shown"),
         (&["why", "n1"], "alice"),
-        (&["why", "pdb/shop/web"], "budget shop/web"),
+        (&["why", "pdb/shop/web"], "PDB shop/web"),
     ] {
         let page = admin.page(command).await?;
         says(&page, &named)?;

@@ -3,6 +3,7 @@
 use anyhow::{Context, Result, ensure};
 use nodeward_api::node_drain::Phase;
 use nodeward_testkit::browser::{self, Browser};
+use nodeward_testkit::fleet;
 use nodeward_testkit::kubectl::Said;
 use nodeward_testkit::proxy::Proxy;
 use nodeward_testkit::wait::{self, secs};
@@ -154,6 +155,8 @@ async fn browser_shows_three_drains_live() -> Result<()> {
     env.admin.page(&[&["drain", &first], &ask[..]].concat()).await?;
     env.phase(&first, Phase::Drained).await?;
     for node in [&second, &third] {
+        // Of a node that is cordoned, the drain waits for the budget, and not for room.
+        fleet::cordon(&env.client, node).await?;
         env.admin.page(&[&["drain", node], &ask[..]].concat()).await?;
         env.status_that(node, "to wait for the first", |status| {
             status.blocked_by.iter().any(|blocked| blocked.node.is_some())

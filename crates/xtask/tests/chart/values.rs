@@ -295,8 +295,9 @@ fn drain_lock_reads_the_rendered_configuration() {
 #[test]
 fn drain_lock_is_told_accounts_of_other_names() {
     let told = |accounts: Value, config: Value| {
-        let mut values = locked(json!({ "config": config, "serviceAccount": accounts["drain-lock"] }));
-        values["drainKeeper"] = json!({ "enabled": true, "serviceAccount": accounts["drain-keeper"] });
+        let account = |component: &str| accounts.get(component).cloned().unwrap_or_else(|| json!({}));
+        let mut values = locked(json!({ "config": config, "serviceAccount": account("drain-lock") }));
+        values["drainKeeper"] = json!({ "enabled": true, "serviceAccount": account("drain-keeper") });
         let text = configuration(&rendered(&values), "drain-lock");
         let never = LockSettings::parse(&text).unwrap().policy.auto.never_drainers.clone();
         never.into_iter().collect::<Vec<_>>()
