@@ -142,6 +142,8 @@ async fn drains_of_one_budget_queue_and_pages_tell() -> Result<()> {
         "still cordoned"
     );
     says(&admin.page(&["release", &n2]).await?, &["its drain ends"])?;
+    // Who cordoned it ends that.
+    fleet::uncordon(&env.client, &n2).await?;
     env.gone(&n2).await
 }
 
