@@ -356,7 +356,11 @@ async fn a_node_drain_marks_its_node_as_being_drained() -> Result<()> {
     ensure!(env.clock(&node).await?.is_none(), "a parked node is timed");
     node_drain(&env, &node, json!({ "phase": "Queued" })).await?;
     stay(&env, &[&pod]).await?;
-    ensure!(env.clock(&node).await?.is_none(), "a node is timed before its turn");
+    let clock = env.clock(&node).await?;
+    ensure!(
+        clock.is_none_or(|clock| clock.suspended_at.is_some()),
+        "a node is timed before its turn"
+    );
     node_drain(&env, &node, json!({ "phase": "Draining" })).await?;
     workload::gone(&env.client, &pod, secs(60)).await?;
     env.clock_that(&node, "runs", |_| true).await?;
@@ -387,7 +391,11 @@ async fn nothing_is_forced_before_the_turn_is_known() -> Result<()> {
     fleet::cordon_since(&env.client, &waiting, an_hour_ago()).await?;
     gate_is(&keeper, "WaitsForTurn", 1.0).await?;
     stay(&env, &[&pod]).await?;
-    ensure!(env.clock(&waiting).await?.is_none(), "it is timed before its turn");
+    let clock = env.clock(&waiting).await?;
+    ensure!(
+        clock.is_none_or(|clock| clock.suspended_at.is_some()),
+        "it is timed before its turn"
+    );
     node_drain(&env, &waiting, json!({ "phase": "Draining" })).await?;
     workload::gone(&env.client, &pod, secs(60)).await?;
     env.end_whatever_was_refused([keeper]).await?;

@@ -273,7 +273,7 @@ async fn page_tells_its_age_while_the_api_is_away() -> Result<()> {
     page.browser
         .until("the banner to go", "return !document.body.innerText.includes('Old:')")
         .await?;
-    nodeward_testkit::fleet::cordon(&env.client, &node).await?;
+    fleet::cordon(&env.client, &node).await?;
     page.shows("what happened since", &["cordoned"]).await?;
     page.command.process().kill();
     page.shows(
