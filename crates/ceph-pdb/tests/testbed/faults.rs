@@ -110,15 +110,7 @@ async fn api_faults_leave_budgets_at_last_safe_state() -> Result<()> {
     proxy.remove(refusal);
     spoil_writes(&proxy, &[]);
     spoil_watches(&proxy);
-    wait::until("its domain to be left out", AFTER_FAULTS, || async {
-        let state = env.state().await?;
-        ensure!(
-            state["exemptDomain"] == "rack-0" && specs(&env).await?.len() == 3,
-            "{state}"
-        );
-        Ok(())
-    })
-    .await?;
+    until_left_out(&env, AFTER_FAULTS).await?;
     wait::throughout("closed", SEVERAL_PERIODS, closed).await?;
 
     proxy.heal();
@@ -158,6 +150,18 @@ async fn api_faults_leave_budgets_at_last_safe_state() -> Result<()> {
     env.end([operator]).await
 }
 
+async fn until_left_out(env: &Environment, deadline: Duration) -> Result<()> {
+    wait::until("its domain to be left out", deadline, || async {
+        let state = env.state().await?;
+        ensure!(
+            state["exemptDomain"] == "rack-0" && specs(env).await?.len() == 3,
+            "{state}"
+        );
+        Ok(())
+    })
+    .await
+}
+
 /// The watch of the emergency stop is cut off, and its reads fail: what closes goes on. Then somebody pauses ceph-pdb.
 #[tokio::test(flavor = "multi_thread")]
 async fn pause_that_no_watch_tells_of_opens_nothing() -> Result<()> {
@@ -167,15 +171,7 @@ async fn pause_that_no_watch_tells_of_opens_nothing() -> Result<()> {
     env.open().await?;
     env.drain(0).await?;
     let closed = || env.is_closed_but_for("rack-0");
-    wait::until("its domain to be left out", DEADLINE, || async {
-        let state = env.state().await?;
-        ensure!(
-            state["exemptDomain"] == "rack-0" && specs(&env).await?.len() == 3,
-            "{state}"
-        );
-        Ok(())
-    })
-    .await?;
+    until_left_out(&env, DEADLINE).await?;
     let says = async |metric: &str| {
         wait::until(format!("{metric} to be 1"), DEADLINE, || async {
             let value = operator.metrics().await?.value(metric, &[]);

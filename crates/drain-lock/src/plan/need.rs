@@ -153,8 +153,8 @@ fn by_excess<'a>(node: &NodeName, snapshot: &'a Snapshot) -> Vec<&'a Arc<PodFact
 }
 
 /// Works out what becomes of the pods of `node`. One that will not come back holds no pod and needs nothing: what it would wait
-/// for never returns, and who takes it away makes room elsewhere. Movable pods take the places that they find from `placement`: called for
-/// one node after another, the oldest drain first, no two of them share the last place.
+/// for never returns, and who takes it away makes room elsewhere. Movable pods take the places that they find from
+/// `placement`: called for one node after another, the oldest drain first, no two of them share the last place.
 pub fn classify(
     node: &NodeFacts,
     snapshot: &Snapshot,
