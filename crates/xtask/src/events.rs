@@ -317,7 +317,7 @@ mod tests {
             .concat();
         let rows = OF_EACH.lines().filter_map(|line| line.strip_prefix("| `"));
         let reasons: Vec<&str> = rows.filter_map(|row| row.split('`').next()).collect();
-        assert_eq!(reasons.len(), 5);
+        assert_eq!(reasons.len(), 6);
         for reason in reasons {
             assert!(emitted.contains(&format!("\"{reason}\"")), "{reason}");
         }

@@ -116,7 +116,15 @@ pub fn breach_of_decision(
         return Some("I6: the disruption of a pod that is down was freed");
     }
     let own = node_uid(node);
-    let is_changed = |claim: &&Claim| claim.node_uid != own && write.claim(&claim.node_uid) != Some(*claim);
+    // Who reserves is noted at each write, whoever writes: it is a function of all claims.
+    let is_same = |was: &Claim, is: &Claim| {
+        let reserves = is.reserves;
+        Claim { reserves, ..was.clone() } == *is
+    };
+    let is_changed = |claim: &&Claim| {
+        let is = write.claim(&claim.node_uid);
+        claim.node_uid != own && !is.is_some_and(|is| is_same(claim, is))
+    };
     if before.claims().iter().any(|claim| is_changed(&claim)) {
         return Some("I7: a claim was changed by another than its owner");
     }
