@@ -231,6 +231,10 @@ pub struct StoredClaim {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(with = "Vec<i32>", extend("x-kubernetes-list-type" = "atomic"))]
     pub movable: Vec<u32>,
+    /// The movable pods of its node that have left without a disruption of the claim, and that nothing replaces yet.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub moving: Vec<StoredHold>,
 }
 
 /// Disruptions of one budget that a claim waits for.

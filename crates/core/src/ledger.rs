@@ -22,6 +22,7 @@ mod fence;
 mod grant;
 mod holders;
 mod leaderless;
+mod moving;
 mod needs;
 mod node_groups;
 mod obstacle;
@@ -165,6 +166,7 @@ impl Ledger {
             node_groups: Vec::new(),
             needs: Vec::new(),
             holds: Vec::new(),
+            moving: Vec::new(),
         });
         ticket
     }

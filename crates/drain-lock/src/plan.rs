@@ -19,6 +19,7 @@ pub mod holds;
 pub mod intent;
 pub mod lease;
 mod ledger_room;
+mod moving;
 pub mod need;
 pub mod node_groups;
 pub mod node_markers;
@@ -139,6 +140,7 @@ pub fn plan(snapshot: &Snapshot, memory: &Memory, policy: &Policy, now: Timestam
     planner.plan.departing = classes.flat_map(|classes| classes.departing.iter().cloned()).collect();
     planner.cordons.leave(memory.departed(now).cloned());
     // What is back is there for all drains of this pass, and what claims wait for is worked out after it.
+    planner.settle_moving();
     for context in &contexts {
         planner.return_what_is_back(context);
     }
@@ -319,6 +321,7 @@ impl Planner<'_> {
                 .note_obstacle(uid, active.classes.has_obstacle, self.now);
         }
         self.write.next.settle_movable(uid, &active.classes.needs);
+        self.note_moving(&active);
         active.asks = self.is_to_ask(&active);
         let Some(claim) = self.write.next.claim(uid).cloned() else {
             return;

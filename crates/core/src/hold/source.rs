@@ -18,14 +18,15 @@ pub const DRAIN_LASTS: SignedDuration = SignedDuration::from_mins(30);
 /// How long a node takes to be back where nothing says so: the default of drain-lock's `deadlines.recover`.
 pub const RECOVERY_LASTS: SignedDuration = SignedDuration::from_mins(30);
 
-/// The holds of a claim: on every budget that it has disruptions of, whatever its state, for a claim that waits or is suspect may
-/// still have those of pods that are down. They end with the deadline of its drain. What the ledger reserves for a claim is held
+/// The holds of a claim: on every budget that it has disruptions of, or that its moving pods are of, whatever its state, for a claim
+/// that waits or is suspect may still have those of pods that are down. They end with the deadline of its drain. What the ledger reserves for a claim is held
 /// for as long as that stands there: no deadline passes because of other drains.
 pub fn of_claim<'a>(claim: &'a Claim, drain: Option<&NodeDrainView>) -> impl Iterator<Item = Hold> + 'a {
     let until = Some(claim_ends(claim, drain));
     let held = claim
         .holds
         .iter()
+        .chain(&claim.moving)
         .filter(|disruptions| disruptions.movable || !disruptions.pods.is_empty())
         .map(move |disruptions| Hold {
             held: Held::Budget(BudgetKey::from(&disruptions.pdb)),
@@ -162,6 +163,7 @@ mod tests {
         let claim = Claim {
             reserves,
             holds: Vec::new(),
+            moving: Vec::new(),
             ..claim(state)
         };
         let reserved = Hold {

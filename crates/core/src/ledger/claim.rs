@@ -52,6 +52,9 @@ pub struct Claim {
     /// What it holds; sorted by budget.
     #[serde(default)]
     pub holds: Vec<Disruptions>,
+    /// Movable pods of the node that have left without a disruption of the claim, and that nothing replaces yet; sorted by budget.
+    #[serde(default)]
+    pub moving: Vec<Disruptions>,
 }
 
 /// Disruptions of one budget that a claim waits for. The ledger stores how many; whoever asks for the grant knows the pods.
@@ -193,6 +196,11 @@ impl Claim {
         needed.chain(held).map(BudgetKey::from)
     }
 
+    /// The budgets that its moving pods are of.
+    pub fn budgets_of_moving(&self) -> impl Iterator<Item = BudgetKey> {
+        self.moving.iter().map(|moving| BudgetKey::from(&moving.pdb))
+    }
+
     /// How many disruptions of a budget it holds.
     pub(super) fn disruptions_of(&self, budget: &BudgetFacts) -> i32 {
         let of_budget = || {
@@ -287,6 +295,19 @@ impl Claim {
                 }),
             }
         }
+        let mut moving: Vec<Disruptions> = Vec::new();
+        for (place, hold) in stored.moving.iter().enumerate() {
+            let (pdb, _) = budget(hold.budget).map_err(|why| format!("moving[{place}]: {why}"))?;
+            moving.push(Disruptions {
+                pdb,
+                pods: vec![HeldPod {
+                    name: hold.name.clone(),
+                    uid: hold.uid.clone(),
+                    ..HeldPod::default()
+                }],
+                ..Disruptions::default()
+            });
+        }
         for (place, number) in stored.movable.iter().enumerate() {
             let (pdb, healthy_at_grant) = budget(*number).map_err(|why| format!("movable[{place}]: {why}"))?;
             holds.push(Disruptions {
@@ -322,6 +343,7 @@ impl Claim {
             node_groups: stored.node_groups.clone(),
             needs: needs.collect::<Result<_, String>>()?,
             holds: disruptions::normal(holds),
+            moving: disruptions::normal(moving),
         })
     }
 }

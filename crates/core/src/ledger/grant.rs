@@ -274,7 +274,9 @@ impl Ledger {
         if free >= 1 {
             return Err(Obstacle::of_budget(LockReason::OwnerHold, &budget.key, 1, left));
         }
-        let has_some = |claim: &&Claim| claim.disruptions_of(budget) > 0;
+        let is_other = |claim: &Claim| Some(claim.node_uid.as_str()) != node_uid;
+        let has_some =
+            |claim: &&Claim| claim.disruptions_of(budget) > 0 || is_other(claim) && claim.moving_of(budget) > 0;
         let holder = self.holders_of(&budget.key).find(has_some);
         let reason = match (&holder, budget.unusable) {
             (Some(_), _) => LockReason::WaitsForDisruptions,

@@ -44,6 +44,7 @@ impl Holders {
         let mut this = Self::default();
         for (place, claim) in claims.iter().enumerate() {
             this.add(place, &claim.holds);
+            this.add(place, &claim.moving);
         }
         this
     }
@@ -67,7 +68,8 @@ fn note(places: &mut Vec<usize>, place: usize) {
 }
 
 impl Ledger {
-    /// Claims among which all are that hold disruptions of the budget of this name, in the order of their tickets.
+    /// Claims among which all are that hold disruptions of the budget of this name, or whose moving pods are of it, in the order
+    /// of their tickets.
     pub fn holders_of(&self, budget: &BudgetKey) -> impl Iterator<Item = &Claim> {
         let known = self.holders();
         let places = known.map(|known| known.by_budget.get(&hash_of((&*budget.namespace, &*budget.name))));

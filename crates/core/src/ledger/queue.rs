@@ -67,12 +67,17 @@ impl<'a, 'f> Queue<'a, 'f> {
         }
     }
 
-    /// Whether nothing but disruptions that `returning` claims hold, or claims ahead of its place are to have, is in the
-    /// claim's way.
+    /// Whether nothing but disruptions that `returning` claims hold, claims ahead of its place are to have, or pods on the move take,
+    /// is in the claim's way.
     pub(super) fn waits_for_disruptions_at_most(&self, claim: &Claim, place: usize, returning: &Returning) -> bool {
         self.lacks(claim, place, &|holder| returning.contains(&holder.ticket))
             .iter()
-            .all(|lack| matches!(lack.reason, LockReason::WaitsForDisruptions | LockReason::Reserved))
+            .all(|lack| {
+                matches!(
+                    lack.reason,
+                    LockReason::WaitsForDisruptions | LockReason::AwaitingPods | LockReason::Reserved
+                )
+            })
     }
 
     /// What stands in the way of a claim that asks.
@@ -106,6 +111,7 @@ impl<'a, 'f> Queue<'a, 'f> {
             return Some(obstacle(LockReason::NotPlanned, beyond, 0));
         };
         let held_of = |claim: &Claim| claim.disruptions_of(budget);
+        let moving_of = |claim: &Claim| claim.moving_of(budget);
         let whole = beyond + held_of(claim);
         if let Some(pod) = several {
             return Some(Obstacle {
@@ -127,9 +133,11 @@ impl<'a, 'f> Queue<'a, 'f> {
 
         let free = self.reservations.free(budget, self.ledger);
         let for_claims = budget.without_owner(free);
-        let held_by = |other: &&Claim| other.node_uid != claim.node_uid && held_of(other) > 0;
+        let held_by = |other: &&Claim| other.node_uid != claim.node_uid && held_of(other) + moving_of(other) > 0;
         let others = || self.ledger.holders_of(&key).filter(held_by);
-        let back: i32 = others().filter(|other| returns(other)).map(held_of).sum();
+        // A pod that moves comes back whatever its drain waits for.
+        let back = |other: &Claim| moving_of(other) + if returns(other) { held_of(other) } else { 0 };
+        let back = moving_of(claim) + others().map(back).sum::<i32>();
         let in_time = (free + back).min(budget.ceiling() - held_of(claim));
         let owner_has_all = budget.owner_disruptions == Some(OwnerDisruptions::All);
 
@@ -141,8 +149,11 @@ impl<'a, 'f> Queue<'a, 'f> {
             return Some(obstacle(LockReason::OwnerHold, demand, for_claims));
         }
         if for_claims < demand {
+            let Some(holder) = others().next() else {
+                return Some(obstacle(LockReason::AwaitingPods, demand, for_claims));
+            };
             return Some(Obstacle {
-                holder: others().next().map(|other| other.node.as_str().into()),
+                holder: Some(holder.node.as_str().into()),
                 ..obstacle(LockReason::WaitsForDisruptions, demand, for_claims)
             });
         }

@@ -53,9 +53,15 @@ impl From<&Ledger> for DrainLedgerSpec {
         let mut places: Places<'_> = holds
             .map(|disruptions| ((&disruptions.pdb, disruptions.healthy_at_grant), 0))
             .collect();
-        for need in ledger.claims.iter().flat_map(|claim| &claim.needs) {
-            if place_of(&places, &need.pdb).is_none() {
-                places.insert((&need.pdb, 0), 0);
+        let needed = ledger
+            .claims
+            .iter()
+            .flat_map(|claim| &claim.needs)
+            .map(|need| &need.pdb);
+        let moving = ledger.claims.iter().flat_map(|claim| &claim.moving);
+        for pdb in needed.chain(moving.map(|moving| &moving.pdb)) {
+            if place_of(&places, pdb).is_none() {
+                places.insert((pdb, 0), 0);
             }
         }
         for (place, number) in places.values_mut().zip(0..) {
@@ -130,6 +136,15 @@ fn stored_claim(claim: &Claim, places: &Places<'_>) -> StoredClaim {
             containers: pod.containers.clone(),
         })
     });
+    let moving = claim.moving.iter().flat_map(|moving| {
+        let budget = place_of(places, &moving.pdb).unwrap_or(u32::MAX);
+        moving.pods.iter().map(move |pod| StoredHold {
+            budget,
+            name: pod.name.clone(),
+            uid: pod.uid.clone(),
+            ..StoredHold::default()
+        })
+    });
     let movable = claim.holds.iter().filter(|disruptions| disruptions.movable);
     let movable = movable.map(|disruptions| {
         let row = (&disruptions.pdb, disruptions.healthy_at_grant);
@@ -151,5 +166,6 @@ fn stored_claim(claim: &Claim, places: &Places<'_>) -> StoredClaim {
         needs: needs.collect(),
         holds: holds.collect(),
         movable: movable.collect(),
+        moving: moving.collect(),
     }
 }

@@ -3,6 +3,7 @@
 
 mod asking;
 mod movable;
+mod moving;
 mod osds;
 mod queueing;
 mod releasing;

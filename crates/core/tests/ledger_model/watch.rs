@@ -119,7 +119,10 @@ pub fn breach_of_decision(
     // Who reserves is noted at each write, whoever writes: it is a function of all claims.
     let is_same = |was: &Claim, is: &Claim| {
         let reserves = is.reserves;
-        Claim { reserves, ..was.clone() } == *is
+        Claim {
+            reserves,
+            ..was.clone()
+        } == *is
     };
     let is_changed = |claim: &&Claim| {
         let is = write.claim(&claim.node_uid);

@@ -148,6 +148,7 @@ mod tests {
             node_groups: Vec::new(),
             needs: needs.into_iter().map(Need::from).collect(),
             holds,
+            moving: Vec::new(),
         }
     }
 

@@ -177,6 +177,7 @@ impl ClusterIndex {
         let mut wanted: BTreeSet<BudgetKey> = scope.budgets.clone();
         wanted.extend(covering.values().flatten().cloned());
         wanted.extend(claims.iter().flat_map(Claim::budgets));
+        wanted.extend(claims.iter().flat_map(Claim::budgets_of_moving));
         let mut held = BTreeMap::new();
         for disruptions in claims.iter().flat_map(|claim| &claim.holds) {
             for pod in disruptions

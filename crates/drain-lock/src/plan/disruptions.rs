@@ -64,11 +64,7 @@ pub(super) fn needed(pods: &[ClassifiedPod], claim: Option<&Claim>, snapshot: &S
             with_movable = false;
         }
         Disruptions {
-            pdb: BudgetRef {
-                namespace: key.namespace.to_string(),
-                name: key.name.to_string(),
-                uid: facts.map(|budget| budget.uid.to_string()).unwrap_or_default(),
-            },
+            pdb: budget_ref(key, snapshot),
             healthy_at_grant: 0,
             movable: with_movable,
             pods,
@@ -128,6 +124,16 @@ fn movable<'a>(
         }
         _ => moves_by(pod, snapshot),
     })
+}
+
+/// The very budget of this name that there is.
+pub(super) fn budget_ref(key: &BudgetKey, snapshot: &Snapshot) -> BudgetRef {
+    let facts = snapshot.facts.get(key);
+    BudgetRef {
+        namespace: key.namespace.to_string(),
+        name: key.name.to_string(),
+        uid: facts.map(|budget| budget.uid.to_string()).unwrap_or_default(),
+    }
 }
 
 /// The budget that a movable pod takes a disruption of. One that never gives it, or that the eviction API does not ask, is none:

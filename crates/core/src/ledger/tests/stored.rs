@@ -218,6 +218,7 @@ fn large(nodes: usize, disruptions_each: usize) -> Ledger {
             node_groups: vec!["workers".to_owned()],
             needs: Vec::new(),
             holds: super::super::disruptions::normal((0..disruptions_each).map(held)),
+            moving: Vec::new(),
         }
     };
     Ledger::of(90_500, (0..nodes).map(claim).collect())

@@ -141,3 +141,36 @@ fn node_that_is_drained_again_keeps_what_is_owed_and_adds_what_runs() {
     let lines = shown(&planned(&cluster.budgets([wide])));
     assert_eq!(lines[0], "ledger: n1#9 Asking needs [a] holds [z]", "{lines:?}");
 }
+
+#[rstest]
+#[case::it_leaves(&[], pod("d", leaving(json!({}))), 3, Some(vec!["d"]))]
+#[case::it_is_asked_for_only(&[], pod("d", json!({})), 4, None)]
+#[case::nobody_makes_another(&[], merged(pod("d", leaving(json!({}))), json!({ "metadata": { "ownerReferences": null } })), 3, None)]
+#[case::another_starts(&["d"], pod("e", json!({ "spec": { "nodeName": "n2" }, "status": { "conditions": [] } })), 3, None)]
+#[case::another_is_ready_in_its_place(&["d"], pod("e", json!({ "spec": { "nodeName": "n2" } })), 4, Some(vec![]))]
+#[case::another_finds_no_node_yet(&["d"], newly_waiting("e", json!({})), 3, None)]
+#[case::another_finds_no_node(&["d"], waiting("e", json!({})), 3, Some(vec![]))]
+fn movable_pod_counts_with_its_drain_until_another_is_ready(
+    #[case] known: &[&str],
+    #[case] pod: Value,
+    #[case] healthy: i32,
+    #[case] expected: Option<Vec<&str>>,
+) {
+    let before: Vec<Value> = known.iter().map(|pod| disruptions(&[pod])).collect();
+    let claim = waits(json!({ "moving": before }));
+    let pods = [held("a", json!({})), pod];
+    let cluster = cluster(foreign(json!({})), Some(by_requester(json!({}))), &[claim], &pods);
+    let status = json!({
+        "expectedPods": 4, "currentHealthy": healthy, "desiredHealthy": 3, "disruptionsAllowed": healthy - 3,
+    });
+    let cluster = cluster.budgets([budget("web", json!({ "status": status }))]);
+    let told = planned(&cluster).ledger.map(|write| {
+        let claim = write.next.claim("uid-n1").unwrap();
+        let pods = claim.moving.iter().flat_map(|moving| &moving.pods);
+        pods.map(|pod| pod.name.clone()).collect::<Vec<_>>()
+    });
+    // Where nothing changes, nothing is written.
+    let told = told.filter(|told| told != known);
+    let expected = expected.map(|pods| pods.into_iter().map(str::to_owned).collect::<Vec<_>>());
+    assert_eq!(told, expected, "{:?}", shown(&planned(&cluster)));
+}

@@ -58,6 +58,7 @@ fn claim(ticket: i64, node: &str, state: ClaimState, needs: &[&str], holds: &[&s
         node_groups: Vec::new(),
         needs: some(needs).into_iter().map(Need::from).collect(),
         holds: some(holds),
+        moving: Vec::new(),
     }
 }
 

@@ -1,0 +1,84 @@
+//! Movable pods that have left draining nodes, and that nothing replaces yet: others wait for these drains, not for a budget whose
+//! pods are unhealthy by themselves.
+
+use std::collections::BTreeSet;
+
+use super::{BudgetFacts, Claim, Disruptions, Facts, Ledger, disruptions};
+use crate::id::BudgetKey;
+
+impl Claim {
+    /// How many movable pods of this very budget have left its node, and have yet to be replaced.
+    pub(super) fn moving_of(&self, budget: &BudgetFacts) -> i32 {
+        let is_of =
+            |moving: &&Disruptions| disruptions::is_of(&moving.pdb, &budget.key) && *moving.pdb.uid == *budget.uid;
+        let moving = self.moving.iter().filter(is_of).flat_map(|moving| &moving.pods);
+        disruptions::count(moving.filter(|pod| !budget.is_healthy(&pod.uid)).count())
+    }
+}
+
+impl Ledger {
+    /// Notes movable pods of the node that are on their way out, but for those that the claim has a disruption for.
+    pub fn note_moving(&mut self, node_uid: &str, leaving: Vec<Disruptions>) {
+        let Some(claim) = self.claim(node_uid) else { return };
+        let mut moving = claim.moving.clone();
+        let is_new = |leaving: &Disruptions| !claim.has_movable_disruption(&BudgetKey::from(&leaving.pdb));
+        for mut leaving in leaving.into_iter().filter(is_new) {
+            leaving.pods.retain(|pod| !claim.has_disruption(&pod.uid));
+            disruptions::add(&mut moving, &leaving);
+        }
+        let moving = disruptions::normal(moving);
+        if moving != claim.moving
+            && let Some(claim) = self.claim_mut(node_uid)
+        {
+            claim.moving = moving;
+        }
+    }
+
+    /// Forgets moving pods that have been replaced. Of a budget as many are still missing as it lacks healthy pods, beside those
+    /// of claims that are down: of the oldest claims they are replaced first. None is waited for where `stuck` says that a pod
+    /// of the budget finds no node: nobody knows when it will.
+    pub fn settle_moving(&mut self, facts: &Facts, stuck: &BTreeSet<BudgetKey>) {
+        let budgets: BTreeSet<BudgetKey> = self.claims.iter().flat_map(Claim::budgets_of_moving).collect();
+        for key in budgets {
+            let budget = facts.get(&key).filter(|_| !stuck.contains(&key));
+            if budget.is_some_and(|budget| !budget.current) {
+                continue;
+            }
+            let mut missing = budget.map_or(0, |budget| self.missing(budget));
+            let uid = budget.map(|budget| budget.uid.clone()).unwrap_or_default();
+            let mut keeps = |moving: &mut Disruptions| {
+                let kept = moving.pods.len().min(missing);
+                missing -= kept;
+                moving.pods.drain(..moving.pods.len() - kept);
+            };
+            let mut claims = self.claims.clone();
+            for moving in claims.iter_mut().rev().flat_map(|claim| &mut claim.moving) {
+                if disruptions::is_of(&moving.pdb, &key) {
+                    if *moving.pdb.uid == *uid {
+                        keeps(moving);
+                    } else {
+                        moving.pods.clear();
+                    }
+                }
+            }
+            for claim in &mut claims {
+                claim.moving.retain(|moving| !moving.pods.is_empty());
+            }
+            if claims != self.claims {
+                self.note_change();
+                self.claims = claims;
+            }
+        }
+    }
+
+    /// How many healthy pods a budget lacks, beside the pods of claims that are down.
+    fn missing(&self, budget: &BudgetFacts) -> usize {
+        let held = self.holders_of(&budget.key).flat_map(|claim| &claim.holds);
+        let held = held.filter(|held| disruptions::is_of(&held.pdb, &budget.key) && *held.pdb.uid == *budget.uid);
+        let down = held
+            .flat_map(|held| &held.pods)
+            .filter(|pod| !budget.is_healthy(&pod.uid));
+        let expected = usize::try_from(budget.expected_pods).unwrap_or_default();
+        expected.saturating_sub(budget.healthy.len() + down.count())
+    }
+}
