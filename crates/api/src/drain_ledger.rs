@@ -186,10 +186,12 @@ pub struct StoredClaim {
     /// UID of the node.
     #[serde(rename = "nodeUID")]
     pub node_uid: String,
-    /// Queued, Asking, Granted, Confirmed, Drained, DrainedAsking, DrainedGranted, Recovering, DrainedRecovering, Suspect,
-    /// DrainedSuspect.
+    /// Waiting, Granted, Confirmed, Returning, Suspect.
     #[schemars(with = "String")]
     pub state: ClaimState,
+    /// Whether the node may go down at any moment: its retained pods count as down.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub may_go_down: bool,
     /// Since when it stands there.
     #[serde(serialize_with = "to_the_second")]
     #[schemars(schema_with = "schema::timestamp")]
@@ -326,69 +328,26 @@ impl fmt::Display for StoredHold {
     }
 }
 
-/// The state of a claim. `Drained` and the states that begin with it say that the node may go down at any moment: its
-/// retained pods count as down from then on.
+/// The state of a claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum ClaimState {
-    /// It has a place in the queue, holds nothing and asks for nothing yet.
-    Queued,
-    /// It waits for disruptions. What it holds meanwhile are disruptions of pods that are down.
-    Asking,
+    /// It has its place in the queue, and waits for the disruptions that it needs, if it needs any yet. What it holds meanwhile
+    /// are disruptions of pods that are down.
+    Waiting,
     /// It has its disruptions, and its budgets have to be read once more before they are used.
     Granted,
     /// It has its disruptions, and they may be used.
     Confirmed,
-    /// It has its disruptions, and no pod has to leave the node any more: it may go down.
-    Drained,
-    /// The node may go down, and the drain needs more disruptions than it holds.
-    DrainedAsking,
-    /// The node may go down, and a further grant has to be confirmed.
-    DrainedGranted,
     /// The drain ended, or its turn did, while pods were down: the claim waits for nothing but those.
-    Recovering,
-    /// The same, after the node was told that it may go down: pods that stay on it may yet go down with it.
-    DrainedRecovering,
+    Returning,
     /// Its drainer vanished while pods are down, or they are not back in time.
     Suspect,
-    /// Its drainer vanished after the node was told that it may go down.
-    DrainedSuspect,
 }
 
 impl ClaimState {
-    /// Whether it waits for disruptions.
-    pub const fn is_asking(self) -> bool {
-        matches!(self, Self::Asking | Self::DrainedAsking)
-    }
-
     /// Whether it has all its disruptions, confirmed or not.
     pub const fn has_grant(self) -> bool {
-        matches!(
-            self,
-            Self::Granted | Self::Confirmed | Self::Drained | Self::DrainedGranted
-        )
-    }
-
-    /// Whether its disruptions may be used.
-    pub const fn is_confirmed(self) -> bool {
-        matches!(self, Self::Confirmed | Self::Drained)
-    }
-
-    /// Whether it waits for nothing but its pods, and perhaps its node.
-    pub const fn is_recovering(self) -> bool {
-        matches!(self, Self::Recovering | Self::DrainedRecovering)
-    }
-
-    /// Whether its drainer vanished, or its pods are not back in time.
-    pub const fn is_suspect(self) -> bool {
-        matches!(self, Self::Suspect | Self::DrainedSuspect)
-    }
-
-    /// Whether the node may go down at any moment.
-    pub const fn may_go_down(self) -> bool {
-        matches!(
-            self,
-            Self::Drained | Self::DrainedAsking | Self::DrainedGranted | Self::DrainedRecovering | Self::DrainedSuspect
-        )
+        matches!(self, Self::Granted | Self::Confirmed)
     }
 }
 

@@ -143,8 +143,8 @@ impl Ledger {
         if let Some(ticket) = self.claim(node_uid).map(|claim| claim.ticket) {
             if let Some(claim) = self.waiting_claim_mut(node_uid) {
                 claim.foreign_cordon = foreign_cordon;
-                if foreign_cordon && claim.state.is_recovering() && claim.holds.is_empty() {
-                    claim.state = ClaimState::Queued;
+                if foreign_cordon && claim.state == ClaimState::Returning && claim.holds.is_empty() {
+                    (claim.state, claim.may_go_down) = (ClaimState::Waiting, false);
                     (claim.since, claim.queued_at) = (now, now);
                 }
             }
@@ -155,7 +155,8 @@ impl Ledger {
             ticket,
             node: node.to_owned(),
             node_uid: node_uid.to_owned(),
-            state: ClaimState::Queued,
+            state: ClaimState::Waiting,
+            may_go_down: false,
             since: now,
             queued_at: now,
             grant: now.as_millisecond(),
@@ -181,13 +182,15 @@ impl Ledger {
     /// Queues the claim of a node anew that another program drains again before the pods of its last drain are back: they stay
     /// owed, and under that program's cordon they do not come back before.
     pub fn take_over(&mut self, node_uid: &str, now: Timestamp) {
-        if !self.claim(node_uid).is_some_and(|claim| claim.state.is_recovering()) {
+        if !self
+            .claim(node_uid)
+            .is_some_and(|claim| claim.state == ClaimState::Returning)
+        {
             return;
         }
         self.move_to_the_end(node_uid);
         if let Some(claim) = self.claim_mut(node_uid) {
-            claim.state = claim.keeping_drained(ClaimState::Asking);
-            claim.settle();
+            claim.enter(ClaimState::Waiting);
             (claim.since, claim.queued_at) = (now, now);
         }
     }
@@ -228,7 +231,7 @@ impl Ledger {
     /// retained one, must ask.
     pub fn may_evict(&self, node_uid: &str, fence: Fence, pod_uid: &str) -> bool {
         self.claim(node_uid).is_some_and(|claim| {
-            claim.state.is_confirmed() && Fence::of(claim) == fence && claim.has_disruption(pod_uid)
+            claim.state == ClaimState::Confirmed && Fence::of(claim) == fence && claim.has_disruption(pod_uid)
         })
     }
 
@@ -239,15 +242,15 @@ impl Ledger {
     pub fn drained(&mut self, node_uid: &str, fence: Fence, boot_id: &str) -> bool {
         let Some(claim) = self
             .claim_mut(node_uid)
-            .filter(|claim| claim.state.is_confirmed() && Fence::of(claim) == fence)
+            .filter(|claim| claim.state == ClaimState::Confirmed && Fence::of(claim) == fence)
         else {
             return false;
         };
         // Said again after the reboot, it is still about the boot before.
-        if claim.state == ClaimState::Confirmed && !boot_id.is_empty() {
+        if !claim.may_go_down && !boot_id.is_empty() {
             boot_id.clone_into(&mut claim.boot_id);
         }
-        claim.state = ClaimState::Drained;
+        claim.may_go_down = true;
         true
     }
 
@@ -255,6 +258,6 @@ impl Ledger {
     /// node that drains, must ask.
     pub fn admits_requester(&self, node_uid: &str, pod_uid: &str) -> bool {
         let claim = self.claim(node_uid);
-        claim.is_some_and(|claim| claim.state.is_confirmed() && claim.has_disruption(pod_uid))
+        claim.is_some_and(|claim| claim.state == ClaimState::Confirmed && claim.has_disruption(pod_uid))
     }
 }

@@ -157,7 +157,7 @@ fn explained_claim(claim: &Claim) -> ExplainedClaim {
         ticket: claim.ticket,
         state: claim.state,
         since: claim.since,
-        drained: claim.state.may_go_down(),
+        drained: claim.may_go_down,
         holds: explained_disruptions(&claim.holds),
     }
 }

@@ -224,7 +224,7 @@ impl World {
         );
         for claim in after.claims() {
             let known = before.claim(&claim.node_uid);
-            if known.map(|known| known.state) != Some(claim.state) {
+            if known.map(|known| (known.state, known.may_go_down)) != Some((claim.state, claim.may_go_down)) {
                 let needs: Vec<String> = claim.needs.iter().map(|need| need.pdb.name.clone()).collect();
                 let holds = claim
                     .holds
@@ -232,9 +232,10 @@ impl World {
                     .flat_map(|held| held.pods.iter().map(|pod| pod.name.clone()));
                 let holds = holds.collect::<Vec<_>>().join(" ");
                 let (node, state) = (&claim.node, claim.state);
+                let down = if claim.may_go_down { ", may go down" } else { "" };
                 self.tell(|| {
                     format!(
-                        "the claim of {node} is {state:?}: needs [{}], holds [{holds}]",
+                        "the claim of {node} is {state:?}{down}: needs [{}], holds [{holds}]",
                         needs.join(" ")
                     )
                 });

@@ -76,15 +76,11 @@ fn claim_ends(claim: &Claim, drain: Option<&NodeDrainView>) -> Timestamp {
 /// Whether a drain is in this phase while its claim stands so.
 fn is_of_state(phase: Phase, claim: &Claim) -> bool {
     match claim.state {
-        ClaimState::Granted | ClaimState::DrainedGranted => matches!(phase, Phase::Granted | Phase::Draining),
-        ClaimState::Drained => matches!(phase, Phase::Drained | Phase::Recovering),
+        ClaimState::Granted => matches!(phase, Phase::Granted | Phase::Draining),
+        ClaimState::Confirmed if claim.may_go_down => matches!(phase, Phase::Drained | Phase::Recovering),
         ClaimState::Confirmed => matches!(phase, Phase::Draining | Phase::Recovering),
-        ClaimState::Queued
-        | ClaimState::Asking
-        | ClaimState::DrainedAsking
-        | ClaimState::Recovering
-        | ClaimState::DrainedRecovering => phase == Phase::Recovering,
-        ClaimState::Suspect | ClaimState::DrainedSuspect => phase == Phase::Suspect,
+        ClaimState::Waiting | ClaimState::Returning => phase == Phase::Recovering,
+        ClaimState::Suspect => phase == Phase::Suspect,
     }
 }
 
@@ -156,15 +152,16 @@ mod tests {
     }
 
     #[rstest]
-    #[case::is_the_one_that_reserves("Asking", true)]
-    #[case::its_node_may_go_down("DrainedAsking", true)]
-    #[case::waits_behind_others("Asking", false)]
-    fn claim_that_reserves_holds_what_it_needs(#[case] state: &str, #[case] reserves: bool) {
+    #[case::is_the_one_that_reserves(false, true)]
+    #[case::its_node_may_go_down(true, true)]
+    #[case::waits_behind_others(false, false)]
+    fn claim_that_reserves_holds_what_it_needs(#[case] may_go_down: bool, #[case] reserves: bool) {
         let claim = Claim {
             reserves,
+            may_go_down,
             holds: Vec::new(),
             moving: Vec::new(),
-            ..claim(state)
+            ..claim("Waiting")
         };
         let reserved = Hold {
             held: Held::Budget(BudgetKey::new("shop", "later")),
@@ -179,7 +176,7 @@ mod tests {
     }
 
     #[rstest]
-    fn claim_holds_granted_budgets_only(#[values("Granted", "Confirmed", "Suspect", "Recovering")] state: &str) {
+    fn claim_holds_granted_budgets_only(#[values("Granted", "Confirmed", "Suspect", "Returning")] state: &str) {
         let claim = claim(state);
         let holds: Vec<Hold> = of_claim(&claim, None).collect();
         let holder = Holder::Node {
@@ -213,10 +210,10 @@ mod tests {
     #[rstest]
     #[case::nothing_said("Confirmed", None, 60)]
     #[case::nothing_said_of_a_suspect("Suspect", None, 30)]
-    #[case::nothing_said_of_what_comes_back("Recovering", None, 30)]
+    #[case::nothing_said_of_what_comes_back("Returning", None, 30)]
     #[case::its_deadlines("Granted", Some(drain(json!({ "deadlines": { "drain": "10m", "recover": "5m" } }), json!({}))), 15)]
     #[case::its_status("Confirmed", Some(drain(json!({}), json!({ "phase": "Draining", "deadline": minute(42) }))), 42)]
-    #[case::its_status_coming_back("Recovering", Some(drain(json!({}), json!({ "phase": "Recovering", "deadline": minute(12) }))), 12)]
+    #[case::its_status_coming_back("Returning", Some(drain(json!({}), json!({ "phase": "Recovering", "deadline": minute(12) }))), 12)]
     #[case::the_status_of_an_earlier_grant("Confirmed", Some(drain(json!({}), json!({ "phase": "Draining", "deadline": minute(0) }))), 60)]
     #[case::a_status_behind_a_suspect("Suspect", Some(drain(json!({}), json!({ "phase": "Draining", "deadline": minute(10) }))), 30)]
     #[case::a_status_behind_that_says_later("Suspect", Some(drain(json!({}), json!({ "phase": "Draining", "deadline": minute(42) }))), 42)]
@@ -243,7 +240,10 @@ mod tests {
     #[case::rebooted("Recovering", 42, 42)]
     #[case::not_told_yet_of_a_long_drain("Draining", 90, 90)]
     fn drain_limit_ends_once_node_may_go_down(#[case] phase: &str, #[case] deadline: i64, #[case] ends: i64) {
-        let claim = claim("Drained");
+        let claim = Claim {
+            may_go_down: true,
+            ..claim("Confirmed")
+        };
         let drain = drain(json!({}), json!({ "phase": phase, "deadline": minute(deadline) }));
         let hold = of_claim(&claim, Some(&drain)).next().unwrap();
         assert_eq!(hold.until, Some(minute(ends)));

@@ -12,8 +12,7 @@ use crate::id::{BudgetKey, PodKey, PodUid};
 
 /// A drain's place in the queue, what it needs and what it holds.
 ///
-/// `Queued` holds and needs nothing, `Recovering` and `DrainedRecovering` need nothing more, and a claim with a grant needs
-/// nothing.
+/// One that returns, or has a grant, needs nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Claim {
@@ -24,6 +23,9 @@ pub struct Claim {
     #[serde(rename = "nodeUID")]
     pub node_uid: String,
     pub state: ClaimState,
+    /// Whether the node may go down at any moment: somebody was told so. Its retained pods count as down from then on.
+    #[serde(default)]
+    pub may_go_down: bool,
     /// Since when it is in this state.
     pub since: Timestamp,
     /// When its present turn in the queue began.
@@ -181,7 +183,7 @@ impl Claim {
     /// Whether a movable pod of its node may go by the disruption of this very budget that it holds for these.
     pub(super) fn gives_movable(&self, budget: &BudgetFacts) -> bool {
         let is_of = |held: &Disruptions| disruptions::is_of(&held.pdb, &budget.key) && *held.pdb.uid == *budget.uid;
-        self.state.is_confirmed() && self.holds.iter().any(|held| is_of(held) && held.movable)
+        self.state == ClaimState::Confirmed && self.holds.iter().any(|held| is_of(held) && held.movable)
     }
 
     /// Whether it waits for disruptions of the budget of this name.
@@ -231,41 +233,25 @@ impl Claim {
     /// Whether a pod that stays on its node may go down with it at any moment: somebody was told that it may, or somebody
     /// else drains it, who evicts his last pod under the confirmed claim and takes it down without a word.
     pub(super) fn takes_retained_down(&self) -> bool {
-        self.state.may_go_down() || self.foreign_cordon && self.state == ClaimState::Confirmed
+        self.may_go_down || self.foreign_cordon && self.state == ClaimState::Confirmed
     }
 
-    /// Whether its node may go down at any moment, as far as that matters to it.
-    fn may_go_down(&self) -> bool {
-        self.state.may_go_down() || self.takes_retained_down() && self.held_pods().any(|pod| pod.retained)
+    /// Whether it waits for disruptions, or holds some while it waits. One that does neither has its place alone.
+    pub fn asks(&self) -> bool {
+        self.state == ClaimState::Waiting && !(self.needs.is_empty() && self.holds.is_empty())
     }
 
-    /// The state that says of the disruptions what `state` says, and of the node what this claim's says.
-    pub(super) fn keeping_drained(&self, state: ClaimState) -> ClaimState {
-        match state {
-            ClaimState::Asking if self.may_go_down() => ClaimState::DrainedAsking,
-            ClaimState::Granted if self.may_go_down() => ClaimState::DrainedGranted,
-            ClaimState::Confirmed if self.may_go_down() => ClaimState::Drained,
-            ClaimState::Recovering if self.may_go_down() => ClaimState::DrainedRecovering,
-            ClaimState::Suspect if self.may_go_down() => ClaimState::DrainedSuspect,
-            state => state,
-        }
+    /// Puts it into a state. Its node may go down after that if it may before, as far as that matters to it.
+    pub(super) fn enter(&mut self, state: ClaimState) {
+        self.may_go_down |= self.takes_retained_down() && self.held_pods().any(|pod| pod.retained);
+        self.state = state;
     }
 
-    /// A claim that waits and holds nothing asks only if it needs something. One whose node may go down stays as it is until
-    /// its next grant: whoever was told so may rely on it, though the pods that were down are back.
+    /// A claim that has its pods and its node back waits for its next turn. One that waits stays as it is until its next grant:
+    /// whoever was told that its node may go down may rely on it, though the pods that were down are back.
     pub(super) fn settle(&mut self) {
-        let waits = match self.state {
-            ClaimState::Queued | ClaimState::Asking => true,
-            // Its node has to be back as well.
-            ClaimState::Recovering | ClaimState::DrainedRecovering => self.node_groups.is_empty(),
-            _ => false,
-        };
-        if waits && self.holds.is_empty() {
-            self.state = if self.needs.is_empty() {
-                ClaimState::Queued
-            } else {
-                ClaimState::Asking
-            };
+        if self.state == ClaimState::Returning && self.holds.is_empty() && self.node_groups.is_empty() {
+            (self.state, self.may_go_down) = (ClaimState::Waiting, false);
         }
     }
 }
@@ -333,6 +319,7 @@ impl Claim {
             node: stored.node.clone(),
             node_uid: stored.node_uid.clone(),
             state: stored.state,
+            may_go_down: stored.may_go_down,
             since: stored.since,
             queued_at: stored.queued_at,
             grant: stored.grant,

@@ -41,14 +41,10 @@ impl Ledger {
         };
         let own = |reason| vec![Obstacle::of_claim(reason, Some(claim.node.as_str().into()))];
         match claim.state {
-            ClaimState::Granted
-            | ClaimState::Confirmed
-            | ClaimState::Drained
-            | ClaimState::DrainedGranted
-            | ClaimState::Queued => Vec::new(),
-            ClaimState::Suspect | ClaimState::DrainedSuspect => own(LockReason::Suspect),
-            ClaimState::Recovering | ClaimState::DrainedRecovering => own(LockReason::AwaitingReady),
-            ClaimState::Asking | ClaimState::DrainedAsking => Queue::new(self, facts, reservations).obstacles(claim),
+            ClaimState::Granted | ClaimState::Confirmed => Vec::new(),
+            ClaimState::Suspect => own(LockReason::Suspect),
+            ClaimState::Returning => own(LockReason::AwaitingReady),
+            ClaimState::Waiting => Queue::new(self, facts, reservations).obstacles(claim),
         }
     }
 
@@ -74,8 +70,7 @@ impl Ledger {
         if claim.state.has_grant() {
             return Some(claim.grant);
         }
-        let waits = claim.state == ClaimState::Queued || claim.state.is_asking();
-        if !waits || !claim.needs.iter().all(Need::is_planned) {
+        if claim.state != ClaimState::Waiting || !claim.needs.iter().all(Need::is_planned) {
             return None;
         }
         let taken: Vec<Disruptions> = claim
@@ -97,12 +92,9 @@ impl Ledger {
         self.note_taken(node_uid, &taken);
         let claim = self.waiting_claim_mut(node_uid)?;
         let holds = std::mem::take(&mut claim.holds);
-        claim.state = if holds.is_empty() {
-            // Nothing of what the node was drained under is left.
-            ClaimState::Granted
-        } else {
-            claim.keeping_drained(ClaimState::Granted)
-        };
+        claim.state = ClaimState::Granted;
+        // Where nothing is held, nothing is left of what the node was drained under.
+        claim.may_go_down &= !holds.is_empty();
         claim.holds = disruptions::normal(holds.into_iter().chain(taken));
         claim.needs.clear();
         claim.since = now;
@@ -134,8 +126,8 @@ impl Ledger {
     ) -> Result<(), Lost> {
         let claim = self.claim(node_uid).filter(|claim| claim.grant == grant);
         match claim.map(|claim| claim.state) {
-            Some(ClaimState::Confirmed | ClaimState::Drained) => return Ok(()),
-            Some(ClaimState::Granted | ClaimState::DrainedGranted) => {}
+            Some(ClaimState::Confirmed) => return Ok(()),
+            Some(ClaimState::Granted) => {}
             _ => return Err(Lost::NotGranted),
         }
         let obstacles = self.broken(node_uid, facts, &|claim, pod| claim.can_return(pod, is_down));
@@ -143,7 +135,7 @@ impl Ledger {
             return Err(Lost::NotGranted);
         };
         if obstacles.is_empty() {
-            claim.state = claim.keeping_drained(ClaimState::Confirmed);
+            claim.state = ClaimState::Confirmed;
             claim.since = now;
             return Ok(());
         }
@@ -163,7 +155,8 @@ impl Ledger {
         is_down: &dyn Fn(&HeldPod) -> bool,
         now: Timestamp,
     ) -> Result<(), Lost> {
-        let is_confirmed = |claim: &Claim| claim.state == ClaimState::Confirmed && Fence::of(claim) == fence;
+        let is_confirmed =
+            |claim: &Claim| claim.state == ClaimState::Confirmed && !claim.may_go_down && Fence::of(claim) == fence;
         if self.claim(node_uid).is_some_and(is_confirmed) {
             let stays_and_runs = |claim: &Claim, pod: &HeldPod| pod.retained && claim.can_return(pod, is_down);
             let obstacles = self.broken(node_uid, facts, &stays_and_runs);

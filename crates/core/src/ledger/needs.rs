@@ -51,7 +51,7 @@ impl Ledger {
         let needs = disruptions::normal(needs);
         match self.claim(node_uid).map(|claim| claim.state) {
             None => return NeedChange::NoClaim,
-            Some(state) if state.is_recovering() => return NeedChange::ComesBack,
+            Some(state) if state == ClaimState::Returning => return NeedChange::ComesBack,
             Some(state) if !state.has_grant() => return self.plan_needs(node_uid, &needs),
             Some(_) => {}
         }
@@ -227,10 +227,9 @@ impl Claim {
             });
         }
         self.return_running(is_down);
-        self.state = self.keeping_drained(ClaimState::Asking);
+        self.enter(ClaimState::Waiting);
         self.since = now;
         self.queued_at = now;
-        self.settle();
         self.held_disruptions()
     }
 
@@ -286,9 +285,8 @@ impl Claim {
         let beyond: Vec<Need> = missing.into_iter().map(Need::from).collect();
         let is_same = self.needs == beyond;
         self.needs = beyond;
-        if !self.state.is_suspect() {
-            self.state = self.keeping_drained(ClaimState::Asking);
-            self.settle();
+        if self.state != ClaimState::Suspect {
+            self.enter(ClaimState::Waiting);
         }
         if is_same {
             NeedChange::Unchanged

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use nodeward_api::reason::LockReason;
 
-use super::{Claim, Ledger};
+use super::{Claim, ClaimState, Ledger};
 use crate::id::NodeName;
 use crate::node::NodeView;
 
@@ -86,14 +86,14 @@ impl Claim {
     /// Whether its node counts as away in the group: it has taken its place, or was granted its disruptions, or told that it may
     /// go down, before the group was configured.
     pub fn has_place(&self, group: &str, is_member: impl FnOnce() -> bool) -> bool {
-        let is_granted = self.state.has_grant() || self.state.is_suspect() || self.state.may_go_down();
+        let is_granted = self.state.has_grant() || self.state == ClaimState::Suspect || self.may_go_down;
         self.node_groups.iter().any(|name| name == group) || (is_granted && is_member())
     }
 
     /// Whether its node is back, whatever its pods do: Ready and uncordoned, after its drain has ended or its turn has.
     pub fn has_node_back(&self, node: &NodeView, is_over: bool) -> bool {
         // Nobody goes on with a suspect claim whose drain is over: it waits for nothing but its node and its pods.
-        let waits = self.state.is_recovering() || self.state.is_suspect() && is_over;
+        let waits = self.state == ClaimState::Returning || self.state == ClaimState::Suspect && is_over;
         waits && node.ready && !node.is_cordoned()
     }
 }
@@ -103,12 +103,13 @@ impl Ledger {
     /// what its drainer waits for before it takes the node down.
     pub fn admits_in_node_group(&self, node_uid: &str) -> bool {
         let claim = self.claim(node_uid);
-        claim.is_some_and(|claim| claim.state.is_confirmed() || claim.state.may_go_down())
+        claim.is_some_and(|claim| claim.state == ClaimState::Confirmed || claim.may_go_down)
     }
 
     /// Whether others may evict pods from a node around those that stay on it: its claim is confirmed, so that these have
     /// their disruptions. When the last eviction is through, its drainer takes the node down, and them with it.
     pub fn admits_around_retained(&self, node_uid: &str) -> bool {
-        self.claim(node_uid).is_some_and(|claim| claim.state.is_confirmed())
+        self.claim(node_uid)
+            .is_some_and(|claim| claim.state == ClaimState::Confirmed)
     }
 }

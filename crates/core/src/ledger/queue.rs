@@ -21,7 +21,7 @@ pub(super) struct Queue<'a, 'f> {
 /// The claims that ask, in the order in which they are served: by ticket, but a claim that holds disruptions of pods that are
 /// down, and asks again, goes ahead of every claim that needs disruptions of those budgets. With it, whether no claim does.
 pub(super) fn order(ledger: &Ledger) -> (Vec<i64>, bool) {
-    let asking: Vec<&Claim> = ledger.claims().iter().filter(|claim| claim.state.is_asking()).collect();
+    let asking: Vec<&Claim> = ledger.claims().iter().filter(|claim| claim.asks()).collect();
     let holders: Vec<&Claim> = asking.iter().copied().filter(|claim| !claim.holds.is_empty()).collect();
     let mut order = Vec::with_capacity(asking.len());
     let mut seen = BTreeSet::new();
@@ -39,14 +39,14 @@ pub(super) fn returning(ledger: &Ledger, facts: &Facts, reservations: &Reservati
     let claims = ledger.claims();
     let mut returning: Returning = claims
         .iter()
-        .filter(|claim| claim.state.has_grant() || claim.state.is_recovering())
+        .filter(|claim| claim.state.has_grant() || claim.state == ClaimState::Returning)
         .map(|claim| claim.ticket)
         .collect();
     let queue = Queue::new(ledger, facts, reservations);
     loop {
         let more: Vec<i64> = claims
             .iter()
-            .filter(|claim| claim.state.is_asking() && !claim.holds.is_empty() && !returning.contains(&claim.ticket))
+            .filter(|claim| claim.asks() && !claim.holds.is_empty() && !returning.contains(&claim.ticket))
             .filter(|claim| queue.waits_for_disruptions_at_most(claim, 0, &returning))
             .map(|claim| claim.ticket)
             .collect();
@@ -200,7 +200,7 @@ impl<'a, 'f> Queue<'a, 'f> {
         self.ledger
             .claims()
             .iter()
-            .filter(|other| other.ticket != claim.ticket && other.state.is_asking())
+            .filter(|other| other.ticket != claim.ticket && other.asks())
             .filter(wanted)
             .collect()
     }
@@ -211,7 +211,7 @@ impl<'a, 'f> Queue<'a, 'f> {
         self.ledger
             .claims()
             .iter()
-            .filter(|claim| claim.state == ClaimState::Asking && !claim.foreign_cordon)
+            .filter(|claim| claim.asks() && !claim.may_go_down && !claim.foreign_cordon)
             .rfind(|claim| self.is_in_circle(claim))
     }
 }

@@ -43,13 +43,13 @@ impl Claim {
             return HeldPodState::Down;
         }
         // Its turn ended while the pod was down with its node, or was thought to leave, and it runs on after all.
-        if self.state == ClaimState::Recovering && node.ready && pod.is_healthy() {
+        if self.state == ClaimState::Returning && !self.may_go_down && node.ready && pod.is_healthy() {
             return HeldPodState::Recovered;
         }
         let is_called_off = match self.state {
-            ClaimState::DrainedRecovering => true,
-            ClaimState::DrainedSuspect => is_over,
-            _ => false,
+            ClaimState::Returning => self.may_go_down,
+            ClaimState::Suspect => self.may_go_down && is_over,
+            ClaimState::Waiting | ClaimState::Granted | ClaimState::Confirmed => false,
         };
         let is_same_boot = !node.boot_id.is_empty() && *node.boot_id == *self.boot_id;
         if !(is_called_off && held.retained && is_same_boot && node.ready && pod.is_healthy()) {

@@ -64,7 +64,7 @@ impl Ledger {
     /// has a claim that may.
     pub fn take_node_groups(&mut self, node_uid: &str, groups: &[String]) -> bool {
         let claim = self.waiting_claim_mut(node_uid);
-        let Some(claim) = claim.filter(|claim| !claim.state.is_recovering()) else {
+        let Some(claim) = claim.filter(|claim| claim.state != ClaimState::Returning) else {
             return false;
         };
         for group in groups {
@@ -95,18 +95,11 @@ impl Ledger {
             return TimedOut::Unchanged;
         };
         match claim.state {
-            ClaimState::Queued | ClaimState::Asking if claim.holds.is_empty() && claim.returns_its_node() => {
-                claim.queued_at = now;
-                claim.needs.clear();
-                claim.state = ClaimState::Recovering;
-                let ticket = self.move_to_the_end(node_uid);
-                TimedOut::ComesBack { ticket, kept: 0 }
-            }
-            ClaimState::Queued | ClaimState::Asking | ClaimState::DrainedAsking if claim.holds.is_empty() => {
+            ClaimState::Waiting if claim.holds.is_empty() && !(claim.returns_its_node() && !claim.may_go_down) => {
                 claim.queued_at = now;
                 TimedOut::KeepsWaiting
             }
-            ClaimState::Asking | ClaimState::Granted | ClaimState::Confirmed => {
+            ClaimState::Waiting | ClaimState::Granted | ClaimState::Confirmed if !claim.may_go_down => {
                 let kept = claim.requeue(is_down, now);
                 let foreign = claim.foreign_cordon;
                 match kept {
@@ -116,7 +109,7 @@ impl Ledger {
                     _ if foreign => TimedOut::KeepsPlace { kept },
                     _ => {
                         claim.needs.clear();
-                        claim.state = ClaimState::Recovering;
+                        claim.state = ClaimState::Returning;
                         let ticket = self.move_to_the_end(node_uid);
                         TimedOut::ComesBack { ticket, kept }
                     }
@@ -140,11 +133,11 @@ impl Ledger {
                     kept: claim.held_disruptions(),
                 });
         };
-        if claim.state.is_recovering() || claim.state.is_suspect() {
+        if claim.state == ClaimState::Returning || claim.state == ClaimState::Suspect {
             claim.return_running(is_down);
         } else {
             claim.requeue(is_down, now);
-            claim.state = claim.keeping_drained(ClaimState::Recovering);
+            claim.enter(ClaimState::Returning);
         }
         claim.foreign_cordon = false;
         claim.needs.clear();
@@ -169,14 +162,14 @@ impl Ledger {
     /// Notes that whoever drained has vanished while disruptions are held. Answers whether the claim is suspect now; a claim
     /// that holds nothing never is, nor one that waits for its own pods alone: nobody has to go on with it.
     pub fn suspect(&mut self, node_uid: &str, now: Timestamp) -> bool {
-        let can_be = |claim: &&mut Claim| !claim.holds.is_empty() && !claim.state.is_recovering();
+        let can_be = |claim: &&mut Claim| !claim.holds.is_empty() && claim.state != ClaimState::Returning;
         let Some(claim) = self.claim_mut(node_uid).filter(can_be) else {
             return false;
         };
-        if !claim.state.is_suspect() {
+        if claim.state != ClaimState::Suspect {
             // Nobody evicts under it.
             disruptions::retain_movable(&mut claim.holds, |_| false);
-            claim.state = claim.keeping_drained(ClaimState::Suspect);
+            claim.enter(ClaimState::Suspect);
             claim.since = now;
         }
         true
@@ -185,11 +178,11 @@ impl Ledger {
     /// Notes that the pods that a claim waits for are not back in time: from now on nobody knows when they will be, and no
     /// other claim waits for them in particular. Answers whether it is suspect by that.
     pub fn suspect_overdue(&mut self, node_uid: &str, now: Timestamp) -> bool {
-        let is_overdue = |claim: &&mut Claim| !claim.holds.is_empty() && claim.state.is_recovering();
+        let is_overdue = |claim: &&mut Claim| !claim.holds.is_empty() && claim.state == ClaimState::Returning;
         let Some(claim) = self.claim_mut(node_uid).filter(is_overdue) else {
             return false;
         };
-        claim.state = claim.keeping_drained(ClaimState::Suspect);
+        claim.enter(ClaimState::Suspect);
         claim.since = now;
         true
     }
@@ -197,15 +190,17 @@ impl Ledger {
     /// Notes that the drainer of a suspect claim is back. What it holds is granted again and must be confirmed anew; if
     /// it needs more than it holds, it waits for that. Answers whether the claim was suspect.
     pub fn resume(&mut self, node_uid: &str, now: Timestamp) -> bool {
-        let Some(claim) = self.claim_mut(node_uid).filter(|claim| claim.state.is_suspect()) else {
+        let Some(claim) = self
+            .claim_mut(node_uid)
+            .filter(|claim| claim.state == ClaimState::Suspect)
+        else {
             return false;
         };
         if claim.needs.is_empty() && !claim.holds.is_empty() {
-            claim.state = claim.keeping_drained(ClaimState::Granted);
+            claim.enter(ClaimState::Granted);
         } else {
             claim.queued_at = now;
-            claim.state = claim.keeping_drained(ClaimState::Asking);
-            claim.settle();
+            claim.enter(ClaimState::Waiting);
         }
         claim.since = now;
         true

@@ -145,7 +145,7 @@ impl Reservations {
             return;
         }
         let is_there = self.order.get(place) == Some(&claim.ticket);
-        match (claim.state.is_asking(), is_there) {
+        match (claim.asks(), is_there) {
             (true, false) => self.order.insert(place, claim.ticket),
             (false, true) => _ = self.order.remove(place),
             (true, true) | (false, false) => {}

@@ -155,6 +155,7 @@ fn stored_claim(claim: &Claim, places: &Places<'_>) -> StoredClaim {
         node: claim.node.clone(),
         node_uid: claim.node_uid.clone(),
         state: claim.state,
+        may_go_down: claim.may_go_down,
         since: claim.since,
         queued_at: claim.queued_at,
         grant: claim.grant,

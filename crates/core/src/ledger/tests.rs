@@ -133,6 +133,10 @@ fn state(ledger: &Ledger, node: &str) -> ClaimState {
     claim(ledger, node).state
 }
 
+fn may_go_down(ledger: &Ledger, node: &str) -> bool {
+    claim(ledger, node).may_go_down
+}
+
 /// UIDs of the pods for which a node holds disruptions.
 fn held(ledger: &Ledger, node: &str) -> Vec<String> {
     names(&claim(ledger, node).holds)

@@ -4,7 +4,7 @@
 //! else goes on. Which is which changes with every step. That both stop at once is left out: what each would do later rests
 //! on what it read, not on the other's plans.
 
-use nodeward_core::ledger::{Claim, Ledger, Reservations};
+use nodeward_core::ledger::{Claim, ClaimState, Ledger, Reservations};
 use stateright::{Model, Property};
 
 use crate::decide::{decide, held, running};
@@ -268,7 +268,7 @@ fn forget_what_cannot_be(plan: &Plan, last: &State, state: &mut State) {
         }
     }
     for (number, node) in nodes.iter_mut().enumerate() {
-        let is_granted = |claim: &Claim| claim.state.has_grant() || claim.state.is_suspect();
+        let is_granted = |claim: &Claim| claim.state.has_grant() || claim.state == ClaimState::Suspect;
         node.overdue &= ledger.claim(&node_uid(number)).is_some_and(is_granted);
     }
     if !plan.status_lags {
@@ -372,7 +372,8 @@ fn happen(plan: &Plan, state: &mut State, action: Action) -> Option<()> {
         }
         Action::Uncordoned { node } => {
             let claim = state.ledger.claim(&node_uid(node));
-            let is_let_go = claim.is_none_or(|claim| claim.state.is_suspect() || claim.state.is_recovering());
+            let is_let_go =
+                claim.is_none_or(|claim| claim.state == ClaimState::Suspect || claim.state == ClaimState::Returning);
             let node = &mut state.nodes[node];
             let may = plan.requesters_reboot && node.vanished && node.cordon == Cordon::Foreign;
             if !may || !is_let_go || node.down {
@@ -472,16 +473,14 @@ fn happen(plan: &Plan, state: &mut State, action: Action) -> Option<()> {
             let node = plan.slots[slot].node?;
             let claim = state.ledger.claim(&node_uid(node))?;
             let is_about_to_end = state.paused.iter().flatten().any(|step| match step {
-                Step::Write { write, .. } => write
-                    .claim(&node_uid(node))
-                    .is_none_or(|claim| claim.state.may_go_down()),
+                Step::Write { write, .. } => write.claim(&node_uid(node)).is_none_or(|claim| claim.may_go_down),
                 _ => false,
             });
             let comes = state.pods[slot] == Pod::Absent
                 && !is_about_to_end
                 && state.nodes[node].wanted
                 && !state.nodes[node].told
-                && !claim.state.may_go_down()
+                && !claim.may_go_down
                 && !claim.holds.is_empty();
             if !comes {
                 return None;
@@ -498,8 +497,9 @@ fn happen(plan: &Plan, state: &mut State, action: Action) -> Option<()> {
         Action::Return { node } => {
             let claim = state.ledger.claim(&node_uid(node));
             // One that only waits for its own pods needs nobody to go on with it.
-            let is_noticed = claim
-                .is_none_or(|claim| claim.state.is_suspect() || claim.state.is_recovering() || claim.holds.is_empty());
+            let is_noticed = claim.is_none_or(|claim| {
+                claim.state == ClaimState::Suspect || claim.state == ClaimState::Returning || claim.holds.is_empty()
+            });
             if !state.nodes[node].vanished || !is_noticed {
                 return None;
             }

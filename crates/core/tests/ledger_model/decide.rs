@@ -88,13 +88,18 @@ impl Turn<'_> {
         if !node.wanted || (node.cordon == Cordon::None && is_granted) {
             return self.release(ledger);
         }
-        let is_coming_back = ledger.claim(&uid).is_some_and(|claim| claim.state.is_recovering());
+        let is_coming_back = ledger
+            .claim(&uid)
+            .is_some_and(|claim| claim.state == ClaimState::Returning);
         let has_groups = !self.plan.groups_of(self.node).is_empty();
         if node.cordon == Cordon::None && (is_coming_back || !has_groups) {
             return;
         }
         self.enqueue(ledger);
-        if ledger.claim(&uid).is_some_and(|claim| claim.state.is_recovering()) {
+        if ledger
+            .claim(&uid)
+            .is_some_and(|claim| claim.state == ClaimState::Returning)
+        {
             return;
         }
         if node.cordon != Cordon::Foreign && self.lacks_places(ledger) {
@@ -108,21 +113,15 @@ impl Turn<'_> {
             return;
         }
         // A node that may go down at any moment is planned for no more, unless its claim has to ask again.
-        let is_planned = |claim: &Claim| !claim.state.may_go_down() || claim.state.is_asking();
+        let is_planned = |claim: &Claim| !claim.may_go_down || claim.state == ClaimState::Waiting;
         if ledger.claim(&uid).is_some_and(is_planned) {
             self.plan(ledger);
         }
         match ledger.claim(&uid).map(|claim| claim.state) {
-            Some(ClaimState::Queued | ClaimState::Asking | ClaimState::DrainedAsking) => self.ask(ledger),
-            Some(ClaimState::Granted | ClaimState::DrainedGranted) => self.make_sure(ledger),
-            Some(ClaimState::Confirmed | ClaimState::Drained) => self.note_drained(ledger),
-            Some(
-                ClaimState::Recovering
-                | ClaimState::DrainedRecovering
-                | ClaimState::Suspect
-                | ClaimState::DrainedSuspect,
-            )
-            | None => {}
+            Some(ClaimState::Waiting) => self.ask(ledger),
+            Some(ClaimState::Granted) => self.make_sure(ledger),
+            Some(ClaimState::Confirmed) => self.note_drained(ledger),
+            Some(ClaimState::Returning | ClaimState::Suspect) | None => {}
         }
     }
 
@@ -135,7 +134,7 @@ impl Turn<'_> {
             .collect();
         let node = observed::node(self.plan, self.state, self.node, claim);
         let is_back = claim.has_node_back(&node, self.is_over())
-            || (claim.state.is_recovering() && !self.plan.keeps(Rule::KeepPlaceUntilBack));
+            || (claim.state == ClaimState::Returning && !self.plan.keeps(Rule::KeepPlaceUntilBack));
         let containers: BTreeMap<String, String> = held(claim)
             .filter(|pod| pod.retained && !claim.has_rebooted(&node.boot_id))
             .map(|pod| (pod.uid.clone(), self.containers(claim, pod)))
@@ -168,13 +167,13 @@ impl Turn<'_> {
         let is_seen_up = self.state.looks_up(self.plan, slot);
         let has_rebooted = claim.boot_id != self.boot();
         if !self.plan.keeps(Rule::BackOnlyAfterTheReboot) {
-            return claim.state.may_go_down() && is_seen_up;
+            return claim.may_go_down && is_seen_up;
         }
         if !self.plan.keeps(Rule::CompareContainers) && has_rebooted {
             return !self.state.nodes[self.node].down && is_seen_up;
         }
         let state = self.state_of_retained(claim, pod);
-        if !self.plan.keeps(Rule::ReturnRunningWhileRecovering) && claim.state == ClaimState::Recovering {
+        if !self.plan.keeps(Rule::ReturnRunningWhileRecovering) && claim.state == ClaimState::Returning {
             return false;
         }
         matches!(state, HeldPodState::Recovered | HeldPodState::CalledOff(_))
@@ -262,7 +261,7 @@ impl Turn<'_> {
             if !self.plan.keeps(Rule::DrainedStaysDrained)
                 && let Some(claim) = ledger.claims.iter_mut().find(|claim| claim.node_uid == uid)
             {
-                claim.state = ClaimState::Recovering;
+                (claim.state, claim.may_go_down) = (ClaimState::Returning, false);
             }
         });
     }
@@ -278,7 +277,7 @@ impl Turn<'_> {
     fn lacks_places(&self, ledger: &Ledger) -> bool {
         let groups = self.plan.groups_of(self.node);
         let claim = ledger.claim(&node_uid(self.node)).unwrap();
-        let waits = matches!(claim.state, ClaimState::Queued | ClaimState::Asking) && claim.holds.is_empty();
+        let waits = claim.state == ClaimState::Waiting && !claim.may_go_down && claim.holds.is_empty();
         waits && !claim.has_places(&groups) && self.plan.keeps(Rule::PlaceInGroups)
     }
 
@@ -309,7 +308,7 @@ impl Turn<'_> {
             if node == asks {
                 return obstacles.is_empty();
             }
-            let waits = matches!(claim.state, ClaimState::Queued | ClaimState::Asking) && claim.holds.is_empty();
+            let waits = claim.state == ClaimState::Waiting && !claim.may_go_down && claim.holds.is_empty();
             let is_for_drains = |obstacle: &GroupObstacle| obstacle.reason == LockReason::WaitsForNodeGroup;
             if waits && kept.is_none() && !obstacles.is_empty() && obstacles.iter().all(is_for_drains) {
                 kept = Some(node);
@@ -340,7 +339,9 @@ impl Turn<'_> {
     fn enqueue(&self, ledger: &mut Ledger) {
         let uid = node_uid(self.node);
         let foreign = self.state.nodes[self.node].cordon == Cordon::Foreign;
-        let is_recovering = ledger.claim(&uid).is_some_and(|claim| claim.state.is_recovering());
+        let is_recovering = ledger
+            .claim(&uid)
+            .is_some_and(|claim| claim.state == ClaimState::Returning);
         if is_recovering && !self.plan.keeps(Rule::QueueAgainUnderTheirCordon) {
             return;
         }
@@ -377,7 +378,7 @@ impl Turn<'_> {
                 .filter(|u| u.pods.iter().all(|pod| !claim.has_disruption(&pod.uid)));
             let missing: Vec<Need> = missing.map(Need::from).collect();
             claim.needs.extend(missing);
-            claim.state = ClaimState::Asking;
+            claim.state = ClaimState::Waiting;
             return;
         }
         self.twice(ledger, |ledger| {
@@ -442,7 +443,7 @@ impl Turn<'_> {
         ledger
             .claims()
             .iter()
-            .filter(|other| other.ticket < claim.ticket && other.state.is_asking())
+            .filter(|other| other.ticket < claim.ticket && other.asks())
             .filter(|other| wants(other).iter().any(|name| wants(claim).contains(name)))
             .any(|other| {
                 let obstacles = ledger.obstacles(&other.node_uid, &self.facts);
@@ -457,7 +458,7 @@ impl Turn<'_> {
         for need in whole {
             claim_mut(ledger, &uid).needs = vec![need.clone()];
             if ledger.try_grant(&uid, &self.boot(), &self.facts, NOW).is_ok() {
-                claim_mut(ledger, &uid).state = ClaimState::Asking;
+                claim_mut(ledger, &uid).state = ClaimState::Waiting;
             } else {
                 missing.push(need);
             }
@@ -477,7 +478,7 @@ impl Turn<'_> {
             .state
             .ledger
             .claim(&uid)
-            .is_some_and(|claim| matches!(claim.state, ClaimState::Granted | ClaimState::DrainedGranted));
+            .is_some_and(|claim| matches!(claim.state, ClaimState::Granted));
         if is_written {
             let grant = ledger.claim(&uid).unwrap().grant;
             let groups = self.plan.groups_of(self.node);
@@ -528,22 +529,22 @@ fn step(plan: &Plan, state: &State, number: usize) -> Option<Step> {
     }
     let holds_nothing = claim.is_none_or(|claim| claim.holds.is_empty());
     let groups = plan.groups_of(number);
-    let has_places = claim.is_some_and(|claim| claim.has_places(&groups) && !claim.state.is_recovering());
+    let has_places = claim.is_some_and(|claim| claim.has_places(&groups) && claim.state != ClaimState::Returning);
     if node.cordon == Cordon::None {
         let may_cordon = holds_nothing && (groups.is_empty() || has_places || !plan.keeps(Rule::PlaceInGroups));
         return may_cordon.then_some(Step::Cordon { node: number });
     }
     let claim = claim?;
     let may_uncordon = node.cordon == Cordon::Ours || !plan.keeps(Rule::UncordonOnlyOurs);
-    let is_recovering = claim.state.is_recovering();
-    let gave_up = (claim.state.is_asking() || is_recovering) && !claim.holds.is_empty();
+    let is_recovering = claim.state == ClaimState::Returning;
+    let gave_up = (claim.asks() || is_recovering) && !claim.holds.is_empty();
     if may_uncordon && (is_recovering || (node.cordon == Cordon::Foreign && gave_up)) {
         return Some(Step::Uncordon {
             node: number,
             done: false,
         });
     }
-    if !claim.state.is_confirmed() || node.cordon == Cordon::Foreign {
+    if claim.state != ClaimState::Confirmed || node.cordon == Cordon::Foreign {
         return None;
     }
     if let Some((slot, generation)) = next_to_evict(plan, state, number) {
@@ -561,7 +562,7 @@ fn step(plan: &Plan, state: &State, number: usize) -> Option<Step> {
             done: true,
         });
     }
-    let may_tell = claim.state.may_go_down() || !plan.keeps(Rule::NoteBeforeTheNodeIsTold);
+    let may_tell = claim.may_go_down || !plan.keeps(Rule::NoteBeforeTheNodeIsTold);
     (may_tell && !node.told && !node.down).then_some(Step::Tell { node: number })
 }
 

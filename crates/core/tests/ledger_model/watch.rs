@@ -77,7 +77,7 @@ fn has_all(claim: &Claim) -> bool {
 }
 
 fn waits(claim: &Claim) -> bool {
-    claim.state.is_asking() || claim.state == ClaimState::Queued || claim.state.is_recovering()
+    claim.state == ClaimState::Waiting || claim.state == ClaimState::Returning
 }
 
 /// A pod that has not gone down since its disruption was granted. One that stays may go down at any moment once its node was
@@ -166,10 +166,14 @@ pub fn breach_of_write(plan: &Plan, state: &State, write: &Ledger) -> Option<&'s
     if freed(before, write).iter().any(stays) {
         return Some("I6: the disruption of a pod that stayed on a node which went down was freed");
     }
-    for claim in write.claims().iter().filter(|claim| claim.state.is_confirmed()) {
+    for claim in write
+        .claims()
+        .iter()
+        .filter(|claim| claim.state == ClaimState::Confirmed)
+    {
         let was = before
             .claim(&claim.node_uid)
-            .is_some_and(|was| was.state.is_confirmed());
+            .is_some_and(|was| was.state == ClaimState::Confirmed);
         if !was && overruns(plan, state, write, claim) {
             return Some("I1: more is granted than the budget has");
         }
@@ -195,7 +199,7 @@ fn overruns(plan: &Plan, state: &State, ledger: &Ledger, claim: &Claim) -> bool 
 fn overtakes(before: &Ledger, write: &Ledger, node_uid: &str, facts: &Facts) -> bool {
     let Some(is) = write.claim(node_uid) else { return false };
     let was = before.claim(node_uid);
-    let asks = |claim: &&Claim| claim.state.is_asking() && !claim.needs.is_empty();
+    let asks = |claim: &&Claim| claim.state == ClaimState::Waiting && !claim.needs.is_empty();
     let any_holds_and_asks = before.claims().iter().filter(asks).any(|claim| !claim.holds.is_empty());
     let had_some = was.is_some_and(|was| has_grant(was) || !was.holds.is_empty());
     if had_some || !has_grant(is) || any_holds_and_asks {

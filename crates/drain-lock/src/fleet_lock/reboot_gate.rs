@@ -63,25 +63,25 @@ impl RebootGate<'_> {
         };
         let (kind, waits) = match claim.state {
             // Its pods have begun to come back, and their disruptions to return: they are no longer there for another reboot.
-            ClaimState::Drained if claim.has_rebooted(self.boot_id) => (
+            ClaimState::Confirmed if claim.may_go_down && claim.has_rebooted(self.boot_id) => (
                 Kind::Ending,
                 format!("node {node} has rebooted since it was drained; it has to say so (steady-state) first"),
             ),
-            ClaimState::Drained if self.cordoned => return Ok(()),
-            ClaimState::Confirmed | ClaimState::Drained => (Kind::Draining, format!("pods are leaving node {node}")),
-            ClaimState::Granted | ClaimState::DrainedGranted => (
+            ClaimState::Confirmed if claim.may_go_down && self.cordoned => return Ok(()),
+            ClaimState::Confirmed => (Kind::Draining, format!("pods are leaving node {node}")),
+            ClaimState::Granted => (
                 Kind::Granted,
                 format!("the drain of node {node} has its disruptions, which are being confirmed"),
             ),
-            ClaimState::Suspect | ClaimState::DrainedSuspect => (
+            ClaimState::Suspect => (
                 Kind::Suspect,
                 format!("the drain of node {node} was given up half-way; an administrator has to look"),
             ),
-            ClaimState::Recovering | ClaimState::DrainedRecovering => (
+            ClaimState::Returning => (
                 Kind::Ending,
                 format!("an earlier drain of node {node} ends: its pods are on their way back"),
             ),
-            ClaimState::Queued | ClaimState::Asking | ClaimState::DrainedAsking => return Err(self.waits(claim)),
+            ClaimState::Waiting => return Err(self.waits(claim)),
         };
         Err(Problem::new(kind, waits))
     }
@@ -138,6 +138,7 @@ mod tests {
             node: "n1".to_owned(),
             node_uid: "u1".to_owned(),
             state,
+            may_go_down: false,
             since: Timestamp::UNIX_EPOCH,
             queued_at: Timestamp::UNIX_EPOCH,
             grant: 40,
@@ -153,7 +154,10 @@ mod tests {
     }
 
     fn drained() -> Claim {
-        claim(ClaimState::Drained, vec![], disruptions())
+        Claim {
+            may_go_down: true,
+            ..claim(ClaimState::Confirmed, vec![], disruptions())
+        }
     }
 
     fn told(claims: Vec<Claim>, cordoned: bool) -> Result<(), Problem> {
@@ -181,12 +185,12 @@ mod tests {
     #[rstest]
     #[case::no_claim(vec![], Kind::Queued)]
     #[case::another_nodes(vec![Claim { node_uid: "u2".to_owned(), ..drained() }], Kind::Queued)]
-    #[case::no_need_yet(vec![claim(ClaimState::Queued, vec![], vec![])], Kind::Queued)]
-    #[case::waits(vec![claim(ClaimState::Asking, disruptions(), vec![])], Kind::Waiting)]
-    #[case::comes_back(vec![claim(ClaimState::Recovering, vec![], disruptions())], Kind::Ending)]
-    #[case::unconfirmed(vec![claim(ClaimState::DrainedGranted, vec![], disruptions())], Kind::Granted)]
+    #[case::no_need_yet(vec![claim(ClaimState::Waiting, vec![], vec![])], Kind::Queued)]
+    #[case::waits(vec![claim(ClaimState::Waiting, disruptions(), vec![])], Kind::Waiting)]
+    #[case::comes_back(vec![claim(ClaimState::Returning, vec![], disruptions())], Kind::Ending)]
+    #[case::unconfirmed(vec![claim(ClaimState::Granted, vec![], disruptions())], Kind::Granted)]
     #[case::pods_left(vec![claim(ClaimState::Confirmed, vec![], disruptions())], Kind::Draining)]
-    #[case::suspect(vec![claim(ClaimState::DrainedSuspect, vec![], disruptions())], Kind::Suspect)]
+    #[case::suspect(vec![claim(ClaimState::Suspect, vec![], disruptions())], Kind::Suspect)]
     fn nothing_less_lets_it(#[case] claims: Vec<Claim>, #[case] kind: Kind) {
         let problem = told(claims, true).unwrap_err();
         assert_eq!(problem.kind, kind, "{}", problem.value);

@@ -104,7 +104,7 @@ pub(super) fn circles(
 fn waiting<'a>(context: &'a DrainContext, snapshot: &'a Snapshot, stays: bool) -> Option<Waiting<'a>> {
     let (node, classes) = (context.node.as_deref()?, context.classes.as_ref()?);
     let claim = context.claim.as_ref();
-    let waits = claim.is_none_or(|claim| matches!(claim.state, ClaimState::Queued | ClaimState::Asking));
+    let waits = claim.is_none_or(|claim| claim.state == ClaimState::Waiting && !claim.may_go_down);
     let is_ours = !context.is_by_requester() && !context.has_foreign_cordon() && !stays;
     // What is about to be removed takes no pod any more.
     if context.intent != Intent::Drain || !waits || node.is_being_removed() || !(is_ours || node.is_cordoned()) {

@@ -6,7 +6,7 @@ use nodeward_api::annotation;
 use nodeward_api::node_drain::{NodeDrain, Phase};
 use nodeward_api::reason::LockReason;
 use nodeward_core::lease::LeaseState;
-use nodeward_core::ledger::Claim;
+use nodeward_core::ledger::{Claim, ClaimState};
 
 use super::drain_context::claim_of;
 use super::intent::{Ending, last_eviction};
@@ -63,12 +63,15 @@ impl Planner<'_> {
         let lease = node_lease(&context.name, self.snapshot, self.memory, self.policy, self.now);
         let has_lease = matches!(lease, Some(LeaseState::Ours { .. }));
         // A drainer is back before its pods are: the next NodeDrain of that name takes the claim over.
-        let waits = |claim: &Claim| claim.state.is_recovering();
+        let waits = |claim: &Claim| claim.state == ClaimState::Returning;
         let is_drained_anew = context.has_foreign_cordon()
             && context.drain.as_deref().is_some_and(was_evicted_since_its_end)
             && claim_of(context.node_uid.as_ref(), &self.before).is_some_and(waits)
             && verdict.claim.as_ref().is_some_and(waits);
-        let is_suspect = verdict.claim.as_ref().is_some_and(|claim| claim.state.is_suspect());
+        let is_suspect = verdict
+            .claim
+            .as_ref()
+            .is_some_and(|claim| claim.state == ClaimState::Suspect);
         if !is_in_ledger || is_suspect || is_drained_anew {
             self.release_lease(&context.name);
         }

@@ -150,6 +150,5 @@ impl Planner<'_> {
 
 /// Whether the claim's node may be down, or may go down.
 fn is_away(claim: &Claim) -> bool {
-    let waits = matches!(claim.state, ClaimState::Queued | ClaimState::Asking);
-    !waits || !claim.holds.is_empty()
+    claim.state != ClaimState::Waiting || claim.may_go_down || !claim.holds.is_empty()
 }

@@ -116,7 +116,7 @@ fn was_uncordoned(record: &DrainRecord) -> bool {
         return false;
     };
     let claim = record.claim.as_ref();
-    if node.is_cordoned() || claim.is_some_and(|claim| claim.state.is_recovering()) {
+    if node.is_cordoned() || claim.is_some_and(|claim| claim.state == ClaimState::Returning) {
         return false;
     }
     if record.evictor() == Evictor::Requester {
@@ -124,7 +124,8 @@ fn was_uncordoned(record: &DrainRecord) -> bool {
     }
     let was_ours = is_cordoned_for(node, record.drain_uid());
     // Suspect without that, its turn ended, and drain-lock has lifted the cordon itself.
-    let was_drained = |claim: &Claim| claim.state.has_grant() || claim.state == ClaimState::DrainedSuspect;
+    let was_drained =
+        |claim: &Claim| claim.state.has_grant() || claim.state == ClaimState::Suspect && claim.may_go_down;
     let was_used = |claim: &Claim| claim.foreign_cordon || was_drained(claim);
     was_ours || claim.is_some_and(was_used)
 }
@@ -132,7 +133,7 @@ fn was_uncordoned(record: &DrainRecord) -> bool {
 /// From when on the silence of foreign drainers says that they are done. Of a drained node it says nothing while somebody
 /// wants the drain who takes that back himself: he may be away for long, and so may his node.
 fn silent_from(drain: &NodeDrain, claim: Option<&Claim>, period: SignedDuration) -> Option<Timestamp> {
-    let is_drained = claim.is_some_and(|claim| claim.state.may_go_down());
+    let is_drained = claim.is_some_and(|claim| claim.may_go_down);
     if is_drained && is_wanted_by_another(drain) {
         return None;
     }

@@ -80,7 +80,9 @@ pub fn grant_obstacles(
     now: Timestamp,
 ) -> Vec<BlockedBy> {
     let uid = node.uid.as_str();
-    let has_asked = ledger.claim(uid).is_some_and(|claim| claim.state != ClaimState::Queued);
+    let has_asked = ledger
+        .claim(uid)
+        .is_some_and(|claim| claim.state != ClaimState::Waiting || claim.asks());
     if !has_asked {
         ledger.enqueue(node.name.as_str(), uid, false, now);
         // A claim that has yet to ask holds nothing, so none of its pods is down.

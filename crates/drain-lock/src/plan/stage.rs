@@ -49,28 +49,32 @@ impl Stage {
     pub(super) fn of(claim: &Claim, active: &ActiveDrain<'_>) -> Self {
         let (context, classes) = (active.context, active.classes);
         match claim.state {
-            ClaimState::Recovering | ClaimState::DrainedRecovering => Self::Recovering,
+            ClaimState::Returning => Self::Recovering,
             // A node that waits for a person is neither cordoned nor counted as away.
-            ClaimState::Queued | ClaimState::Asking if !classes.kept.is_empty() => Self::AwaitingConsent,
-            ClaimState::Queued | ClaimState::Asking
-                if context.evictor() == Evictor::Nodeward && !active.has_places && claim.holds.is_empty() =>
+            ClaimState::Waiting if !claim.may_go_down && !classes.kept.is_empty() => Self::AwaitingConsent,
+            ClaimState::Waiting
+                if !claim.may_go_down
+                    && context.evictor() == Evictor::Nodeward
+                    && !active.has_places
+                    && claim.holds.is_empty() =>
             {
                 Self::AwaitingNodeGroup
             }
-            ClaimState::Queued | ClaimState::Asking | ClaimState::DrainedAsking => match context.evictor() {
+            ClaimState::Waiting => match context.evictor() {
                 _ if !active.node.is_cordoned() => Self::Uncordoned,
                 Evictor::Nodeward if !classes.completing.is_empty() => Self::Completing,
                 _ if !active.asks => Self::Leaving,
                 Evictor::Nodeward | Evictor::Requester => Self::Claiming,
             },
-            ClaimState::Granted | ClaimState::DrainedGranted => Self::Confirming,
+            ClaimState::Granted => Self::Confirming,
             // A node of ours that boots anew before it was drained has crashed: what is left of its drain goes on.
-            ClaimState::Confirmed if context.has_rebooted() && context.is_by_requester() => Self::Rebooted,
-            ClaimState::Drained if context.has_rebooted() => Self::Rebooted,
-            ClaimState::Confirmed | ClaimState::Drained if classes.has_pods_to_leave() => Self::Evicting,
+            ClaimState::Confirmed if context.has_rebooted() && (claim.may_go_down || context.is_by_requester()) => {
+                Self::Rebooted
+            }
+            ClaimState::Confirmed if classes.has_pods_to_leave() => Self::Evicting,
+            ClaimState::Confirmed if claim.may_go_down => Self::Drained,
             ClaimState::Confirmed => Self::Finishing,
-            ClaimState::Drained => Self::Drained,
-            ClaimState::Suspect | ClaimState::DrainedSuspect => Self::Suspect,
+            ClaimState::Suspect => Self::Suspect,
         }
     }
 
@@ -225,7 +229,7 @@ impl Planner<'_> {
     /// Ends the verdict on a drain that goes on, with its claim as this pass leaves it.
     pub(super) fn conclude(&mut self, stage: Stage, active: &ActiveDrain<'_>, mut verdict: DrainVerdict) {
         let claim = self.write.next.claim(active.uid()).cloned();
-        let is_waiting = |claim: &Claim| claim.state == ClaimState::Queued || claim.state.is_asking();
+        let is_waiting = |claim: &Claim| claim.state == ClaimState::Waiting;
         // Where this pass queued the whole need again, the node is not to go down under the old one.
         let stage = match stage {
             Stage::Evicting | Stage::Finishing | Stage::Drained if claim.as_ref().is_some_and(is_waiting) => {

@@ -200,8 +200,9 @@ fn shown_write(write: &LedgerWrite) -> Vec<String> {
             .iter()
             .map(|need| pods_and_movable(&need.pods.0, need.movable.0));
         let (needs, holds) = (needs.collect::<Vec<_>>().join("+"), pods(&claim.holds));
+        let down = if claim.may_go_down { ", may go down," } else { "" };
         format!(
-            "ledger: {}#{} {:?} needs [{needs}] holds [{holds}]",
+            "ledger: {}#{} {:?}{down} needs [{needs}] holds [{holds}]",
             claim.node, claim.ticket, claim.state
         )
     });

@@ -109,18 +109,17 @@ impl Planner<'_> {
             return;
         };
         match claim.state {
-            ClaimState::Recovering | ClaimState::DrainedRecovering => self.suspect_overdue(context),
-            ClaimState::Queued | ClaimState::Asking | ClaimState::DrainedAsking => {}
-            ClaimState::Granted | ClaimState::DrainedGranted => {
+            ClaimState::Returning => self.suspect_overdue(context),
+            ClaimState::Waiting => {}
+            ClaimState::Granted => {
                 if self.is_over(limits.drain_until(&claim)) {
                     self.fall_back(active);
                 }
             }
-            ClaimState::Confirmed | ClaimState::Drained => self.apply_timeouts_of_grant(active, &claim),
-            ClaimState::Suspect | ClaimState::DrainedSuspect => {
+            ClaimState::Confirmed => self.apply_timeouts_of_grant(active, &claim),
+            ClaimState::Suspect => {
                 // A drain of ours whose turn ended, and whose pods came back late after all.
-                let is_back =
-                    claim.state == ClaimState::Suspect && claim.holds.is_empty() && !context.is_by_requester();
+                let is_back = !claim.may_go_down && claim.holds.is_empty() && !context.is_by_requester();
                 if is_back || last_sign_of_life(active.drain).is_some_and(|sign| claim.since < sign) {
                     self.write.next.resume(uid, self.now);
                 }
@@ -132,7 +131,7 @@ impl Planner<'_> {
     pub(super) fn suspect_overdue(&mut self, context: &DrainContext) {
         let Some(uid) = &context.node_uid else { return };
         let claim = claim_of(Some(uid), &self.write.next).cloned();
-        let Some(claim) = claim.filter(|claim| claim.state.is_recovering() && !claim.holds.is_empty()) else {
+        let Some(claim) = claim.filter(|claim| claim.state == ClaimState::Returning && !claim.holds.is_empty()) else {
             return;
         };
         let limits = TimeLimits::of(context.drain.as_deref(), self.policy.deadlines, &self.write.next);
@@ -161,7 +160,7 @@ impl Planner<'_> {
         let is_drain_over = self.is_over(active.limits.drain_until(claim));
         let is_recovery_over = self.is_over(active.limits.recover_until(claim));
         // Whoever evicts by himself may reboot before he says so; our own drain of a node that crashed goes on.
-        let is_drained = claim.state == ClaimState::Drained || (by_requester && context.has_rebooted());
+        let is_drained = claim.may_go_down || (by_requester && context.has_rebooted());
         if is_recovery_over && !context.unavailable.is_empty() && (is_drained || by_requester) {
             self.write.next.suspect(active.uid(), self.now);
             let note = LockReason::Suspect.explanation().to_owned();

@@ -12,7 +12,7 @@ use crate::snapshot::Snapshot;
 pub fn changes(snapshot: &Snapshot) -> Vec<StatusUpdate> {
     let mut holders: BTreeMap<BudgetKey, BTreeSet<&str>> = BTreeMap::new();
     // What is granted and not confirmed may be gone in a moment.
-    let is_confirmed = |claim: &&Claim| !matches!(claim.state, ClaimState::Granted | ClaimState::DrainedGranted);
+    let is_confirmed = |claim: &&Claim| !matches!(claim.state, ClaimState::Granted);
     for claim in snapshot.claims().iter().filter(is_confirmed) {
         for disruptions in &claim.holds {
             let key = BudgetKey::from(&disruptions.pdb);

@@ -7,7 +7,7 @@ use nodeward_api::disruption_hold::DisruptionHoldStatus;
 use nodeward_api::node_drain::{BlockedBy, HeldBudget, LISTED_AT_MOST, NodeDrain, NodeDrainStatus, Phase};
 use nodeward_api::reason::LockReason;
 use nodeward_core::deadline::{to_the_second, whole_second};
-use nodeward_core::ledger::{Claim, Disruptions, Facts};
+use nodeward_core::ledger::{Claim, ClaimState, Disruptions, Facts};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -93,7 +93,7 @@ fn drained_at(verdict: &DrainVerdict, before: &NodeDrainStatus, now: Timestamp) 
     let is_ending = |drain: &NodeDrain| drain.metadata.deletion_timestamp.is_some();
     let goes_on = !verdict.drain.as_deref().is_some_and(is_ending);
     let mut claim = verdict.claim.iter();
-    let has_given_up = claim.any(|claim| claim.state.is_recovering());
+    let has_given_up = claim.any(|claim| claim.state == ClaimState::Returning);
     match verdict.phase {
         Phase::Drained => Some(before.drained_at.unwrap_or(now)),
         Phase::Recovering if goes_on && has_given_up => None,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use nodeward_api::drain_ledger::DrainLedgerSpec;
 use nodeward_core::id::NodeName;
-use nodeward_core::ledger::{Claim, Disruptions, Ledger, Need};
+use nodeward_core::ledger::{Claim, ClaimState, Disruptions, Ledger, Need};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
@@ -108,34 +108,15 @@ pub fn budget(name: &str, patch: Value) -> Value {
     merged(base, patch)
 }
 
-/// Claims by what they need and hold, pods included. `Waiting` is the state that says that they wait for that, and `drained`
-/// makes it the state of a node that may go down.
+/// Claims by what they need and hold, pods included.
 pub fn claims(claims: &Value) -> Vec<Claim> {
     claims.as_array().unwrap().iter().map(claim).collect()
 }
 
 fn claim(described: &Value) -> Claim {
-    let disruptions =
-        |field: &str| -> Vec<Disruptions> { serde_json::from_value(described[field].clone()).unwrap_or_default() };
-    let (needs, holds) = (disruptions("needs"), disruptions("holds"));
-    let needs_any = needs.iter().any(|disruptions| !disruptions.pods.is_empty());
-    let holds_any = holds.iter().any(|disruptions| !disruptions.pods.is_empty());
-    let drained = described["drained"].as_bool().unwrap_or_default();
-    let state = match (described["state"].as_str().unwrap(), drained) {
-        ("Waiting", _) if !needs_any && !holds_any => "Queued".to_owned(),
-        ("Waiting", _) if !needs_any => "Recovering".to_owned(),
-        ("Waiting", drained) => if drained && holds_any {
-            "DrainedAsking"
-        } else {
-            "Asking"
-        }
-        .to_owned(),
-        ("Confirmed", true) => "Drained".to_owned(),
-        (state, true) => format!("Drained{state}"),
-        (state, false) => state.to_owned(),
-    };
-    let mut claim: Claim = parse(merged(described.clone(), json!({ "state": state, "needs": null })));
-    if !claim.state.has_grant() {
+    let needs: Vec<Disruptions> = serde_json::from_value(described["needs"].clone()).unwrap_or_default();
+    let mut claim: Claim = parse(merged(described.clone(), json!({ "needs": null })));
+    if matches!(claim.state, ClaimState::Waiting | ClaimState::Suspect) {
         let missing = needs
             .into_iter()
             .filter(|disruptions| disruptions.pods.iter().any(|pod| !claim.has_disruption(&pod.uid)));

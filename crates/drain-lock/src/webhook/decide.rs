@@ -513,7 +513,7 @@ impl Judge<'_> {
         match self.ledger.claim(node.uid.as_str()) {
             _ if node.is_being_removed => admitted,
             // Of a budget that lets it go it needs no disruption; its turn it awaits all the same.
-            Some(claim) if context.always_allowed && claim.state.is_confirmed() => admitted,
+            Some(claim) if context.always_allowed && claim.state == ClaimState::Confirmed => admitted,
             Some(claim) if claim.has_disruption(context.uid.as_str()) => {
                 self.under_claim(claim, node, context, false, budget)
             }
@@ -589,8 +589,8 @@ impl Judge<'_> {
             }
             Some(claim) if is_draining(claim, node) => self.waits(claim, Some(budget)),
             // It is drained again before the pods of its last drain are back.
-            Some(claim) if self.belongs_to_drain(node) && claim.state.is_recovering() => not_planned(node),
-            Some(claim) if node.cordoned && claim.state.is_recovering() => self.waits(claim, Some(budget)),
+            Some(claim) if self.belongs_to_drain(node) && claim.state == ClaimState::Returning => not_planned(node),
+            Some(claim) if node.cordoned && claim.state == ClaimState::Returning => self.waits(claim, Some(budget)),
             None if self.awaits_plan(node) => not_planned(node),
             None if self.belongs_to_drain(node) => self.free(None, budget, Admission::Unplanned),
             None if node.takes_drainers() && self.request.caller == Caller::Another(Drainer::Unknown) => {
@@ -612,7 +612,7 @@ impl Judge<'_> {
         if !is_ours && self.ledger.admits_requester(node.uid.as_str(), context.uid.as_str()) {
             return Decision::Admit(Admission::UnderClaim);
         }
-        if is_ours && !claim.state.is_suspect() {
+        if is_ours && claim.state != ClaimState::Suspect {
             return wait(
                 LockReason::StaleTicket,
                 "the eviction of a held pod must name its grant",
@@ -625,15 +625,15 @@ impl Judge<'_> {
     fn waits(&self, claim: &Claim, budget: Option<&BudgetFacts>) -> Decision {
         let node = &claim.node;
         match claim.state {
-            ClaimState::Granted | ClaimState::DrainedGranted => wait(
+            ClaimState::Granted => wait(
                 LockReason::AwaitsConfirmation,
                 &format!("node {node} has its turn to drain, which is being confirmed"),
             ),
-            ClaimState::Suspect | ClaimState::DrainedSuspect => wait(
+            ClaimState::Suspect => wait(
                 LockReason::Suspect,
                 &format!("the drain of node {node} is suspect: nobody has gone on with it while pods of it are down"),
             ),
-            ClaimState::Recovering | ClaimState::DrainedRecovering => wait(
+            ClaimState::Returning => wait(
                 LockReason::AwaitingReady,
                 &format!(
                     "the last drain of node {node} has ended, and its pods are on their way back: uncordon it, if they fit \
@@ -747,22 +747,18 @@ fn never_allows(budget: &BudgetFacts) -> bool {
 
 fn words(state: ClaimState) -> &'static str {
     match state {
-        ClaimState::Queued
-        | ClaimState::Asking
-        | ClaimState::DrainedAsking
-        | ClaimState::Recovering
-        | ClaimState::DrainedRecovering => "waiting",
-        ClaimState::Granted | ClaimState::DrainedGranted => "granted",
-        ClaimState::Confirmed | ClaimState::Drained => "confirmed",
-        ClaimState::Suspect | ClaimState::DrainedSuspect => "suspect",
+        ClaimState::Waiting | ClaimState::Returning => "waiting",
+        ClaimState::Granted => "granted",
+        ClaimState::Confirmed => "confirmed",
+        ClaimState::Suspect => "suspect",
     }
 }
 
 /// Whether the node is being emptied under the claim. One that nobody has cordoned yet is not, while its claim only has its place.
 fn is_draining(claim: &Claim, node: &NodeContext) -> bool {
     match claim.state {
-        ClaimState::Recovering | ClaimState::DrainedRecovering => false,
-        ClaimState::Queued => node.cordoned,
+        ClaimState::Returning => false,
+        ClaimState::Waiting => claim.asks() || node.cordoned,
         _ => true,
     }
 }

@@ -3,6 +3,7 @@
 use anyhow::{Context, Result, ensure};
 use nodeward_api::node_drain::{NodeDrainStatus, Phase};
 use nodeward_api::reason::LockReason;
+use nodeward_core::ledger::ClaimState;
 use nodeward_testkit::fleet;
 use nodeward_testkit::wait::{self, secs};
 use nodeward_testkit::workload::End;
@@ -132,7 +133,10 @@ async fn overdue_recovery_of_ended_drain_is_suspect() -> Result<()> {
     env.phase("n1", Phase::Suspect, secs(60)).await?;
     wait::throughout("the disruption is held", secs(4), || async {
         let claim = env.claim("n1").await?.context("no claim")?;
-        ensure!(claim.state.is_suspect() && !claim.holds.is_empty(), "{claim:?}");
+        ensure!(
+            claim.state == ClaimState::Suspect && !claim.holds.is_empty(),
+            "{claim:?}"
+        );
         Ok(())
     })
     .await?;
@@ -153,7 +157,7 @@ async fn time_never_frees_disruptions_of_down_pods() -> Result<()> {
     wait::throughout("the disruption is held", secs(4), || async {
         let claim = env.claim("n1").await?;
         ensure!(
-            claim.is_some_and(|claim| claim.state.is_suspect() && !claim.holds.is_empty()),
+            claim.is_some_and(|claim| claim.state == ClaimState::Suspect && !claim.holds.is_empty()),
             "freed"
         );
         Ok(())

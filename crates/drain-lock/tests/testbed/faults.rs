@@ -93,7 +93,10 @@ async fn failing_reads_of_one_budget_stop_nobody_else() -> Result<()> {
     env.drain("n2", json!({})).await?;
     env.phase("n2", Phase::Drained, secs(60)).await?;
     let claim = env.claim("n1").await?.context("no claim")?;
-    ensure!(claim.state == ClaimState::Asking && claim.holds.is_empty(), "{claim:?}");
+    ensure!(
+        claim.state == ClaimState::Waiting && claim.holds.is_empty(),
+        "{claim:?}"
+    );
     proxy.remove(failing);
     env.phase("n1", Phase::Drained, secs(90)).await?;
     env.end([lock]).await
@@ -173,7 +176,10 @@ async fn grant_without_disruption_is_returned_unused() -> Result<()> {
     workload::delete(&env.client, APPS, &other.name_any()).await?;
     wait::until("the grant to be returned", secs(60), || async {
         let claim = env.claim("n1").await?.context("no claim")?;
-        ensure!(claim.state == ClaimState::Asking && claim.holds.is_empty(), "{claim:?}");
+        ensure!(
+            claim.state == ClaimState::Waiting && claim.holds.is_empty(),
+            "{claim:?}"
+        );
         ensure!(claim.ticket == granted.ticket, "another ticket: {claim:?}");
         Ok(())
     })

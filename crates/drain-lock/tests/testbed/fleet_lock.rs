@@ -161,7 +161,7 @@ async fn machines_reboot_one_by_one_under_a_budget() -> Result<()> {
         "not cordoned"
     );
     ensure!(
-        env.claim("n1").await?.is_some_and(|claim| claim.state.may_go_down()),
+        env.claim("n1").await?.is_some_and(|claim| claim.may_go_down),
         "not recorded as drained"
     );
     first.may_reboot().await?;
@@ -316,7 +316,7 @@ async fn lost_disruption_withdraws_the_reboot_permission() -> Result<()> {
     .await?;
     // It may have rebooted a moment ago: what it holds stays.
     let claim = env.claim("n1").await?.context("no claim")?;
-    ensure!(claim.state.may_go_down() && claim.held_disruptions() == 1, "{claim:?}");
+    ensure!(claim.may_go_down && claim.held_disruptions() == 1, "{claim:?}");
     machine.may_reboot().await?;
     env.end([lock]).await
 }

@@ -93,7 +93,7 @@ async fn kubectl_drain_around_retained_pods_awaits_claim() -> Result<()> {
     let claim = env.claim("n1").await?.context("no claim")?;
     let staying = pod_of(env, "stays", "n1").await?.uid().context("no UID")?;
     ensure!(
-        claim.state.is_confirmed() && claim.has_disruption(&staying),
+        claim.state == ClaimState::Confirmed && claim.has_disruption(&staying),
         "{claim:?}"
     );
     reviewed.end([lock]).await
@@ -126,7 +126,7 @@ async fn lost_sibling_sends_draining_node_back_to_waiting() -> Result<()> {
     .await?;
     wait::throughout("it is not drained", secs(4), || async {
         let claim = env.claim("n1").await?.context("no claim")?;
-        ensure!(claim.state == ClaimState::Asking, "{claim:?}");
+        ensure!(claim.state == ClaimState::Waiting, "{claim:?}");
         Ok(())
     })
     .await?;
@@ -153,7 +153,7 @@ async fn called_off_drain_holds_for_retained_pods() -> Result<()> {
     .await?;
     wait::throughout("its disruption is held", secs(6), || async {
         let claim = env.claim("n1").await?.context("no claim")?;
-        ensure!(claim.state == ClaimState::DrainedRecovering, "{claim:?}");
+        ensure!(claim.state == ClaimState::Returning && claim.may_go_down, "{claim:?}");
         ensure!(claim.held_disruptions() == 1, "{claim:?}");
         Ok(())
     })

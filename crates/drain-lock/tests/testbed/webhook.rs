@@ -7,6 +7,7 @@ use kube::Api;
 use kube::api::ListParams;
 use nodeward_api::node_drain::{Evictor, Phase};
 use nodeward_api::{annotation, label};
+use nodeward_core::ledger::ClaimState;
 use nodeward_testkit::kubectl::Kubectl;
 use nodeward_testkit::wait::{self, secs};
 use nodeward_testkit::workload::{Budget, PodTemplate, Start};
@@ -55,7 +56,10 @@ async fn eviction_from_cordoned_node_requests_its_drain() -> Result<()> {
     })
     .await?;
     let claim = env.claim("n1").await?.context("no claim")?;
-    ensure!(claim.state.is_confirmed() && claim.foreign_cordon, "{claim:?}");
+    ensure!(
+        claim.state == ClaimState::Confirmed && claim.foreign_cordon,
+        "{claim:?}"
+    );
     env.phase("n1", Phase::Drained, secs(60)).await?;
     env.uncordon("n1").await?;
     env.released("n1", secs(60)).await?;

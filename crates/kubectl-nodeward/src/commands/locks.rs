@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use jiff::Timestamp;
 use nodeward_api::disruption_hold::HoldPhase;
+use nodeward_core::ledger::ClaimState;
 use serde::Serialize;
 
 use crate::cluster::Cluster;
@@ -132,7 +133,7 @@ pub fn table(budgets: &[BudgetLocks], now: Timestamp) -> Table {
         table.section(Cell::new(Style::Strong, &budget.pdb), Cell::new(Style::Faint, about));
         for held in &budget.held {
             let state = match held.state {
-                state if state.is_suspect() => Cell::new(Style::Bad, "suspect"),
+                ClaimState::Suspect => Cell::new(Style::Bad, "suspect"),
                 _ => Cell::new(Style::Good, "held"),
             };
             table.row([

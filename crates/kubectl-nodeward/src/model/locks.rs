@@ -216,7 +216,7 @@ fn entry<'a>(budgets: &'a mut BTreeMap<String, BudgetLocks>, pdb: &str) -> &'a m
 pub fn unplanned(sources: &Sources<'_>) -> Vec<Waiting> {
     sources
         .claims()
-        .filter(|claim| claim.state == ClaimState::Queued)
+        .filter(|claim| claim.state == ClaimState::Waiting && !claim.asks())
         .map(|claim| Waiting::of(claim, 0))
         .collect()
 }

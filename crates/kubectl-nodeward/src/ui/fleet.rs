@@ -17,6 +17,7 @@ use kube::ResourceExt;
 use nodeward_api::NodeHealthCheck;
 use nodeward_api::disruption_hold::DisruptionHold;
 use nodeward_api::node_drain::Phase;
+use nodeward_core::ledger::ClaimState;
 use nodeward_runtime::cache::Content;
 use serde::Serialize;
 
@@ -302,7 +303,7 @@ fn turn(drain: &Drain, turns: Option<&Turns<'_>>, durations: Option<Durations>) 
 
 fn recovering_since(drain: &Drain, turns: &Turns<'_>) -> Option<Timestamp> {
     let claim = turns.claim(&drain.node)?;
-    (claim.state.is_recovering() || claim.state.is_suspect()).then_some(claim.since)
+    (claim.state == ClaimState::Returning || claim.state == ClaimState::Suspect).then_some(claim.since)
 }
 
 impl FleetComponent {

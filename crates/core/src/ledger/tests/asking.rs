@@ -139,7 +139,7 @@ fn unconfirmed_grant_is_lost_with_its_disruption(#[case] later: BudgetFacts, #[c
         panic!("{lost:?}");
     };
     assert_eq!(obstacles[0].reason, reason);
-    assert_eq!(state(&ledger, "a"), ClaimState::Asking);
+    assert_eq!(state(&ledger, "a"), ClaimState::Waiting);
     assert_eq!((fence(&ledger, "a").ticket, held(&ledger, "a").len()), (ticket, 0));
     assert_eq!(needed(&ledger, "a"), ["web-0"], "it asks for the same again");
 }
@@ -188,7 +188,7 @@ fn node_is_drained_while_retained_pods_have_disruptions(#[case] read: Option<Bud
     let told = once.confirm_drained("a", fence, "boot", &read, &is_down, NOW);
     assert_eq!(told.is_ok(), drained, "{told:?}");
     if drained {
-        assert_eq!(state(&once, "a"), ClaimState::Drained);
+        assert!(may_go_down(&once, "a"));
     } else {
         assert!(matches!(told, Err(Lost::Returned { kept: 1, .. })), "{told:?}");
         assert_eq!(
@@ -322,8 +322,8 @@ fn a_ledger_that_was_made_again_repeats_no_fence() {
 #[rstest]
 #[case::the_same(&["web-0", "db-0"], NeedChange::Unchanged, ClaimState::Confirmed, &["db-0", "web-0"])]
 #[case::less(&["web-0"], NeedChange::Shrunk { returned: 1 }, ClaimState::Confirmed, &["web-0"])]
-#[case::more(&["web-0", "db-0", "api-0"], NeedChange::Requeued { returned: 2, kept: 0 }, ClaimState::Asking, &[])]
-#[case::something_else(&["api-0"], NeedChange::Requeued { returned: 2, kept: 0 }, ClaimState::Asking, &[])]
+#[case::more(&["web-0", "db-0", "api-0"], NeedChange::Requeued { returned: 2, kept: 0 }, ClaimState::Waiting, &[])]
+#[case::something_else(&["api-0"], NeedChange::Requeued { returned: 2, kept: 0 }, ClaimState::Waiting, &[])]
 fn grown_need_requeues_whole_under_same_ticket(
     #[case] need: &[&str],
     #[case] change: NeedChange,

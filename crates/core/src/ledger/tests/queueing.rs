@@ -138,7 +138,7 @@ fn youngest_claim_we_cordoned_yields_in_a_circle(#[case] foreign: [bool; 2], #[c
 #[test]
 fn drained_node_gives_way_to_nobody() {
     let (mut ledger, down) = circle([false, false]);
-    ledger.claim_mut("b").unwrap().state = ClaimState::DrainedAsking;
+    ledger.claim_mut("b").unwrap().may_go_down = true;
     assert_eq!(ledger.gives_way(&down), Some("a"));
 }
 

@@ -44,12 +44,12 @@ fn what_is_stored_is_read_again() {
                     "queuedAt": "1970-01-01T00:00:00Z", "grant": 1, "bootID": "boot", "holds": ["1/db-0/db-0", "2/web-0/web-0"],
                 },
                 {
-                    "ticket": 2, "node": "b", "nodeUID": "b", "state": "Asking", "since": "1970-01-01T00:00:00Z",
+                    "ticket": 2, "node": "b", "nodeUID": "b", "state": "Waiting", "since": "1970-01-01T00:00:00Z",
                     "queuedAt": "1970-01-01T00:00:00Z", "grant": 0,
                     "needs": [{ "budget": 0, "disruptions": 2, "healthy": 1 }, { "budget": 1, "disruptions": 1, "healthy": 1 }],
                 },
                 {
-                    "ticket": 3, "node": "c", "nodeUID": "c", "state": "Queued", "since": "1970-01-01T00:00:00Z",
+                    "ticket": 3, "node": "c", "nodeUID": "c", "state": "Waiting", "since": "1970-01-01T00:00:00Z",
                     "queuedAt": "1970-01-01T00:00:00Z", "grant": 0,
                 },
             ],
@@ -208,6 +208,7 @@ fn large(nodes: usize, disruptions_each: usize) -> Ledger {
             node: format!("ip-10-0-12-{node}.eu-west-1.compute.internal"),
             node_uid: uid(node),
             state: ClaimState::Confirmed,
+            may_go_down: false,
             since: moment,
             queued_at: moment,
             grant: 1_763_737_380_123,

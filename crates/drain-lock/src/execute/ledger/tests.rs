@@ -80,9 +80,13 @@ impl ApiServer {
         super::write(&ExecutorContext { pass, permits }, write).await
     }
 
-    fn states(&self) -> Vec<(String, ClaimState)> {
+    fn ledger(&self) -> Ledger {
         let written = self.written.lock().clone().unwrap();
-        let ledger = Ledger::try_from(&parse::<DrainLedgerSpec>(written["spec"].clone())).unwrap();
+        Ledger::try_from(&parse::<DrainLedgerSpec>(written["spec"].clone())).unwrap()
+    }
+
+    fn states(&self) -> Vec<(String, ClaimState)> {
+        let ledger = self.ledger();
         let states = ledger.claims().iter().map(|claim| (claim.node.clone(), claim.state));
         states.collect()
     }
@@ -188,7 +192,7 @@ async fn failed_read_stops_its_own_claim_alone() {
     let server = ApiServer::new().answering(PODS_OF_A, 500, Value::Null);
     let outcome = server.run(&cluster, granting(&cluster, &["n1", "n2"])).await;
     let expected = [
-        ("n1".to_owned(), ClaimState::Asking),
+        ("n1".to_owned(), ClaimState::Waiting),
         ("n2".to_owned(), ClaimState::Granted),
     ];
     assert_eq!(server.states(), expected);
@@ -386,8 +390,8 @@ fn late() -> Value {
 
 /// What the watches show says that the node is drained.
 #[rstest]
-#[case::so_it_is(200, &[], &[], Some(ClaimState::Drained))]
-#[case::a_sibling_has_gone(200, &["a-2"], &[], Some(ClaimState::Asking))]
+#[case::so_it_is(200, &[], &[], Some(ClaimState::Confirmed))]
+#[case::a_sibling_has_gone(200, &["a-2"], &[], Some(ClaimState::Waiting))]
 #[case::a_pod_came_late(200, &[], &[late()], None)]
 #[case::nobody_can_look(500, &[], &[], None)]
 #[tokio::test]
@@ -408,11 +412,12 @@ async fn drained_rests_on_quorum_reads(
     let outcome = server.run(&cluster, write).await;
     if let Some(state) = becomes {
         assert_eq!(server.states()[0], ("n1".to_owned(), state));
+        assert_eq!(server.ledger().claims()[0].may_go_down, state == ClaimState::Confirmed);
     } else {
         assert_eq!(outcome.doubted.len(), 1);
         assert!(server.written.lock().is_none(), "nothing is told");
     }
-    let is_lost = becomes == Some(ClaimState::Asking);
+    let is_lost = becomes == Some(ClaimState::Waiting);
     let told: Vec<LockReason> = outcome.announcements.iter().map(|told| told.reason).collect();
     assert_eq!(told, if is_lost { vec![LockReason::GrantLost] } else { vec![] });
 }

@@ -126,10 +126,9 @@ fn start_tells_where_no_hash_was_kept(#[case] started_at: &str, #[case] back: bo
 
 /// Its node was not Ready when its turn ended, or its eviction never happened; the node is back in the same boot.
 #[rstest]
-#[case::turn_ended("Recovering", json!({}), json!({}), true)]
-#[case::not_healthy("Recovering", json!({}), json!({ "status": { "conditions": [{ "type": "Ready", "status": "False" }] } }), false)]
-#[case::its_node_is_not_ready("Recovering", json!({ "status": { "conditions": [{ "type": "Ready", "status": "Unknown" }] } }), json!({}), false)]
-#[case::may_yet_go_down("DrainedRecovering", json!({}), json!({}), false)]
+#[case::turn_ended("Returning", json!({}), json!({}), true)]
+#[case::not_healthy("Returning", json!({}), json!({ "status": { "conditions": [{ "type": "Ready", "status": "False" }] } }), false)]
+#[case::its_node_is_not_ready("Returning", json!({ "status": { "conditions": [{ "type": "Ready", "status": "Unknown" }] } }), json!({}), false)]
 #[case::still_granted("Confirmed", json!({}), json!({}), false)]
 fn pod_that_runs_on_recovers_once_turn_ended(
     #[case] state: &str,
@@ -142,9 +141,12 @@ fn pod_that_runs_on_recovers_once_turn_ended(
     for is_retained in [false, true] {
         let mut claim: Claim = parse(merged(claim(1, 5, &["a"]), json!({ "state": state })));
         claim.holds[0].pods[0].retained = is_retained;
-        let held = &claim.holds[0].pods[0];
-        let state = claim.state_of_present(held, snapshot.pod("a"), &snapshot.nodes["n1"], false, claim.since);
-        assert_eq!(state == HeldPodState::Recovered, back);
+        for may_go_down in [false, true] {
+            claim.may_go_down = may_go_down;
+            let held = &claim.holds[0].pods[0];
+            let state = claim.state_of_present(held, snapshot.pod("a"), &snapshot.nodes["n1"], false, claim.since);
+            assert_eq!(state == HeldPodState::Recovered, back && !may_go_down);
+        }
     }
 }
 

@@ -40,7 +40,7 @@ fn turns(plan: &Plan) -> Vec<String> {
 #[rstest]
 #[case::not_cordoned_yet(node("n1", json!({})), json!({}), held("a", json!({})), &["n1 is Scheduled: UnderRemediation"])]
 #[case::pods_leave(ours(json!({})), json!({}), pod("a", json!({})), &["n1 is Draining: UnderRemediation"])]
-#[case::asking(ours(json!({})), json!({ "state": "Asking" }), held("a", json!({})), &["n1 is Draining: UnderRemediation"])]
+#[case::asking(ours(json!({})), json!({ "state": "Waiting" }), held("a", json!({})), &["n1 is Draining: UnderRemediation"])]
 #[case::granted_and_not_confirmed(
     ours(json!({})), granted("Granted", &["a"]), held("a", json!({})), &["n1 is Draining: AwaitsConfirmation"]
 )]
@@ -72,7 +72,7 @@ fn drain_of_a_node_under_remediation_rests(
 fn drain_by_a_requester_goes_on_under_remediation() {
     let turns_with = |leases: Vec<Value>| {
         let drain = drain(json!({ "spec": { "evict": "Requester" } }));
-        let claim = claim(json!({ "state": "Asking", "foreignCordon": true }));
+        let claim = claim(json!({ "state": "Waiting", "foreignCordon": true }));
         let cluster = cluster(foreign(json!({})), Some(drain), &[claim], &[held("a", json!({}))]);
         turns(&plan(
             &cluster.leases(leases).snapshot(),
@@ -115,7 +115,7 @@ fn control_plane_grant_requires_the_lease(
     #[case] leases: Vec<Value>,
     #[case] expected: &[&str],
 ) {
-    assert_eq!(turns(&members(evict, json!({ "state": "Asking" }), leases)), expected);
+    assert_eq!(turns(&members(evict, json!({ "state": "Waiting" }), leases)), expected);
 }
 
 #[rstest]
@@ -123,7 +123,7 @@ fn control_plane_grant_requires_the_lease(
 #[case::granted_while_another_has_it(
     granted("Granted", &["a"]), vec![control_plane("NodeHealthCheck-workers/n2")], &["n1 is Draining: AwaitsConfirmation"]
 )]
-#[case::drained(granted("Drained", &["a"]), vec![lease(node_lease::CONTROL_PLANE, OURS, YESTERDAY)], &[TAKES])]
+#[case::drained(merged(granted("Confirmed", &["a"]), json!({ "mayGoDown": true })), vec![lease(node_lease::CONTROL_PLANE, OURS, YESTERDAY)], &[TAKES])]
 fn control_plane_lease_stays_while_node_is_away(
     #[case] state: Value,
     #[case] leases: Vec<Value>,
@@ -171,7 +171,7 @@ fn control_plane_lease_is_released_once_unused() {
     let goes_back =
         |state: Value| turns(&members("Requester", state, vec![control_plane(OURS)])).contains(&release.to_owned());
     // Its budget has no room, so it has no use of the lease yet.
-    let waits = json!({ "state": "Asking", "needs": [] });
+    let waits = json!({ "state": "Waiting", "needs": [] });
     assert!(!goes_back(granted("Confirmed", &["a"])));
     assert!(!goes_back(granted("Suspect", &["a"])));
     let cluster = Cluster::new([node("n1", member())], []).leases([control_plane(OURS)]);
@@ -191,7 +191,7 @@ fn a_worker_needs_no_lease_of_the_control_plane() {
     let cluster = cluster(
         ours(json!({})),
         Some(drain(json!({}))),
-        &[claim(json!({ "state": "Asking" }))],
+        &[claim(json!({ "state": "Waiting" }))],
         &[held("a", json!({}))],
     );
     let leases = [control_plane("NodeHealthCheck-workers/n2")];

@@ -37,14 +37,14 @@ use super::*;
 )]
 #[case::deleted_while_a_pod_is_down(
     cluster(ours(json!({})), Some(drain(leaving(json!({})))), &[granted("Confirmed", &["a"])], &[held("a", leaving(json!({})))]),
-    &["ledger: n1#1 Recovering needs [] holds [a]", "uncordon n1", "n1 is Recovering: AwaitingReady"]
+    &["ledger: n1#1 Returning needs [] holds [a]", "uncordon n1", "n1 is Recovering: AwaitingReady"]
 )]
 #[case::a_retained_pod_of_a_drained_node_is_down_until_it_is_back(
     cluster(
-        ours(json!({})), Some(drain(leaving(json!({})))), &[merged(granted("Confirmed", &["(a)"]), json!({ "drained": true }))],
+        ours(json!({})), Some(drain(leaving(json!({})))), &[merged(granted("Confirmed", &["(a)"]), json!({ "mayGoDown": true }))],
         &[retained("a", json!({}))],
     ),
-    &["ledger: n1#1 DrainedRecovering needs [] holds [a]", "uncordon n1", "n1 is Recovering: AwaitingReady"]
+    &["ledger: n1#1 Returning, may go down, needs [] holds [a]", "uncordon n1", "n1 is Recovering: AwaitingReady"]
 )]
 #[case::a_foreign_cordon_is_never_lifted(
     cluster(foreign(json!({})), Some(drain(leaving(json!({})))), &[granted("Confirmed", &["a"])], &[held("a", json!({}))]),
@@ -87,7 +87,7 @@ use super::*;
 #[case::a_silent_drainer_ends_no_drain_that_a_machine_wants(
     cluster(
         foreign(json!({})), Some(silent_drain_of(&["eviction:alice", "fleetlock:workers:n1"])),
-        &[merged(granted("Confirmed", &["(a)"]), json!({ "drained": true, "foreignCordon": true }))], &[retained("a", json!({}))],
+        &[merged(granted("Confirmed", &["(a)"]), json!({ "mayGoDown": true, "foreignCordon": true }))], &[retained("a", json!({}))],
     ),
     &["n1 is Drained"]
 )]
@@ -101,18 +101,18 @@ use super::*;
 #[case::a_foreign_drain_is_over_when_its_node_and_pods_are_back(
     cluster(
         foreign(rebooted()), Some(drain(json!({ "spec": { "evict": "Requester" } }))),
-        &[claim(json!({ "state": "Confirmed", "bootID": "boot-1", "drained": true, "foreignCordon": true }))], &[],
+        &[claim(json!({ "state": "Confirmed", "bootID": "boot-1", "mayGoDown": true, "foreignCordon": true }))], &[],
     ),
     &["delete NodeDrain: Released", "n1 is Recovering"]
 )]
 #[case::pods_of_a_node_that_is_gone_count_as_down_until_they_are_deleted(
     cluster(node("n9", json!({})), Some(drain(leaving(json!({})))), &[granted("Confirmed", &["a"])], &[held("a", json!({}))]),
-    &["ledger: n1#1 Recovering needs [] holds [a]", "n1 is Recovering: AwaitingReady"]
+    &["ledger: n1#1 Returning needs [] holds [a]", "n1 is Recovering: AwaitingReady"]
 )]
 #[case::a_pod_that_stayed_and_outlived_its_node_is_not_down(
     cluster(
         node("n1", json!({ "metadata": { "uid": "uid-again" } })), Some(drain(leaving(json!({})))),
-        &[merged(granted("Suspect", &["(a)"]), json!({ "drained": false }))], &[retained("a", json!({}))],
+        &[merged(granted("Suspect", &["(a)"]), json!({ "mayGoDown": false }))], &[retained("a", json!({}))],
     ),
     &["ledger: empty", "n1 is Recovering"]
 )]
@@ -145,7 +145,7 @@ fn cordon_that_stays_says_until_when_and_what_lifts_it() {
 /// A retained pod of a node that was told it may go down, and whose drain was called off then.
 fn called_off(since: &str, patch: Value, pod_patch: Value) -> Cluster {
     let claim = claim(json!({
-        "state": "DrainedRecovering", "since": since, "grant": 5, "bootID": "boot-1", "holds": [disruptions(&["(a)"])],
+        "state": "Returning", "mayGoDown": true, "since": since, "grant": 5, "bootID": "boot-1", "holds": [disruptions(&["(a)"])],
     }));
     let gone = Some(drain(leaving(json!({}))));
     cluster(node("n1", patch), gone, &[claim], &[retained("a", pod_patch)])
@@ -187,7 +187,7 @@ fn called_off_drain_returns_retained_pods_in_time(
 #[case::it_goes_on(ours(json!({})), json!({}), &["n1 is Suspect: Suspect"])]
 fn suspect_drain_returns_retained_pods_once_over(#[case] node: Value, #[case] patch: Value, #[case] expected: &[&str]) {
     let suspect = claim(json!({
-        "state": "DrainedSuspect", "since": FIVE_MINUTES_AGO, "grant": 5, "bootID": "boot-1", "holds": [disruptions(&["(a)"])],
+        "state": "Suspect", "mayGoDown": true, "since": FIVE_MINUTES_AGO, "grant": 5, "bootID": "boot-1", "holds": [disruptions(&["(a)"])],
     }));
     let created = json!({ "metadata": { "creationTimestamp": YESTERDAY } });
     let drain = drain(merged(created, patch));
@@ -215,7 +215,7 @@ fn overdue_ending_drain_is_suspect() {
     };
     let gone = || Some(drain(leaving(json!({}))));
     let pods = [held("a", leaving(json!({})))];
-    let late = planned(&cluster(node("n1", json!({})), gone(), &[claim("Recovering")], &pods));
+    let late = planned(&cluster(node("n1", json!({})), gone(), &[claim("Returning")], &pods));
     let suspect = "n1 is Suspect: AwaitingReady, Suspect";
     assert_eq!(shown(&late), ["ledger: n1#1 Suspect needs [] holds [a]", suspect]);
     let told: Vec<LockReason> = late
@@ -275,7 +275,7 @@ fn owners_are_asked_for_scale_once_a_minute() {
     )
     .budgets([budget("web", counted)])
     .drains([drain(json!({}))])
-    .ledger(json!({ "nextTicket": 9, "claims": [merged(granted("Confirmed", &["a"]), json!({ "drained": true }))] }));
+    .ledger(json!({ "nextTicket": 9, "claims": [merged(granted("Confirmed", &["a"]), json!({ "mayGoDown": true }))] }));
     cluster.0.ledger.as_mut().unwrap().spec.budgets[0].expected_pods = Some(3);
     let web = nodeward_core::id::BudgetKey::new("shop", "web");
     let asked = |plan: &Plan| plan.ledger.as_ref().is_some_and(|write| write.scales.contains(&web));

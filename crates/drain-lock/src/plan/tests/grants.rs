@@ -10,7 +10,7 @@ use super::*;
     "ledger: n1#1 Granted needs [] holds [a]", "confirm uid-n1 5", "n1 is Draining: AwaitsConfirmation",
 ])]
 #[case::of_others_its_disruptions_go_back(json!({ "holderIdentity": "medik8s", "renewTime": "2026-01-01T11:59:00.000000Z", "leaseDurationSeconds": 600 }), &[
-    "ledger: n1#9 Asking needs [a] holds []", "n1 is Draining: AwaitsConfirmation",
+    "ledger: n1#9 Waiting needs [a] holds []", "n1 is Draining: AwaitsConfirmation",
 ])]
 fn grant_is_used_only_with_the_lease(#[case] spec: Value, #[case] expected: &[&str]) {
     let lease = json!({ "metadata": { "namespace": "medik8s-leases", "name": "node-n1", "resourceVersion": "3" }, "spec": spec });
@@ -36,7 +36,7 @@ fn requested_eviction_spends_its_disruption_once() {
     assert_eq!(
         shown(&plan),
         [
-            "ledger: n1#1 Asking needs [movable] holds []",
+            "ledger: n1#1 Waiting needs [movable] holds []",
             "n1 is Draining: BudgetUnhealthy"
         ]
     );

@@ -55,28 +55,28 @@ fn four_pinned(drain: Value, claims: &[Value]) -> Cluster {
 #[rstest]
 #[case::one_can_go(
     cluster(foreign(json!({})), Some(by_requester(json!({}))), &[waits(json!({}))], &[held("a", json!({})), pod("d", json!({}))]),
-    "ledger: n1#1 Queued needs [] holds []"
+    "ledger: n1#1 Waiting needs [] holds []"
 )]
 #[case::none_can_go_now(
     cluster(foreign(json!({})), Some(by_requester(json!({}))), &[waits(json!({})), of_another()], &[held("a", json!({})), pod("d", json!({}))]),
-    "ledger: n1#1 Asking needs [movable] holds []"
+    "ledger: n1#1 Waiting needs [movable] holds []"
 )]
 #[case::none_is_left(
     cluster(foreign(json!({})), Some(by_requester(json!({}))), &[waits(json!({}))], &[held("a", json!({})), pod("d", leaving(json!({})))]),
-    "ledger: n1#1 Asking needs [a] holds []"
+    "ledger: n1#1 Waiting needs [a] holds []"
 )]
 #[case::it_has_asked_before(
     cluster(
         foreign(json!({})), Some(by_requester(json!({}))), &[waits(json!({ "needs": [disruptions(&["a"])] }))],
         &[held("a", json!({})), pod("d", json!({}))],
     ),
-    "ledger: n1#1 Asking needs [movable] holds []"
+    "ledger: n1#1 Waiting needs [movable] holds []"
 )]
 fn claim_is_asked_for_once_no_movable_pod_can_go(#[case] cluster: Cluster, #[case] expected: &str) {
     let lines = shown(&planned(&cluster));
     let own = lines.iter().find(|line| line.starts_with("ledger: n1"));
     // Nothing is written where nothing changes.
-    let own = own.map_or("ledger: n1#1 Queued needs [] holds []", String::as_str);
+    let own = own.map_or("ledger: n1#1 Waiting needs [] holds []", String::as_str);
     assert_eq!(own, expected, "{lines:?}");
 }
 
@@ -127,7 +127,7 @@ fn node_that_will_not_come_back_holds_and_needs_nothing(#[case] taint: &str, #[c
 
 #[test]
 fn node_that_is_drained_again_keeps_what_is_owed_and_adds_what_runs() {
-    let comes_back = claim(json!({ "state": "Recovering", "holds": [disruptions(&["z"])] }));
+    let comes_back = claim(json!({ "state": "Returning", "holds": [disruptions(&["z"])] }));
     let wide = budget(
         "web",
         json!({ "spec": { "maxUnavailable": 2 }, "status": { "disruptionsAllowed": 1, "desiredHealthy": 1 } }),
@@ -139,7 +139,7 @@ fn node_that_is_drained_again_keeps_what_is_owed_and_adds_what_runs() {
         &[held("a", json!({})), held("z", leaving(json!({})))],
     );
     let lines = shown(&planned(&cluster.budgets([wide])));
-    assert_eq!(lines[0], "ledger: n1#9 Asking needs [a] holds [z]", "{lines:?}");
+    assert_eq!(lines[0], "ledger: n1#9 Waiting needs [a] holds [z]", "{lines:?}");
 }
 
 #[rstest]

@@ -36,7 +36,7 @@ fn drain_of(name: &str, patch: Value) -> Value {
 }
 
 fn claim_of_node(ticket: i64, name: &str, patch: Value) -> Value {
-    let base = json!({ "ticket": ticket, "node": name, "nodeUID": format!("uid-{name}"), "state": "Queued" });
+    let base = json!({ "ticket": ticket, "node": name, "nodeUID": format!("uid-{name}"), "state": "Waiting" });
     claim(merged(base, patch))
 }
 
@@ -144,13 +144,13 @@ fn verdict_of_a_group_tells_drained_from_failed() {
 
 /// They were told so before the group was configured, and may go down at any moment, however their claims wait since.
 #[rstest]
-#[case("Drained")]
-#[case("DrainedAsking")]
-#[case("DrainedRecovering")]
-#[case("DrainedSuspect")]
+#[case("Confirmed")]
+#[case("Waiting")]
+#[case("Returning")]
+#[case("Suspect")]
 fn node_that_may_go_down_counts_as_away(#[case] state: &str) {
     let nodes = vec![worker("n1", json!({})), worker("n2", json!({}))];
-    let told = json!({ "state": state, "holds": [disruptions(&["(x)"])] });
+    let told = json!({ "state": state, "mayGoDown": true, "holds": [disruptions(&["(x)"])] });
     let claims = [claim_of_node(1, "n1", json!({})), claim_of_node(2, "n2", told)];
     let (_, places) = groups_after(&workers(json!(1)), nodes, vec![drain_of("n1", json!({}))], &claims);
     assert_eq!(places, [""; 0]);
@@ -180,7 +180,11 @@ fn oldest_waiting_drain_keeps_its_places_free() {
     let drains = ["n1", "n3"].map(|name| drain_of(name, json!({}))).to_vec();
     let claims = [
         claim_of_node(1, "n1", json!({})),
-        claim_of_node(2, "n2", json!({ "state": "Drained", "nodeGroups": ["a"] })),
+        claim_of_node(
+            2,
+            "n2",
+            json!({ "state": "Confirmed", "mayGoDown": true, "nodeGroups": ["a"] }),
+        ),
         claim_of_node(3, "n3", json!({})),
     ];
     let (lines, places) = groups_after(&groups, nodes, drains, &claims);
@@ -233,7 +237,7 @@ fn place_is_free_once_its_return_is_written(#[case] ticket: i64, #[case] ticket_
         plan.ledger.map_or(0, |write| write.grants.len())
     };
     let asking = claim_of_node(ticket, "n1", json!({ "foreignCordon": true }));
-    let over = claim_of_node(ticket_of_over, "n2", with_places(json!({ "state": "Recovering" })));
+    let over = claim_of_node(ticket_of_over, "n2", with_places(json!({ "state": "Returning" })));
     let mut both = [asking.clone(), over];
     both.sort_by_key(|claim| claim["ticket"].as_i64());
     assert_eq!(asks(&both), 0);
@@ -248,20 +252,20 @@ fn place_is_free_once_its_return_is_written(#[case] ticket: i64, #[case] ticket_
 fn place_returns_with_the_node(#[case] node_1: Value, #[case] places: &[&str]) {
     let nodes = vec![node_1, worker("n2", json!({}))];
     let deleted = drain_of("n1", json!({ "metadata": { "deletionTimestamp": A_MINUTE_AGO } }));
-    let claims = [claim_of_node(1, "n1", with_places(json!({ "state": "Recovering" })))];
+    let claims = [claim_of_node(1, "n1", with_places(json!({ "state": "Returning" })))];
     let (_, left) = groups_after(&workers(json!(1)), nodes, vec![deleted], &claims);
     assert_eq!(left, places);
 }
 
 /// Else the group would never have that place again: a suspect claim whose drain is over is resumed by nobody.
 #[rstest]
-#[case::back("Suspect", worker("n1", json!({})), true, &[])]
-#[case::back_from_its_reboot("DrainedSuspect", worker("n1", json!({})), true, &[])]
-#[case::still_cordoned("Suspect", worker("n1", json!({ "spec": { "unschedulable": true } })), true, &["n1"])]
-#[case::not_ready("Suspect", worker("n1", not_ready(A_MINUTE_AGO)), true, &["n1"])]
-#[case::still_wanted("Suspect", worker("n1", json!({ "spec": { "unschedulable": true } })), false, &["n1"])]
+#[case::back(false, worker("n1", json!({})), true, &[])]
+#[case::back_from_its_reboot(true, worker("n1", json!({})), true, &[])]
+#[case::still_cordoned(false, worker("n1", json!({ "spec": { "unschedulable": true } })), true, &["n1"])]
+#[case::not_ready(false, worker("n1", not_ready(A_MINUTE_AGO)), true, &["n1"])]
+#[case::still_wanted(false, worker("n1", json!({ "spec": { "unschedulable": true } })), false, &["n1"])]
 fn suspect_claim_returns_its_place_once_over(
-    #[case] state: &str,
+    #[case] may_go_down: bool,
     #[case] node_1: Value,
     #[case] is_over: bool,
     #[case] places: &[&str],
@@ -269,14 +273,19 @@ fn suspect_claim_returns_its_place_once_over(
     let deleted = is_over.then_some(A_MINUTE_AGO);
     let drain_1 = drain_of("n1", json!({ "metadata": { "deletionTimestamp": deleted } }));
     let nodes = vec![node_1, worker("n2", json!({}))];
-    let claims = [claim_of_node(1, "n1", with_places(json!({ "state": state })))];
+    let suspect = with_places(json!({ "state": "Suspect", "mayGoDown": may_go_down }));
+    let claims = [claim_of_node(1, "n1", suspect)];
     let (_, left) = groups_after(&workers(json!(1)), nodes, vec![drain_1], &claims);
     assert_eq!(left, places);
 }
 
 #[test]
 fn deleted_node_gives_its_place_back() {
-    let claims = [claim_of_node(1, "n1", with_places(json!({ "state": "Drained" })))];
+    let claims = [claim_of_node(
+        1,
+        "n1",
+        with_places(json!({ "state": "Confirmed", "mayGoDown": true })),
+    )];
     let (_, left) = groups_after(&workers(json!(1)), vec![worker("n2", json!({}))], vec![], &claims);
     assert_eq!(left, [""; 0]);
 }
@@ -284,7 +293,11 @@ fn deleted_node_gives_its_place_back() {
 #[test]
 fn removed_group_has_no_places() {
     let nodes = vec![worker("n1", json!({ "spec": { "unschedulable": true } }))];
-    let claims = [claim_of_node(1, "n1", with_places(json!({ "state": "Drained" })))];
+    let claims = [claim_of_node(
+        1,
+        "n1",
+        with_places(json!({ "state": "Confirmed", "mayGoDown": true })),
+    )];
     let (_, left) = groups_after(&policy_with(json!([])), nodes, vec![drain_of("n1", json!({}))], &claims);
     assert_eq!(left, [""; 0]);
 }

@@ -16,7 +16,7 @@ use crate::tests::fixture::{Cluster, budget, merged, node, now, owner, pod};
 const NODES: [&str; 3] = ["n1", "n2", "n3"];
 const APPS: [&str; 2] = ["web", "db"];
 const FALLBACKS: [&str; 4] = ["Wait", "ReleaseAndRequeue", "EvictAnyway", "Delete"];
-const STATES: [&str; 4] = ["Waiting", "Granted", "Confirmed", "Suspect"];
+const STATES: [&str; 5] = ["Waiting", "Granted", "Confirmed", "Returning", "Suspect"];
 
 /// A node: cordoned by nobody, by somebody else, by a drain of ours, or formerly by one; in its first boot or another.
 #[derive(Debug, Clone)]
@@ -106,7 +106,7 @@ fn given() -> impl Strategy<Value = Given> {
             old,
         });
     let a_claim = (
-        0..4_u8,
+        0..5_u8,
         any::<bool>(),
         any::<bool>(),
         any::<[bool; 8]>(),
@@ -229,7 +229,7 @@ fn written_disruptions(node: usize, pods: &[APod], chosen: [bool; 8]) -> Vec<Val
 fn written_claim(index: usize, given: &AClaim, pods: &[APod]) -> Value {
     let name = NODES[index];
     json!({
-        "ticket": index + 1, "node": name, "nodeUID": format!("uid-{name}"), "grant": 5, "bootID": "boot-1", "drained": given.drained,
+        "ticket": index + 1, "node": name, "nodeUID": format!("uid-{name}"), "grant": 5, "bootID": "boot-1", "mayGoDown": given.drained,
         "state": STATES[usize::from(given.state)],
         "since": time(given.old), "queuedAt": time(given.old),
         "needs": written_disruptions(index, pods, given.needs), "holds": written_disruptions(index, pods, given.holds),

@@ -149,7 +149,7 @@ fn drain_that_an_obstacle_stops_is_not_waited_for() {
 #[case::with_room(1, None)]
 #[case::that_there_never_is(4, None)]
 fn drain_without_room_waits_for_pods_that_a_claim_is_owed(#[case] taken: usize, #[case] waits_for: Option<&str>) {
-    let owed = json!({ "state": "Recovering", "holds": [disruptions(&["gone"])] });
+    let owed = json!({ "state": "Returning", "holds": [disruptions(&["gone"])] });
     let successor = newly_waiting("successor", json!({}));
     let pods = [
         pods_on("n1", 2),

@@ -10,7 +10,7 @@ use super::*;
 )]
 #[case::an_adopted_wish_is_queued_and_its_node_cordoned(
     cluster(node("n1", json!({})), Some(drain(json!({}))), &[], &[held("a", json!({}))]),
-    &["ledger: n1#1 Queued needs [] holds []", "cordon n1", "n1 is Scheduled"]
+    &["ledger: n1#1 Waiting needs [] holds []", "cordon n1", "n1 is Scheduled"]
 )]
 #[case::movable_pods_leave_first_and_nothing_is_claimed_for_them(
     cluster(ours(json!({})), Some(drain(json!({}))), &[claim(json!({}))], &[pod("a", json!({}))]),
@@ -24,7 +24,7 @@ use super::*;
 )]
 #[case::then_all_held_disruptions_are_claimed_at_once(
     cluster(ours(json!({})), Some(drain(json!({}))), &[claim(json!({}))], &[held("a", json!({}))]),
-    &["ledger: n1#1 Asking needs [a] holds []", "grant uid-n1", "n1 is Draining"]
+    &["ledger: n1#1 Waiting needs [a] holds []", "grant uid-n1", "n1 is Draining"]
 )]
 #[case::a_grant_is_made_sure_of_before_anything_leaves(
     cluster(ours(json!({})), Some(drain(json!({}))), &[granted("Granted", &["a"])], &[held("a", json!({}))]),
@@ -43,12 +43,12 @@ use super::*;
     &["ledger: n1#1 Confirmed needs [] holds [a]", "make sure that n1 is drained", "n1 is Draining"]
 )]
 #[case::drained(
-    cluster(ours(json!({})), Some(drain(json!({}))), &[merged(granted("Confirmed", &["(a)"]), json!({ "drained": true }))], &[retained("a", json!({}))]),
+    cluster(ours(json!({})), Some(drain(json!({}))), &[merged(granted("Confirmed", &["(a)"]), json!({ "mayGoDown": true }))], &[retained("a", json!({}))]),
     &["n1 is Drained"]
 )]
 #[case::after_a_reboot_the_disruption_waits_for_its_pod(
     cluster(
-        ours(rebooted()), Some(drain(json!({}))), &[merged(granted("Confirmed", &["(a)"]), json!({ "drained": true }))],
+        ours(rebooted()), Some(drain(json!({}))), &[merged(granted("Confirmed", &["(a)"]), json!({ "mayGoDown": true }))],
         &[retained("a", json!({ "status": { "conditions": [{ "type": "Ready", "status": "False" }] } }))],
     ),
     &["n1 is Recovering"]
@@ -56,10 +56,10 @@ use super::*;
 #[case::a_disruption_returns_when_its_pod_is_back(
     cluster(
         ours(rebooted()), Some(drain(json!({}))),
-        &[merged(granted("Confirmed", &["(a)"]), json!({ "drained": true, "queuedAt": "2026-01-01T11:00:00Z" }))],
+        &[merged(granted("Confirmed", &["(a)"]), json!({ "mayGoDown": true, "queuedAt": "2026-01-01T11:00:00Z" }))],
         &[retained("a", json!({ "status": { "conditions": [{ "type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T11:31:00Z" }] } }))],
     ),
-    &["ledger: n1#1 Drained needs [] holds []", "n1 is Recovering"]
+    &["ledger: n1#1 Confirmed, may go down, needs [] holds []", "n1 is Recovering"]
 )]
 #[case::a_node_that_crashes_in_mid_drain_is_not_drained(
     cluster(
@@ -185,7 +185,7 @@ fn node_crashed_in_drain_is_still_drained() {
 #[rstest]
 #[case::under_a_foreign_cordon_no_cordon_is_taken_over(
     cluster(foreign(json!({})), Some(drain(json!({}))), &[claim(json!({ "foreignCordon": true }))], &[held("a", json!({}))]),
-    &["ledger: n1#1 Asking needs [a] holds []", "grant uid-n1", "n1 is Draining"]
+    &["ledger: n1#1 Waiting needs [a] holds []", "grant uid-n1", "n1 is Draining"]
 )]
 #[case::another_evicts_and_we_do_not(
     cluster(foreign(json!({})), Some(drain(json!({ "spec": { "evict": "Requester" } }))), &[merged(granted("Confirmed", &["a"]), json!({ "foreignCordon": true }))], &[held("a", json!({}))]),
@@ -193,36 +193,36 @@ fn node_crashed_in_drain_is_still_drained() {
 )]
 #[case::another_evicts_its_movable_pods_while_it_asks(
     cluster(foreign(json!({})), Some(drain(json!({ "spec": { "evict": "Requester" } }))), &[claim(json!({ "foreignCordon": true }))], &[held("a", json!({})), pod("d", bare())]),
-    &["ledger: n1#1 Asking needs [a] holds []", "grant uid-n1", "n1 is Draining"]
+    &["ledger: n1#1 Waiting needs [a] holds []", "grant uid-n1", "n1 is Draining"]
 )]
 #[case::no_pod_leaves_without_a_disruption_that_is_free(
     cluster(ours(json!({})), Some(drain(json!({}))), &[
         claim(json!({})), merged(granted("Confirmed", &["b"]), json!({ "ticket": 2, "node": "n3", "nodeUID": "uid-n3" })),
     ], &[pod("a", json!({}))]),
-    &["ledger: n1#1 Asking needs [movable] holds []", "mark n1 queued", "n1 is Queued: WaitsForDisruptions, WaitsForDisruptions", "n3 is Recovering: AwaitingReady"]
+    &["ledger: n1#1 Waiting needs [movable] holds []", "mark n1 queued", "n1 is Queued: WaitsForDisruptions, WaitsForDisruptions", "n3 is Recovering: AwaitingReady"]
 )]
 #[case::a_disruption_that_is_about_to_be_returned_is_not_used_yet(
     cluster(ours(json!({})), Some(drain(json!({}))), &[
         claim(json!({})), merged(granted("Confirmed", &["b"]), json!({ "ticket": 2, "node": "n2", "nodeUID": "uid-n2" })),
     ], &[pod("a", json!({}))]),
-    &["ledger: n1#1 Asking needs [movable] holds []", "mark n1 queued", "n1 is Queued: WaitsForDisruptions, WaitsForDisruptions"]
+    &["ledger: n1#1 Waiting needs [movable] holds []", "mark n1 queued", "n1 is Queued: WaitsForDisruptions, WaitsForDisruptions"]
 )]
 #[case::nothing_more_is_evicted_when_the_need_has_grown(
     cluster(ours(json!({})), Some(drain(json!({}))), &[granted("Confirmed", &["a"])], &[held("a", json!({})), held("d", json!({}))]),
-    &["ledger: n1#1 Asking needs [a+d] holds []", "n1 is Draining: NeedExceedsBudget"]
+    &["ledger: n1#1 Waiting needs [a+d] holds []", "n1 is Draining: NeedExceedsBudget"]
 )]
 #[case::no_node_goes_down_with_a_pod_that_stays_and_has_no_disruption(
     cluster(ours(json!({})), Some(drain(json!({}))), &[granted("Confirmed", &["(a)"])], &[retained("a", json!({})), retained("d", json!({}))]),
-    &["ledger: n1#1 Asking needs [a+d] holds []", "n1 is Draining: NeedExceedsBudget"]
+    &["ledger: n1#1 Waiting needs [a+d] holds []", "n1 is Draining: NeedExceedsBudget"]
 )]
 #[case::nor_once_it_was_drained(
-    cluster(ours(json!({})), Some(drain(json!({}))), &[merged(granted("Confirmed", &["(a)"]), json!({ "drained": true }))], &[retained("a", json!({})), retained("d", json!({}))]),
-    &["ledger: n1#1 DrainedAsking needs [d] holds [a]", "n1 is Draining: NeedExceedsBudget"]
+    cluster(ours(json!({})), Some(drain(json!({}))), &[merged(granted("Confirmed", &["(a)"]), json!({ "mayGoDown": true }))], &[retained("a", json!({})), retained("d", json!({}))]),
+    &["ledger: n1#1 Waiting, may go down, needs [d] holds [a]", "n1 is Draining: NeedExceedsBudget"]
 )]
 #[case::a_disruption_of_another_budget_is_none(
     cluster(ours(json!({})), Some(drain(json!({}))), &[granted("Confirmed", &["a"])], &[held("a", json!({}))])
         .budgets([budget("db", json!({}))]),
-    &["ledger: n1#1 Asking needs [a] holds []", "n1 is Draining"]
+    &["ledger: n1#1 Waiting needs [a] holds []", "n1 is Draining"]
 )]
 #[case::a_dry_run_touches_nothing(
     cluster(node("n1", json!({})), Some(drain(json!({ "metadata": { "finalizers": null }, "spec": { "dryRun": true } }))), &[], &[held("a", json!({}))]),
@@ -349,7 +349,7 @@ fn consenting(spec: Value) -> Value {
 )]
 #[case::it_is_claimed_with_consent(
     cluster(ours(json!({})), Some(consenting(json!({}))), &[claim(json!({}))], &[held("a", with_empty_dir(json!({})))]),
-    &["ledger: n1#1 Asking needs [a] holds []", "grant uid-n1", "n1 is Draining"]
+    &["ledger: n1#1 Waiting needs [a] holds []", "grant uid-n1", "n1 is Draining"]
 )]
 // It came late, or the drain was granted before there was consent to give.
 #[case::a_granted_drain_leaves_it_and_goes_on(
@@ -367,7 +367,7 @@ fn consenting(spec: Value) -> Value {
         foreign(json!({})), Some(drain(json!({ "spec": { "evict": "Requester" } }))), &[claim(json!({ "foreignCordon": true }))],
         &[held("a", with_empty_dir(json!({})))],
     ),
-    &["ledger: n1#1 Asking needs [a] holds []", "grant uid-n1", "n1 is Draining"]
+    &["ledger: n1#1 Waiting needs [a] holds []", "grant uid-n1", "n1 is Draining"]
 )]
 fn only_consent_evicts_what_is_lost(#[case] cluster: Cluster, #[case] expected: &[&str]) {
     assert_eq!(shown(&planned(&cluster)), expected);

@@ -11,19 +11,19 @@ fn waits_since_yesterday() -> Value {
 
 /// What a fallback makes of time that has run out.
 #[rstest]
-#[case::wait_waits("Wait", waits_since_yesterday(), &["ledger: n1#1 Asking needs [a] holds []",
+#[case::wait_waits("Wait", waits_since_yesterday(), &["ledger: n1#1 Waiting needs [a] holds []",
     "mark n1 queued",
     "n1 is Draining: BudgetNeverAllows, BudgetNeverAllows, DeadlinePassed",
 ])]
-#[case::whatever_its_fallback_is("ReleaseAndRequeue", waits_since_yesterday(), &["ledger: n1#1 Asking needs [a] holds []",
+#[case::whatever_its_fallback_is("ReleaseAndRequeue", waits_since_yesterday(), &["ledger: n1#1 Waiting needs [a] holds []",
     "mark n1 queued",
     "n1 is Draining: BudgetNeverAllows, BudgetNeverAllows, DeadlinePassed",
 ])]
 #[case::what_is_never_confirmed_goes_back("ReleaseAndRequeue", merged(granted_yesterday(&["a"]), json!({ "state": "Granted" })), &[
-    "ledger: n1#9 Asking needs [a] holds []", "mark n1 queued", "n1 is Draining: BudgetNeverAllows, BudgetNeverAllows",
+    "ledger: n1#9 Waiting needs [a] holds []", "mark n1 queued", "n1 is Draining: BudgetNeverAllows, BudgetNeverAllows",
 ])]
 #[case::running_pods_return_their_disruptions_and_queue_last("ReleaseAndRequeue", granted_yesterday(&["a"]), &[
-    "ledger: n1#9 Asking needs [a] holds []", "mark n1 queued", "n1 is Draining: BudgetNeverAllows, BudgetNeverAllows",
+    "ledger: n1#9 Waiting needs [a] holds []", "mark n1 queued", "n1 is Draining: BudgetNeverAllows, BudgetNeverAllows",
 ])]
 #[case::evictions_go_on("Wait", granted_yesterday(&["a"]), &["evict a under 1/5", "n1 is Draining: BudgetNeverAllows, DeadlinePassed"])]
 #[case::one_that_is_gone_counts_as_wait("Delete", granted_yesterday(&["a"]), &[
@@ -43,7 +43,7 @@ fn timeout_follows_the_drains_fallback(#[case] fallback: &str, #[case] claim: Va
     let lines = shown(&planned(&cluster.budgets([budget("web", never)])));
     let lines: Vec<_> = lines
         .iter()
-        .filter(|line| *line != "ledger: n1#1 Queued needs [] holds []")
+        .filter(|line| *line != "ledger: n1#1 Waiting needs [] holds []")
         .collect();
     assert_eq!(lines, expected);
 }
@@ -96,7 +96,7 @@ fn no_wait_ends_by_time(#[values("Wait", "ReleaseAndRequeue", "Delete")] fallbac
     let claim = drain.claim.as_ref().unwrap();
     assert_eq!(
         (claim.ticket, claim.state, claim.queued_at),
-        (1, ClaimState::Asking, at(YESTERDAY))
+        (1, ClaimState::Waiting, at(YESTERDAY))
     );
     assert_eq!(claim.held_disruptions(), 1);
     let overdue = drain
@@ -151,7 +151,7 @@ fn overdue_drain_waits_for_pods_that_asked_to_finish() {
 
 #[test]
 fn absent_drained_node_is_suspect_and_holds() {
-    let claim = merged(granted_yesterday(&["(a)"]), json!({ "drained": true }));
+    let claim = merged(granted_yesterday(&["(a)"]), json!({ "mayGoDown": true }));
     let away = ours(json!({ "status": { "conditions": [{ "type": "Ready", "status": "Unknown" }] } }));
     let lines = shown(&planned(&cluster(
         away,
@@ -162,7 +162,7 @@ fn absent_drained_node_is_suspect_and_holds() {
     assert_eq!(
         lines,
         [
-            "ledger: n1#1 DrainedSuspect needs [] holds [a]",
+            "ledger: n1#1 Suspect, may go down, needs [] holds [a]",
             "n1 is Suspect: Suspect"
         ]
     );
@@ -208,8 +208,8 @@ fn not_ready_since(moment: &str) -> Value {
 }
 
 #[rstest]
-#[case::its_pods_are_not_back("Recovering", &["a"], "ledger: n1#1 Suspect needs [] holds [a]")]
-#[case::they_are_back_after_all("Suspect", &[], "ledger: n1#1 Queued needs [] holds []")]
+#[case::its_pods_are_not_back("Returning", &["a"], "ledger: n1#1 Suspect needs [] holds [a]")]
+#[case::they_are_back_after_all("Suspect", &[], "ledger: n1#1 Waiting needs [] holds []")]
 fn overdue_turn_is_suspect_until_pods_return(#[case] state: &str, #[case] pods: &[&str], #[case] expected: &str) {
     let late = claim(json!({ "state": state, "since": YESTERDAY, "holds": [disruptions(pods)] }));
     let down: Vec<Value> = pods.iter().map(|pod| held(pod, leaving(json!({})))).collect();
@@ -227,7 +227,7 @@ fn overdue_turn_is_suspect_until_pods_return(#[case] state: &str, #[case] pods: 
 #[case::taken(taken(json!({})), YESTERDAY, &["forget cordon n1", "n1 is Recovering: CordonTaken"])]
 #[case::others_evict(ours(json!({})), A_MINUTE_AGO, &["n1 is Recovering: CordonShared"])]
 fn requeued_drain_lifts_its_own_cordon(#[case] node: Value, #[case] evicted: &str, #[case] expected: &[&str]) {
-    let claim = claim(json!({ "holds": [disruptions(&["a"])] }));
+    let claim = claim(json!({ "state": "Returning", "holds": [disruptions(&["a"])] }));
     let evicted = json!({ "metadata": { "annotations": { nodeward_api::annotation::LAST_EVICTION: evicted } } });
     let lines = shown(&planned(&cluster(
         node,

@@ -34,11 +34,11 @@ fn claim(left: Left) -> Option<Claim> {
         Left::Nothing => return None,
         Left::Drained => ("Confirmed", disruptions.clone(), disruptions),
         Left::Asks => ("Waiting", disruptions, json!([])),
-        Left::ComesBack => ("Waiting", json!([]), disruptions),
+        Left::ComesBack => ("Returning", json!([]), disruptions),
     };
     let described = json!([{
         "ticket": 4, "node": "n1", "nodeUID": "uid-n1", "state": state, "since": BEFORE, "queuedAt": BEFORE, "grant": 5,
-        "drained": left == Left::Drained, "needs": needs, "holds": holds,
+        "mayGoDown": left == Left::Drained, "needs": needs, "holds": holds,
     }]);
     claims(&described).pop()
 }

@@ -48,6 +48,7 @@ fn claim(ticket: i64, node: &str, state: ClaimState, needs: &[&str], holds: &[&s
         node: node.to_owned(),
         node_uid: node.to_owned(),
         state,
+        may_go_down: false,
         since: Timestamp::UNIX_EPOCH,
         queued_at: Timestamp::UNIX_EPOCH,
         grant: 10 * ticket,
@@ -234,7 +235,7 @@ fn what_the_api_decides_without_counting_disruptions_is_admitted(#[case] case: C
     // Whatever the ledger says of the pod.
     for claims in [
         vec![],
-        vec![claim(1, NODE, ClaimState::Asking, &[POD], &[])],
+        vec![claim(1, NODE, ClaimState::Waiting, &[POD], &[])],
         vec![claim(1, "n2", ClaimState::Confirmed, &[], &["web-1"])],
     ] {
         let verdict = Case {
@@ -281,7 +282,7 @@ fn opted_out() -> Case {
 fn asking() -> Vec<Claim> {
     vec![
         claim(1, "n2", ClaimState::Confirmed, &[], &["web-1"]),
-        claim(2, NODE, ClaimState::Asking, &[POD], &[]),
+        claim(2, NODE, ClaimState::Waiting, &[POD], &[]),
     ]
 }
 
@@ -300,7 +301,7 @@ fn of_another_budget(state: ClaimState) -> Vec<Claim> {
 #[case::movable(case().of(EvictionContext { state: PodState::Unready, ..movable_pod() }).with(asking()), Ok(Admission::Unready))]
 #[case::node_is_not_drained(starting(PodState::Unready).on_a_running_node(), Ok(Admission::Unready))]
 #[case::ours_and_movable(starting(PodState::Unready).with(asking()).ours(None), Ok(Admission::Unready))]
-#[case::always_allowed_awaits_its_turn(always_allowed().with(of_another_budget(ClaimState::Asking)), Err(LockReason::NotPlanned))]
+#[case::always_allowed_awaits_its_turn(always_allowed().with(of_another_budget(ClaimState::Waiting)), Err(LockReason::NotPlanned))]
 #[case::always_allowed_in_its_turn(always_allowed().with(of_another_budget(ClaimState::Confirmed)), Ok(Admission::Unready))]
 fn held_pod_that_starts_waits_for_its_claim(#[case] case: Case, #[case] expected: Result<Admission, LockReason>) {
     let verdict = case.judge();
@@ -376,15 +377,15 @@ fn unknown_pod_is_admitted_without_a_drain(#[case] found: LookupResult, #[case] 
 }
 
 #[rstest]
-#[case::movable_pods_leave_first(vec![claim(1, NODE, ClaimState::Queued, &[], &[])], LockReason::AwaitingPods)]
+#[case::movable_pods_leave_first(vec![claim(1, NODE, ClaimState::Waiting, &[], &[])], LockReason::AwaitingPods)]
 #[case::no_claim_yet(vec![], LockReason::NotPlanned)]
-#[case::granted_soon(vec![claim(1, NODE, ClaimState::Asking, &[POD], &[])], LockReason::Queued)]
+#[case::granted_soon(vec![claim(1, NODE, ClaimState::Waiting, &[POD], &[])], LockReason::Queued)]
 #[case::granted_and_not_confirmed(vec![claim(1, NODE, ClaimState::Granted, &[POD], &[POD])], LockReason::AwaitsConfirmation)]
 #[case::suspect(vec![claim(1, NODE, ClaimState::Suspect, &[POD], &[POD])], LockReason::Suspect)]
-#[case::coming_back(vec![claim(1, NODE, ClaimState::Recovering, &[], &[POD])], LockReason::AwaitingReady)]
-#[case::drained_again_before_others_are_back(vec![claim(1, NODE, ClaimState::Recovering, &[], &["web-1"])], LockReason::NotPlanned)]
+#[case::coming_back(vec![claim(1, NODE, ClaimState::Returning, &[], &[POD])], LockReason::AwaitingReady)]
+#[case::drained_again_before_others_are_back(vec![claim(1, NODE, ClaimState::Returning, &[], &["web-1"])], LockReason::NotPlanned)]
 #[case::behind_another(
-    vec![claim(1, "n2", ClaimState::Confirmed, &[], &["web-1"]), claim(2, NODE, ClaimState::Asking, &[POD], &[])],
+    vec![claim(1, "n2", ClaimState::Confirmed, &[], &["web-1"]), claim(2, NODE, ClaimState::Waiting, &[POD], &[])],
     LockReason::WaitsForDisruptions
 )]
 fn held_pod_waits_for_a_confirmed_claim(#[case] claims: Vec<Claim>, #[case] reason: LockReason) {
@@ -433,7 +434,7 @@ fn movable_pod_of_planned_drain_takes_free_disruption(
     #[case] others: Vec<Claim>,
     #[case] expected: Result<Admission, LockReason>,
     // Whether the claim is granted makes no difference to pods that it has no disruption for.
-    #[values(ClaimState::Asking, ClaimState::Granted, ClaimState::Confirmed, ClaimState::Suspect)] state: ClaimState,
+    #[values(ClaimState::Waiting, ClaimState::Granted, ClaimState::Confirmed, ClaimState::Suspect)] state: ClaimState,
 ) {
     let mut claims = vec![claim(1, NODE, state, &[], &[])];
     let needed = Disruptions {
@@ -468,8 +469,8 @@ fn movable_pod_waits_for_reservations_ahead_of_its_drain(
     #[case] ticket: i64,
     #[case] expected: Result<Admission, LockReason>,
 ) {
-    let own = claim(ticket, NODE, ClaimState::Asking, &["db-0"], &[]);
-    let mut claims = vec![own, claim(2, "n2", ClaimState::Asking, &["web-1"], &[])];
+    let own = claim(ticket, NODE, ClaimState::Waiting, &["db-0"], &[]);
+    let mut claims = vec![own, claim(2, "n2", ClaimState::Waiting, &["web-1"], &[])];
     claims.sort_by_key(|claim| claim.ticket);
     assert_eq!(told(&case().of(movable_pod()).with(claims).judge()), expected);
 }
@@ -492,10 +493,10 @@ fn movable_pod_goes_by_what_its_claim_has_for_these(
 /// What it waited for would never come back.
 #[rstest]
 #[case::no_claim_yet(vec![], budget(), Ok(Admission::FreeDisruption))]
-#[case::it_waits(vec![claim(1, NODE, ClaimState::Asking, &[], &[])], budget(), Ok(Admission::FreeDisruption))]
+#[case::it_waits(vec![claim(1, NODE, ClaimState::Waiting, &[], &[])], budget(), Ok(Admission::FreeDisruption))]
 #[case::its_budget_has_none(vec![], exhausted(), Err(LockReason::BudgetUnhealthy))]
 #[case::another_drain_has_it(vec![claim(2, "n2", ClaimState::Confirmed, &[], &["web-1"])], budget(), Err(LockReason::WaitsForDisruptions))]
-#[case::another_drain_is_to_have_it(vec![claim(2, "n2", ClaimState::Asking, &["web-1"], &[])], budget(), Err(LockReason::Reserved))]
+#[case::another_drain_is_to_have_it(vec![claim(2, "n2", ClaimState::Waiting, &["web-1"], &[])], budget(), Err(LockReason::Reserved))]
 fn pod_of_a_node_that_is_removed_goes_as_its_budget_allows(
     #[case] claims: Vec<Claim>,
     #[case] budget: BudgetFacts,
@@ -523,7 +524,7 @@ fn only_pods_that_are_not_movable_wait_with_claim(
     #[case] budget: BudgetFacts,
     #[case] expected: Result<Admission, LockReason>,
 ) {
-    let asking = vec![claim(1, NODE, ClaimState::Asking, &["web-1"], &[])];
+    let asking = vec![claim(1, NODE, ClaimState::Waiting, &["web-1"], &[])];
     let seen = EvictionContext {
         is_movable,
         ..context()
@@ -537,7 +538,7 @@ fn only_pods_that_are_not_movable_wait_with_claim(
 #[case::a_disruption_is_free(budget(), vec![], Ok(Admission::FreeDisruption))]
 #[case::none_is_allowed(exhausted(), vec![], Err(LockReason::BudgetUnhealthy))]
 #[case::it_is_granted(budget(), vec![claim(2, "n2", ClaimState::Confirmed, &[], &["web-1"])], Err(LockReason::WaitsForDisruptions))]
-#[case::a_drain_is_to_have_it(budget(), vec![claim(2, "n2", ClaimState::Asking, &["web-1"], &[])], Err(LockReason::Reserved))]
+#[case::a_drain_is_to_have_it(budget(), vec![claim(2, "n2", ClaimState::Waiting, &["web-1"], &[])], Err(LockReason::Reserved))]
 #[case::its_owner_holds_it(BudgetFacts { owner_disruptions: Some(OwnerDisruptions::All), ..budget() }, vec![], Err(LockReason::OwnerHold))]
 fn foreign_eviction_respects_grants_and_reservations(
     #[case] budget: BudgetFacts,
@@ -597,13 +598,13 @@ fn late() -> NodeContext {
 #[case::nobody_knows(by(Drainer::Unknown), Ok(Admission::UnknownUser), true)]
 #[case::none_beside_a_drain(by(Drainer::No).at(with_drain()), Err(LockReason::NotPlanned), false)]
 #[case::nobody_knows_beside_a_drain(by(Drainer::Unknown).at(with_drain()), Err(LockReason::NotPlanned), true)]
-#[case::none_beside_a_claim(by(Drainer::No).with(vec![claim(1, NODE, ClaimState::Asking, &[POD], &[])]), Err(LockReason::Queued), false)]
+#[case::none_beside_a_claim(by(Drainer::No).with(vec![claim(1, NODE, ClaimState::Waiting, &[POD], &[])]), Err(LockReason::Queued), false)]
 #[case::nobody_knows_under_a_grant(by(Drainer::Unknown).with(vec![claim(1, NODE, ClaimState::Granted, &[POD], &[POD])]), Err(LockReason::AwaitsConfirmation), true)]
 #[case::none_under_a_grant(by(Drainer::No).with(vec![claim(1, NODE, ClaimState::Granted, &[POD], &[POD])]), Err(LockReason::AwaitsConfirmation), false)]
 #[case::none_without_a_disruption(by(Drainer::No).under(MatchingBudgets::One(exhausted())), Err(LockReason::BudgetUnhealthy), false)]
 #[case::none_and_another_drain_has_it(by(Drainer::No).with(vec![claim(2, "n2", ClaimState::Confirmed, &[], &["web-1"])]), Err(LockReason::WaitsForDisruptions), false)]
 #[case::nobody_knows_and_another_drain_has_it(by(Drainer::Unknown).with(vec![claim(2, "n2", ClaimState::Confirmed, &[], &["web-1"])]), Err(LockReason::WaitsForDisruptions), true)]
-#[case::none_and_another_drain_is_to_have_it(by(Drainer::No).with(vec![claim(2, "n2", ClaimState::Asking, &["web-1"], &[])]), Err(LockReason::Reserved), false)]
+#[case::none_and_another_drain_is_to_have_it(by(Drainer::No).with(vec![claim(2, "n2", ClaimState::Waiting, &["web-1"], &[])]), Err(LockReason::Reserved), false)]
 #[case::none_where_a_plan_never_came(by(Drainer::No).at(late()), Ok(Admission::FreeDisruption), false)]
 #[case::perhaps_one_where_a_plan_never_came(by(Drainer::Unanswered).at(late()), Ok(Admission::Unplanned), true)]
 #[case::nobody_knows_on_a_running_node(by(Drainer::Unknown).on_a_running_node(), Ok(Admission::FreeDisruption), false)]
@@ -659,10 +660,10 @@ fn guess_about_a_user_is_said_to_be_one() {
 /// Of a node in a group nothing leaves before the node's turn, whether a budget counts it or not.
 #[rstest]
 #[case::no_claim(vec![], Err(LockReason::WaitsForNodeGroup))]
-#[case::waits(vec![claim(1, NODE, ClaimState::Asking, &[], &[])], Err(LockReason::WaitsForNodeGroup))]
+#[case::waits(vec![claim(1, NODE, ClaimState::Waiting, &[], &[])], Err(LockReason::WaitsForNodeGroup))]
 #[case::not_confirmed(vec![claim(1, NODE, ClaimState::Granted, &[], &[])], Err(LockReason::WaitsForNodeGroup))]
 #[case::confirmed(vec![claim(1, NODE, ClaimState::Confirmed, &[], &[])], Ok(Admission::NoBudget))]
-#[case::drained(vec![claim(1, NODE, ClaimState::Drained, &[], &[])], Ok(Admission::NoBudget))]
+#[case::drained(vec![Claim { may_go_down: true, ..claim(1, NODE, ClaimState::Waiting, &[], &[]) }], Ok(Admission::NoBudget))]
 fn pods_of_grouped_nodes_wait_for_confirmed_claim(
     #[case] claims: Vec<Claim>,
     #[case] expected: Result<Admission, LockReason>,
@@ -726,7 +727,7 @@ fn eviction_requests_drain_unless_nothing_is_to_happen(#[case] case: Case, #[cas
 }
 
 #[rstest]
-#[case::claimed_by_hand(false, vec![claim(1, NODE, ClaimState::Queued, &[], &[])], Err(LockReason::AwaitingPods))]
+#[case::claimed_by_hand(false, vec![claim(1, NODE, ClaimState::Waiting, &[], &[])], Err(LockReason::AwaitingPods))]
 #[case::nobody_drains_it(false, vec![], Ok(Admission::FreeDisruption))]
 fn only_requested_drains_block_without_auto_mode(
     #[case] auto: bool,
@@ -742,7 +743,7 @@ fn only_requested_drains_block_without_auto_mode(
 #[case::of_an_earlier_grant("1/9", ClaimState::Confirmed, false)]
 #[case::of_another_ticket("2/10", ClaimState::Confirmed, false)]
 #[case::not_confirmed("1/10", ClaimState::Granted, false)]
-#[case::taken_back("1/10", ClaimState::Asking, false)]
+#[case::taken_back("1/10", ClaimState::Waiting, false)]
 #[case::suspect("1/10", ClaimState::Suspect, false)]
 #[case::malformed("ten", ClaimState::Confirmed, false)]
 #[case::empty("", ClaimState::Confirmed, false)]
@@ -800,7 +801,7 @@ fn own_eviction_of_movable_pod_takes_free_disruption(
     #[case] expected: Result<Admission, LockReason>,
 ) {
     // Its drain may have no need yet: movable pods leave before the held ones are claimed for.
-    let claims = vec![claim(1, NODE, ClaimState::Queued, &[], &[])];
+    let claims = vec![claim(1, NODE, ClaimState::Waiting, &[], &[])];
     let verdict = case()
         .with(claims)
         .under(MatchingBudgets::One(budget))
@@ -868,7 +869,7 @@ fn foreign_eviction_of_opted_out_pod_follows_policy(
 }
 
 #[rstest]
-#[case::its_claim_is_not_granted(case().with(vec![claim(1, NODE, ClaimState::Asking, &[POD], &[])]))]
+#[case::its_claim_is_not_granted(case().with(vec![claim(1, NODE, ClaimState::Waiting, &[POD], &[])]))]
 #[case::ours(case().with(vec![claim(1, NODE, ClaimState::Confirmed, &[], &[POD])]).ours(Some("1/10")))]
 #[case::dry_run(Case { dry_run: true, ..case() })]
 #[case::not_drained(case().on_a_running_node())]
@@ -885,7 +886,7 @@ fn only_ignored_opt_out_is_announced(#[case] case: Case) {
 fn refusal_names_budget_holder_and_since() {
     let claims = vec![
         claim(1, "n2", ClaimState::Confirmed, &[], &["web-1"]),
-        claim(2, NODE, ClaimState::Asking, &[POD], &[]),
+        claim(2, NODE, ClaimState::Waiting, &[POD], &[]),
     ];
     let Decision::Refuse(refused) = case().with(claims).judge().decision else {
         panic!("admitted");
@@ -910,6 +911,13 @@ fn beside_retained() -> Case {
         ..node()
     };
     case().under(MatchingBudgets::None).at(retaining)
+}
+
+/// The same of a node that may go down.
+fn may_go_down(state: ClaimState) -> Case {
+    let mut case = asked(state);
+    case.claims[0].may_go_down = true;
+    case
 }
 
 fn asked(state: ClaimState) -> Case {
@@ -942,12 +950,12 @@ fn on(change: impl FnOnce(&mut NodeContext)) -> Case {
 
 #[rstest]
 #[case::nobody_has_asked_for_its_drain(beside_retained(), Err(LockReason::NotPlanned))]
-#[case::queued(asked(ClaimState::Queued), Err(LockReason::AwaitingPods))]
+#[case::queued(asked(ClaimState::Waiting), Err(LockReason::AwaitingPods))]
 #[case::waits(beside_retained().under(MatchingBudgets::One(exhausted())).with(asking()), Err(LockReason::BudgetUnhealthy))]
 #[case::granted(asked(ClaimState::Granted), Err(LockReason::AwaitsConfirmation))]
 #[case::confirmed(asked(ClaimState::Confirmed), Ok(Admission::NoBudget))]
-#[case::drained(asked(ClaimState::Drained), Ok(Admission::NoBudget))]
-#[case::called_off(asked(ClaimState::DrainedRecovering), Err(LockReason::AwaitingReady))]
+#[case::drained(may_go_down(ClaimState::Confirmed), Ok(Admission::NoBudget))]
+#[case::called_off(may_go_down(ClaimState::Returning), Err(LockReason::AwaitingReady))]
 #[case::suspect(asked(ClaimState::Suspect), Err(LockReason::Suspect))]
 #[case::pending(in_state(PodState::Pending), Err(LockReason::NotPlanned))]
 #[case::on_its_way_out(in_state(PodState::SkipsBudgets), Ok(Admission::SkipsBudgets))]

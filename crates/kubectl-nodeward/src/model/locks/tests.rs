@@ -25,12 +25,12 @@ fn ledger() -> Ledger {
                 "holds": ["0/db-0/db-0/retained", "1/web-0/web-0"],
             },
             {
-                "ticket": 4, "node": "node-2", "nodeUID": "2", "state": "Asking",
+                "ticket": 4, "node": "node-2", "nodeUID": "2", "state": "Waiting",
                 "since": "2026-01-01T10:21:00Z", "queuedAt": "2026-01-01T10:21:00Z",
                 "needs": [{ "budget": 0, "disruptions": 1, "healthy": 1 }],
             },
             {
-                "ticket": 6, "node": "node-3", "nodeUID": "3", "state": "Queued",
+                "ticket": 6, "node": "node-3", "nodeUID": "3", "state": "Waiting",
                 "since": "2026-01-01T10:22:00Z", "queuedAt": "2026-01-01T10:22:00Z",
             },
         ],

@@ -313,10 +313,7 @@ fn recovering_drain_says_since_when() {
             "queuedAt": "2026-01-01T10:00:00Z",
         })
     };
-    for (state, since) in [
-        ("DrainedRecovering", json!("2026-01-01T10:20:00Z")),
-        ("Confirmed", Value::Null),
-    ] {
+    for (state, since) in [("Returning", json!("2026-01-01T10:20:00Z")), ("Confirmed", Value::Null)] {
         let stored: DrainLedgerSpec =
             serde_json::from_value(json!({ "nextTicket": 2, "budgets": [], "claims": [claim(state)] })).unwrap();
         let inputs = Inputs {

@@ -274,19 +274,19 @@ fn ledger(size: Size, now: Timestamp) -> Stored {
         .collect();
     let claims: Vec<Value> = (0..size.drains)
         .map(|drain| {
-            let state = match stage(drain) {
-                Stage::Suspect => "DrainedSuspect",
-                Stage::Stuck | Stage::Draining => "Confirmed",
-                Stage::Drained => "Drained",
-                Stage::Recovering => "DrainedRecovering",
-                Stage::Unhealthy | Stage::Held | Stage::Queued => "Asking",
+            let (state, may_go_down) = match stage(drain) {
+                Stage::Suspect => ("Suspect", true),
+                Stage::Stuck | Stage::Draining => ("Confirmed", false),
+                Stage::Drained => ("Confirmed", true),
+                Stage::Recovering => ("Returning", true),
+                Stage::Unhealthy | Stage::Held | Stage::Queued => ("Waiting", false),
             };
             let at = ago(now, 60 - drain * 50 / size.drains);
             let mut claim = json!({
-                "ticket": drain + 1, "node": node_name(drain), "nodeUID": format!("node--{}", node_name(drain)), "state": state,
+                "ticket": drain + 1, "node": node_name(drain), "nodeUID": format!("node--{}", node_name(drain)), "state": state, "mayGoDown": may_go_down,
                 "since": at, "queuedAt": at,
             });
-            if state == "Asking" {
+            if state == "Waiting" {
                 claim["needs"] = json!([{ "budget": if stage(drain) == Stage::Queued { 1 % size.drains } else { drain }, "disruptions": 1, "healthy": 1 }]);
             } else {
                 claim["holds"] = json!([format!("{drain}/{0}/{0}", pod_of(drain))]);

@@ -204,7 +204,7 @@ async fn ledger_that_is_no_queue_is_found(#[case] claims: &[(i64, &str)], #[case
     let mut judge = judge();
     let claims = claims
         .iter()
-        .map(|(ticket, node)| claim(*ticket, node, ClaimState::Asking, "a"));
+        .map(|(ticket, node)| claim(*ticket, node, ClaimState::Waiting, "a"));
     judge.take_ledger(Ok(Ledger::of(9, claims.collect())));
     let found = broken(&mut judge);
     assert!(
