@@ -12,7 +12,8 @@ pub const LAST_OVERRIDE: &str = "nodeward.dev/last-override";
 pub const DRAIN: &str = "nodeward.dev/drain";
 
 /// On a Pod, with the value [`KARPENTER_DO_NOT_DISRUPT_TRUE`]: Karpenter's way of asking that a pod finish before its node
-/// goes (<https://karpenter.sh/docs/concepts/disruption/#pod-level-controls>), see [`crate::opt_out`].
+/// goes (<https://karpenter.sh/docs/concepts/disruption/#pod-level-controls>), see [`crate::opt_out`]. On a Node: Karpenter is
+/// not to remove it of its own accord, as it does with an emptied one, cordoned or not.
 pub const KARPENTER_DO_NOT_DISRUPT: &str = "karpenter.sh/do-not-disrupt";
 
 /// The value of [`KARPENTER_DO_NOT_DISRUPT`] that means it.
@@ -32,6 +33,10 @@ pub const LOCKED_BY: &str = "nodeward.dev/locked-by";
 /// On a Node, by drain-lock: the NodeDrain that it was cordoned for, see [`crate::cordon_record::CordonRecord`]. A node without
 /// it is never uncordoned.
 pub const CORDONED_BY: &str = "nodeward.dev/cordoned-by";
+
+/// On a Node, by drain-lock, whose name is the value: [`KARPENTER_DO_NOT_DISRUPT`] is there for its drain. From a node without it
+/// that is never taken away.
+pub const DO_NOT_DISRUPT_BY: &str = "nodeward.dev/do-not-disrupt-by";
 
 /// On a NodeDrain or a DisruptionHold: an administrator frees what it holds, though nothing shows that it is safe. The value
 /// says who and why, and is logged, counted and announced.

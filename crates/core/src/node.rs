@@ -192,6 +192,11 @@ impl NodeView {
         Some(CordonRecord::parse(value))
     }
 
+    /// Whether drain-lock gave it Karpenter's `do-not-disrupt`, though somebody may have taken that away since.
+    pub fn has_do_not_disrupt_record(&self) -> bool {
+        self.annotations.contains_key(annotation::DO_NOT_DISRUPT_BY)
+    }
+
     /// Whether it is under the very cordon that drain-lock gave it.
     pub fn is_cordoned_by_us(&self) -> bool {
         let record = self.cordon_record().filter(|_| self.unschedulable);

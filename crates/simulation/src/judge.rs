@@ -123,7 +123,11 @@ impl World {
         );
         for (name, node) in &self.nodes {
             let annotations = node.metadata.annotations.iter().flatten();
-            let ours = [annotation::CORDONED_BY, annotation::DRAIN_CLOCK];
+            let ours = [
+                annotation::CORDONED_BY,
+                annotation::DO_NOT_DISRUPT_BY,
+                annotation::DRAIN_CLOCK,
+            ];
             left.extend(
                 annotations
                     .filter(|(key, _)| ours.contains(&key.as_str()))

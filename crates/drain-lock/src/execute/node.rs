@@ -15,7 +15,9 @@ use nodeward_core::node::{UNSCHEDULABLE_TAINT, UNSCHEDULABLE_TAINT_EFFECT};
 use serde_json::{Value, json};
 
 use crate::observe::project_node;
-use crate::plan::node_markers::{ChangedCondition, ConditionWrite, Cordon, NodeWrite, changed_conditions, taken};
+use crate::plan::node_markers::{
+    ChangedCondition, ConditionWrite, Cordon, NodeWrite, changed_conditions, changed_do_not_disrupt, taken,
+};
 use crate::plan::verdict::Announcement;
 
 use super::{ActionResult, ExecutorContext, TaskOutcome, Written, fresh};
@@ -101,7 +103,7 @@ pub fn patch(node: &Node, write: &NodeWrite, now: Timestamp) -> Result<Option<Va
     let mut wanted = taints.clone();
     let mut is_changed = true;
     match &write.cordon {
-        Cordon::Keep => is_changed = false,
+        Cordon::Keep | Cordon::Respect => is_changed = false,
         Cordon::Set { by } => {
             if present.unschedulable && !present.is_cordoned_by_us() {
                 return Err("somebody else has cordoned the node");
@@ -122,14 +124,14 @@ pub fn patch(node: &Node, write: &NodeWrite, now: Timestamp) -> Result<Option<Va
                 drain_uid: by.clone(),
                 taint_added,
             };
-            patch["metadata"]["annotations"] = json!({ annotation::CORDONED_BY: record.to_string() });
+            patch["metadata"]["annotations"][annotation::CORDONED_BY] = json!(record.to_string());
             patch["spec"] = json!({ "unschedulable": true });
         }
         Cordon::Lift | Cordon::Forget => {
             if record != write.node.cordon_record() {
                 return Err("the node's cordon is another one now");
             }
-            patch["metadata"]["annotations"] = json!({ annotation::CORDONED_BY: null });
+            patch["metadata"]["annotations"][annotation::CORDONED_BY] = Value::Null;
             if write.cordon == Cordon::Lift {
                 if !present.is_cordoned_by_us() {
                     return Err("the node is not under our cordon any more");
@@ -140,6 +142,10 @@ pub fn patch(node: &Node, write: &NodeWrite, now: Timestamp) -> Result<Option<Va
                 return Err("the node is cordoned again");
             }
         }
+    }
+    for (key, value) in changed_do_not_disrupt(&present, write.do_not_disrupt) {
+        is_changed = true;
+        patch["metadata"]["annotations"][key] = json!(value);
     }
     let is_queued = wanted.iter().any(|taint| taint.key == taint::QUEUED);
     if is_queued != write.queued {
@@ -217,7 +223,7 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
-    use crate::plan::node_markers::Progress;
+    use crate::plan::node_markers::{Progress, spec};
     use crate::tests::fixture::{self, merged, node, now};
 
     const OURS: &str = "uid-1@2026-01-01T12:00:00Z";
@@ -248,6 +254,7 @@ mod tests {
             node: Arc::new(project_node(&fixture::parse(seen)).unwrap()),
             cordon,
             queued: false,
+            do_not_disrupt: false,
         };
         let patch = patch(&fixture::parse(present.clone()), &write, now())?;
         Ok(merged(present, patch.unwrap_or_default()))
@@ -290,6 +297,39 @@ mod tests {
             }
         }
         assert_eq!(written, after);
+    }
+
+    /// `n1` with Karpenter's annotation of this value, and drain-lock's record of it.
+    fn annotated(value: Option<&str>, is_recorded: bool) -> Value {
+        let record = is_recorded.then_some("drain-lock");
+        let annotations = json!({ annotation::KARPENTER_DO_NOT_DISRUPT: value, annotation::DO_NOT_DISRUPT_BY: record });
+        let none = node("n1", json!({ "metadata": { "annotations": {} } }));
+        merged(none, json!({ "metadata": { "annotations": annotations } }))
+    }
+
+    #[rstest]
+    #[case::given(annotated(None, false), Cordon::Respect, Some(annotated(Some("true"), true)))]
+    #[case::there_before(annotated(Some("true"), false), Cordon::Respect, None)]
+    #[case::refused_before(annotated(Some("false"), false), Cordon::Respect, None)]
+    #[case::given_already(annotated(Some("true"), true), Cordon::Respect, None)]
+    #[case::taken_away_by_another(annotated(None, true), Cordon::Respect, None)]
+    #[case::kept(annotated(Some("true"), true), Cordon::Keep, None)]
+    #[case::taken_back(annotated(Some("true"), true), Cordon::Lift, Some(annotated(None, false)))]
+    #[case::not_ours_to_take_back(annotated(Some("true"), false), Cordon::Lift, None)]
+    #[case::changed_by_another(annotated(Some("1h"), true), Cordon::Lift, Some(annotated(Some("1h"), false)))]
+    #[case::only_the_record_is_left(annotated(None, true), Cordon::Lift, Some(annotated(None, false)))]
+    fn karpenters_annotation_is_given_and_taken_back(
+        #[case] before: Value,
+        #[case] cordon: Cordon,
+        #[case] after: Option<Value>,
+    ) {
+        let seen = Arc::new(project_node(&fixture::parse(before.clone())).unwrap());
+        let written = spec(&seen, cordon, false).map(|write| {
+            let patch = patch(&fixture::parse(before.clone()), &write, now()).unwrap();
+            merged(before, patch.unwrap())
+        });
+        let annotations = |node: Value| node["metadata"]["annotations"].clone();
+        assert_eq!(written.map(annotations), after.map(annotations));
     }
 
     #[rstest]
@@ -357,6 +397,7 @@ mod tests {
             node: Arc::new(project_node(&fixture::parse(node)).unwrap()),
             cordon,
             queued: false,
+            do_not_disrupt: false,
         };
         assert_eq!(lifts_unseen(&write, seen.map(drain).as_ref()), expected);
     }

@@ -15,7 +15,11 @@ use crate::snapshot::{BudgetEntry, HoldFacts, NodeFacts};
 
 /// Projects nodes to what drain-lock reads.
 pub(super) fn node_projector() -> NodeProjector {
-    NodeProjector::keeping(&[annotation::CORDONED_BY])
+    NodeProjector::keeping(&[
+        annotation::CORDONED_BY,
+        annotation::KARPENTER_DO_NOT_DISRUPT,
+        annotation::DO_NOT_DISRUPT_BY,
+    ])
 }
 
 /// Projects one node alone; `None` without a name.

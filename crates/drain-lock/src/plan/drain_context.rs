@@ -1,5 +1,5 @@
 //! The drains of a plan: each with its node and its claim, each claim that has no drain any more, and each node that
-//! still carries a cordon of ours.
+//! still carries a cordon of ours, or its record.
 
 use std::collections::BTreeSet;
 use std::ops::Deref;
@@ -103,8 +103,11 @@ impl DrainRecord {
 
     /// The cordon that a node is to have that is drained by us; another's cordon is respected.
     pub fn own_cordon(&self) -> Cordon {
-        if self.is_by_requester() || self.has_foreign_cordon() {
+        if self.is_by_requester() {
             return Cordon::Keep;
+        }
+        if self.has_foreign_cordon() {
+            return Cordon::Respect;
         }
         Cordon::Set {
             by: self.drain_uid().to_owned(),
@@ -170,7 +173,8 @@ pub fn drain_records(snapshot: &Snapshot, ledger: &Ledger) -> Vec<DrainRecord> {
     }
     let named: BTreeSet<NodeName> = records.iter().map(|record| record.name.clone()).collect();
     for node in snapshot.nodes.values() {
-        if node.cordon_record().is_some() && !named.contains(&node.name) {
+        let is_marked = node.cordon_record().is_some() || node.has_do_not_disrupt_record();
+        if is_marked && !named.contains(&node.name) {
             let uid = Some(node.uid.clone());
             records.push(DrainRecord::of(node.name.clone(), uid, None, snapshot, ledger));
         }

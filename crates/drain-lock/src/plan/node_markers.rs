@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use nodeward_api::reason::LockReason;
-use nodeward_api::{condition, taint};
+use nodeward_api::{annotation, condition, taint};
 use nodeward_core::deadline::to_the_second;
 use nodeward_core::id::NodeName;
 use nodeward_core::node::ConditionView;
@@ -22,6 +22,8 @@ pub struct NodeWrite {
     pub cordon: Cordon,
     /// Whether it is to carry the taint of the queue.
     pub queued: bool,
+    /// Whether it is to carry Karpenter's `do-not-disrupt`, which an emptied node is not removed with.
+    pub do_not_disrupt: bool,
 }
 
 impl NodeWrite {
@@ -44,6 +46,8 @@ pub fn taken(node: &NodeName) -> String {
 pub enum Cordon {
     /// Nothing.
     Keep,
+    /// Nothing: it is another's, and a drain of ours goes on under it.
+    Respect,
     /// It is cordoned for the NodeDrain of this UID, or its cordon of ours is handed on to it.
     Set {
         /// UID of the NodeDrain.
@@ -85,6 +89,9 @@ impl Progress {
         ]
     }
 }
+
+/// The value of the record that drain-lock gave the node Karpenter's annotation.
+const DRAIN_LOCK: &str = "drain-lock";
 
 /// By these reasons a condition is known as drain-lock's: other drainers set conditions of the same types.
 const DRAINING: &str = "DrainLockDraining";
@@ -136,18 +143,45 @@ pub fn is_cordoned_for(node: &NodeFacts, drain_uid: &str) -> bool {
 
 /// The node's spec, if it is not as it should be.
 pub fn spec(node: &Arc<NodeFacts>, cordon: Cordon, queued: bool) -> Option<NodeWrite> {
+    let do_not_disrupt = match &cordon {
+        Cordon::Keep => node.has_do_not_disrupt_record(),
+        Cordon::Set { .. } | Cordon::Respect => true,
+        Cordon::Lift | Cordon::Forget => false,
+    };
     let cordon = match cordon {
+        Cordon::Respect => Cordon::Keep,
         Cordon::Set { by } if node.is_cordoned_by_us() && is_cordoned_for(node, &by) => Cordon::Keep,
         Cordon::Lift | Cordon::Forget if node.cordon_record().is_none() => Cordon::Keep,
         Cordon::Lift if !node.is_cordoned_by_us() => Cordon::Forget,
         other => other,
     };
-    let is_right = cordon == Cordon::Keep && node.taint(taint::QUEUED, None).is_some() == queued;
+    let is_right = cordon == Cordon::Keep
+        && node.taint(taint::QUEUED, None).is_some() == queued
+        && changed_do_not_disrupt(node, do_not_disrupt).is_empty();
     (!is_right).then(|| NodeWrite {
         node: Arc::clone(node),
         cordon,
         queued,
+        do_not_disrupt,
     })
+}
+
+/// The annotations that keep Karpenter from removing an emptied node, as far as they are to change: key, and the value that it gets.
+/// What somebody else gave the node stays as it is, and what somebody took away is not given again.
+pub fn changed_do_not_disrupt(node: &NodeFacts, wanted: bool) -> Vec<(&'static str, Option<&'static str>)> {
+    let present = node.annotations.get(annotation::KARPENTER_DO_NOT_DISRUPT);
+    let is_true = present.is_some_and(|value| value == annotation::KARPENTER_DO_NOT_DISRUPT_TRUE);
+    let record = (annotation::DO_NOT_DISRUPT_BY, wanted.then_some(DRAIN_LOCK));
+    let annotation = (
+        annotation::KARPENTER_DO_NOT_DISRUPT,
+        wanted.then_some(annotation::KARPENTER_DO_NOT_DISRUPT_TRUE),
+    );
+    match (wanted, node.has_do_not_disrupt_record()) {
+        (true, false) if present.is_none() => vec![annotation, record],
+        (false, true) if is_true => vec![annotation, record],
+        (false, true) => vec![record],
+        (true | false, _) => Vec::new(),
+    }
 }
 
 /// The node's conditions, if they are not as they should be.

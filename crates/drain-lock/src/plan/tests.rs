@@ -62,10 +62,19 @@ fn silent_drain_of(requesters: &[&str]) -> Value {
     }))
 }
 
+/// The annotations of a node that drain-lock drains under its own cordon.
+fn annotated_for(drain_uid: &str) -> Value {
+    json!({
+        nodeward_api::annotation::CORDONED_BY: drain_uid,
+        nodeward_api::annotation::KARPENTER_DO_NOT_DISRUPT: "true",
+        nodeward_api::annotation::DO_NOT_DISRUPT_BY: "drain-lock",
+    })
+}
+
 /// `n1` under the cordon of that drain.
 fn ours(patch: Value) -> Value {
     let cordon = json!({
-        "metadata": { "annotations": { nodeward_api::annotation::CORDONED_BY: "uid-drain" } },
+        "metadata": { "annotations": annotated_for("uid-drain") },
         "spec": { "unschedulable": true },
     });
     node("n1", merged(cordon, patch))
@@ -244,7 +253,7 @@ fn shown_action(action: &Action) -> Option<String> {
         Action::Finish { .. } => "let NodeDrain go".to_owned(),
         Action::Node(write) => {
             let cordon = match write.cordon {
-                Cordon::Keep => "mark",
+                Cordon::Keep | Cordon::Respect => "mark",
                 Cordon::Set { .. } => "cordon",
                 Cordon::Lift => "uncordon",
                 Cordon::Forget => "forget cordon",

@@ -4,7 +4,7 @@ use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::ResourceExt;
 use kube::api::{Api, Patch, PatchParams};
-use nodeward_api::annotation::{CORDONED_BY, LOCKED_BY};
+use nodeward_api::annotation::{CORDONED_BY, DO_NOT_DISRUPT_BY, KARPENTER_DO_NOT_DISRUPT, LOCKED_BY};
 use nodeward_api::node_drain::{NodeDrainStatus, Phase};
 use nodeward_api::reason::LockReason;
 use nodeward_testkit::wait::{self, secs};
@@ -224,6 +224,10 @@ async fn pod_failed_by_shutdown_counts_as_evicted(#[case] keeps_names: bool) -> 
 #[tokio::test(flavor = "multi_thread")]
 async fn foreign_cordon_is_never_lifted() -> Result<()> {
     let env = Environment::new(&NODES).await?;
+    let theirs = json!({ "metadata": { "annotations": { KARPENTER_DO_NOT_DISRUPT: "true" } } });
+    env.nodes()
+        .patch("n1", &PatchParams::default(), &Patch::Merge(theirs))
+        .await?;
     env.add_pinned("a", &NODES).await?;
     let lock = env.start(json!({})).await?;
     fleet::cordon(&env.client, "n1").await?;
@@ -232,6 +236,10 @@ async fn foreign_cordon_is_never_lifted() -> Result<()> {
     env.delete_drain("n1").await?;
     wait::throughout("the cordon stays", secs(4), || async {
         let node = env.nodes().get("n1").await?;
+        ensure!(
+            node.annotations().contains_key(KARPENTER_DO_NOT_DISRUPT),
+            "another's annotation is taken away"
+        );
         let spec = node.spec.context("no spec")?;
         ensure!(spec.unschedulable == Some(true), "uncordoned");
         Ok(())
@@ -259,10 +267,18 @@ async fn node_markers_go_with_their_drain() -> Result<()> {
         Ok(())
     })
     .await?;
+    let node = env.nodes().get("n1").await?;
+    let do_not_disrupt = node.annotations().get(KARPENTER_DO_NOT_DISRUPT);
+    ensure!(
+        do_not_disrupt.is_some_and(|value| value == "true"),
+        "Karpenter may remove it"
+    );
     env.delete_drain("n1").await?;
     env.released("n1", secs(60)).await?;
     let node = env.nodes().get("n1").await?;
-    ensure!(!node.annotations().contains_key(CORDONED_BY), "the annotation is left");
+    for key in [CORDONED_BY, KARPENTER_DO_NOT_DISRUPT, DO_NOT_DISRUPT_BY] {
+        ensure!(!node.annotations().contains_key(key), "the annotation {key} is left");
+    }
     let spec = node.spec.clone().context("no spec")?;
     ensure!(spec.unschedulable.is_none(), "it is not uncordoned");
     ensure!(

@@ -138,7 +138,7 @@ fn shown(plan: &Plan) -> Vec<String> {
     });
     let cordons = plan.actions.iter().filter_map(|action| match action {
         Action::Node(write) => match write.cordon {
-            Cordon::Keep => None,
+            Cordon::Keep | Cordon::Respect => None,
             Cordon::Set { .. } => Some(format!("cordon {}", write.node.name)),
             Cordon::Lift => Some(format!("uncordon {}", write.node.name)),
             Cordon::Forget => Some(format!("forget {}", write.node.name)),

@@ -342,7 +342,7 @@ proptest! {
                 Cordon::Lift => prop_assert!(write.node.is_cordoned_by_us()),
                 Cordon::Forget => prop_assert!(write.node.cordon_record().is_some()),
                 Cordon::Set { .. } => prop_assert!(!write.node.unschedulable || write.node.is_cordoned_by_us()),
-                Cordon::Keep => {}
+                Cordon::Keep | Cordon::Respect => {}
             }
         }
     }

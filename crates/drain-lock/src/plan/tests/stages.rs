@@ -185,7 +185,7 @@ fn node_crashed_in_drain_is_still_drained() {
 #[rstest]
 #[case::under_a_foreign_cordon_no_cordon_is_taken_over(
     cluster(foreign(json!({})), Some(drain(json!({}))), &[claim(json!({ "foreignCordon": true }))], &[held("a", json!({}))]),
-    &["ledger: n1#1 Waiting needs [a] holds []", "grant uid-n1", "n1 is Draining"]
+    &["ledger: n1#1 Waiting needs [a] holds []", "grant uid-n1", "mark n1", "n1 is Draining"]
 )]
 #[case::another_evicts_and_we_do_not(
     cluster(foreign(json!({})), Some(drain(json!({ "spec": { "evict": "Requester" } }))), &[merged(granted("Confirmed", &["a"]), json!({ "foreignCordon": true }))], &[held("a", json!({}))]),
