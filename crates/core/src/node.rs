@@ -58,6 +58,8 @@ pub struct NodeView {
     pub created: Timestamp,
     /// Whether it is being deleted.
     pub is_being_deleted: bool,
+    /// Whether its Machine of Cluster API is being deleted, as far as whoever projects it knows.
+    pub machine_is_being_deleted: bool,
     /// `status.nodeInfo.bootID`: changes with every boot.
     pub boot_id: Arc<str>,
     /// `status.nodeInfo.machineID`.
@@ -151,6 +153,7 @@ impl NodeView {
                 .as_ref()
                 .map_or(Timestamp::UNIX_EPOCH, |time| time.0),
             is_being_deleted: meta.deletion_timestamp.is_some(),
+            machine_is_being_deleted: false,
             boot_id: info.map(|info| info.boot_id.as_str()).unwrap_or_default().into(),
             machine_id: info.map(|info| info.machine_id.as_str()).unwrap_or_default().into(),
             conditions: conditions()
@@ -178,12 +181,20 @@ impl NodeView {
     /// Whether it is being emptied, by whoever: unschedulable, or tainted by Karpenter or the cluster autoscaler, which
     /// never set `spec.unschedulable`.
     pub fn is_cordoned(&self) -> bool {
-        self.unschedulable || self.is_being_removed()
+        self.unschedulable || self.is_tainted_for_removal()
     }
 
-    /// Whether Karpenter or the cluster autoscaler is about to remove it.
-    pub fn is_being_removed(&self) -> bool {
+    fn is_tainted_for_removal(&self) -> bool {
         self.taint(KARPENTER_DISRUPTED_TAINT, None).is_some() || self.taint(AUTOSCALER_TAINT, None).is_some()
+    }
+
+    /// Whether it will not come back: Karpenter or the cluster autoscaler is about to remove it, it or its Machine is being
+    /// deleted, or a person has declared it shut down.
+    pub fn is_being_removed(&self) -> bool {
+        self.is_tainted_for_removal()
+            || self.is_being_deleted
+            || self.machine_is_being_deleted
+            || self.is_out_of_service()
     }
 
     /// The record of the cordon that drain-lock gave it.
@@ -234,9 +245,10 @@ impl NodeView {
         taints.find(|taint| effect.is_none_or(|effect| taint.effect == effect))
     }
 
-    /// Whether a person has declared the node shut down, so that nothing runs on it any more.
+    /// Whether a person has declared the node shut down, so that nothing runs on it any more. On a Ready node the taint is left
+    /// from before, and means nothing to Kubernetes' pod garbage collector either.
     pub fn is_out_of_service(&self) -> bool {
-        self.taint(OUT_OF_SERVICE_TAINT, None).is_some()
+        !self.ready && self.taint(OUT_OF_SERVICE_TAINT, None).is_some()
     }
 
     /// The node in the API's own shape, as far as it is kept: what `node` is in a signal's expression.
@@ -377,12 +389,25 @@ mod tests {
         );
     }
 
-    #[test]
-    fn a_node_declared_shut_down_is_out_of_service() {
-        let taints =
-            json!([{ "key": "node.kubernetes.io/out-of-service", "value": "nodeshutdown", "effect": "NoExecute" }]);
-        assert!(cordoned(json!({ "metadata": {}, "spec": { "taints": taints } })).is_out_of_service());
-        assert!(!cordoned(json!({ "metadata": {} })).is_out_of_service());
+    /// Whether it will not come back, and whether it is cordoned.
+    #[rstest]
+    #[case::serves(json!({}), false, false)]
+    #[case::cordoned(json!({ "spec": { "unschedulable": true } }), false, true)]
+    #[case::disrupted_by_karpenter(tainted(KARPENTER_DISRUPTED_TAINT, "True"), true, true)]
+    #[case::removed_by_the_autoscaler(tainted(AUTOSCALER_TAINT, "True"), true, true)]
+    #[case::deleted(json!({ "metadata": { "deletionTimestamp": "2026-01-01T12:00:00Z" } }), true, false)]
+    #[case::declared_shut_down(tainted(OUT_OF_SERVICE_TAINT, "Unknown"), true, false)]
+    #[case::declared_shut_down_before_it_came_back(tainted(OUT_OF_SERVICE_TAINT, "True"), false, false)]
+    fn node_that_will_not_come_back_is_known(#[case] node: Value, #[case] removed: bool, #[case] cordoned: bool) {
+        let node = project(node);
+        assert_eq!((node.is_being_removed(), node.is_cordoned()), (removed, cordoned));
+    }
+
+    fn tainted(key: &str, ready: &str) -> Value {
+        json!({
+            "spec": { "taints": [{ "key": key, "effect": "NoExecute" }] },
+            "status": { "conditions": [{ "type": "Ready", "status": ready }] },
+        })
     }
 
     #[test]

@@ -105,9 +105,11 @@ fn is_name(text: &str) -> bool {
     !text.is_empty() && text.len() <= 128 && text.bytes().all(is_allowed)
 }
 
-/// The groups that a node is in.
+/// The groups that a node is in, and asks before it goes. One that will not come back asks none: who removes it takes it from the
+/// group, and would not wait.
 pub fn groups_of<'a>(groups: &'a [NodeGroup], node: &NodeFacts) -> Vec<&'a NodeGroup> {
-    groups.iter().filter(|group| group.contains(node)).collect()
+    let asks = |group: &&NodeGroup| !node.is_being_removed() && group.contains(node);
+    groups.iter().filter(asks).collect()
 }
 
 /// Whether the group of a FleetLock client is one that its node is in.
@@ -201,6 +203,12 @@ mod tests {
         let all = groups(json!([{ "name": "all", "selector": {}, "maxUnavailable": 2 }])).unwrap();
         assert_eq!(names(&all, master), ["all", CONTROL_PLANE]);
         assert_eq!(names(&all, worker), ["all"]);
+        let removed = node(
+            "n2",
+            json!({ "metadata": { "deletionTimestamp": "2026-01-01T12:00:00Z" } }),
+        );
+        let snapshot = Cluster::new([removed], []).snapshot();
+        assert_eq!(names(&all, &snapshot.nodes["n2"]), [""; 0], "it will not come back");
         let replaced = groups(json!([{ "name": CONTROL_PLANE, "maxUnavailable": 2 }])).unwrap();
         assert_eq!(names(&replaced, master), [CONTROL_PLANE]);
         assert_eq!(replaced[0].max_unavailable(5), 2);

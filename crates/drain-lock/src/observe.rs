@@ -9,6 +9,7 @@ mod cluster_index;
 mod decoded;
 mod fixed;
 mod index_handler;
+mod machines;
 mod pod_index;
 mod project;
 mod table;
@@ -37,6 +38,7 @@ use crate::snapshot::{BudgetEntry, HoldFacts, LedgerFacts, NodeFacts, PodFacts, 
 use audit::Audit;
 use cluster_index::ClusterIndex;
 use index_handler::{IndexHandler, SharedIndex};
+use machines::Machines;
 
 pub use cluster_index::{Kept, budget_facts, owner_disruptions};
 pub use fixed::Objects;
@@ -55,6 +57,7 @@ pub struct ClusterCache {
     handles: Vec<WatchHandle>,
     leases: Option<WatchHandle>,
     remediations: Option<RemediationWatches>,
+    machines: Option<Machines>,
     /// No watch keeps it up.
     is_fixed: bool,
 }
@@ -86,13 +89,15 @@ impl ClusterCache {
             let api = Api::<Lease>::namespaced(client.clone(), namespace);
             watches.follow("node leases", api, Selection::all(), index_handler::leases(&index))
         });
-        let mut remediations = RemediationWatches::new(watches, &KindRegistry::spawn(watches, client.clone()));
+        let kinds = KindRegistry::spawn(watches, client.clone());
+        let mut remediations = RemediationWatches::new(watches, &kinds);
         remediations.follow(None, &[]);
         Self {
             index,
             handles,
             leases,
             remediations: Some(remediations),
+            machines: Some(Machines::watch(watches, &kinds)),
             is_fixed: false,
         }
     }
@@ -104,7 +109,20 @@ impl ClusterCache {
     }
 
     pub fn node(&self, name: &str) -> Option<Arc<NodeFacts>> {
-        self.read().nodes.get(name).cloned()
+        let node = self.read().nodes.get(name).cloned();
+        node.map(|node| self.with_machine(node))
+    }
+
+    /// The node, with what its Machine tells.
+    fn with_machine(&self, mut node: Arc<NodeFacts>) -> Arc<NodeFacts> {
+        if self
+            .machines
+            .as_ref()
+            .is_some_and(|machines| machines.is_being_deleted(&node))
+        {
+            Arc::make_mut(&mut node).view.machine_is_being_deleted = true;
+        }
+        node
     }
 
     /// All nodes, by name.
@@ -238,6 +256,9 @@ impl ClusterCache {
             return None;
         }
         let mut snapshot = self.read().snapshot(scope, self.uses_leases(), now);
+        for node in snapshot.nodes.values_mut() {
+            *node = self.with_machine(Arc::clone(node));
+        }
         if let Some(watches) = &self.remediations {
             snapshot.remediations = watches.remediations();
         }

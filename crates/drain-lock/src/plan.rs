@@ -322,6 +322,10 @@ impl Planner<'_> {
         }
         self.write.next.settle_movable(uid, &active.classes.needs);
         self.note_moving(&active);
+        if active.node.is_being_removed() {
+            // What was claimed while it was to come back: its pods go as their budgets allow.
+            self.set_needs(&active, Vec::new());
+        }
         active.asks = self.is_to_ask(&active);
         let Some(claim) = self.write.next.claim(uid).cloned() else {
             return;

@@ -37,6 +37,7 @@ impl ClusterCache {
             handles: Vec::new(),
             leases: None,
             remediations: None,
+            machines: None,
             is_fixed: true,
         };
         cache.insert(objects);

@@ -11,6 +11,7 @@ use nodeward_core::budget::BudgetView;
 use nodeward_core::id::{BudgetKey, NamespacedName};
 use nodeward_scheduling::{NodeAffinity, NodeProjector};
 
+use super::machines;
 use crate::snapshot::{BudgetEntry, HoldFacts, NodeFacts};
 
 /// Projects nodes to what drain-lock reads.
@@ -19,6 +20,8 @@ pub(super) fn node_projector() -> NodeProjector {
         annotation::CORDONED_BY,
         annotation::KARPENTER_DO_NOT_DISRUPT,
         annotation::DO_NOT_DISRUPT_BY,
+        machines::MACHINE,
+        machines::CLUSTER_NAMESPACE,
     ])
 }
 

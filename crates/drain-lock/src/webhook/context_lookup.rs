@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 use tokio::time;
 
+use crate::node_group::groups_of;
 use crate::observe::ClusterCache;
 use crate::plan::need::Class;
 use crate::policy::Policy;
@@ -206,8 +207,7 @@ impl ContextLookup {
             uid: node.uid.clone(),
             cordoned,
             auto,
-            // What removes its nodes for good takes them from the group, and would not wait.
-            in_node_group: !node.is_being_removed() && policy.node_groups.iter().any(|group| group.contains(&node)),
+            in_node_group: !groups_of(&policy.node_groups, &node).is_empty(),
         })
     }
 

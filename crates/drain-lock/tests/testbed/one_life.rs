@@ -4,8 +4,9 @@ use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::Node;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
-use nodeward_api::node_drain::Phase;
+use nodeward_api::node_drain::{NodeDrainStatus, Phase};
 use nodeward_api::reason::LockReason;
+use nodeward_testkit::foreign::Foreign;
 use nodeward_testkit::kubectl::{Kubectl, Said};
 use nodeward_testkit::wait::{self, secs};
 use nodeward_testkit::workload::{self, Budget, PodTemplate};
@@ -129,6 +130,51 @@ async fn node_that_is_taken_away_keeps_no_pod() -> Result<()> {
     })
     .await?;
     reviewed.end([lock]).await
+}
+
+/// More pods would stay down with the node than their budget can ever allow, until its Machine is deleted: then none stays down.
+#[tokio::test(flavor = "multi_thread")]
+async fn node_whose_machine_is_deleted_holds_no_pod() -> Result<()> {
+    let env = Environment::new(&["n1", "n2"]).await?;
+    for app in ["a", "b"] {
+        add_held(&env, app, "n1").await?;
+    }
+    cover(&env, "both", &["a", "b"], 1).await?;
+    let machine = Foreign::ClusterApiMachine;
+    machine.install(&env.client).await?;
+    let kept = json!({ "metadata": { "finalizers": ["machine.cluster.x-k8s.io"] } });
+    machine.put(&env.client, Some(APPS), "m1", kept).await?;
+    for (key, value) in [("machine", "m1"), ("cluster-namespace", APPS)] {
+        fleet::annotate(&env.client, "n1", &format!("cluster.x-k8s.io/{key}"), Some(value)).await?;
+    }
+    let lock = env.start(json!({})).await?;
+    env.drain("n1", json!({})).await?;
+    let counts = |status: &NodeDrainStatus| {
+        let plan = status.plan.as_ref();
+        plan.map(|plan| (plan.held.len(), plan.movable))
+    };
+    let is_blocked = |status: &NodeDrainStatus| {
+        let mut obstacles = status.blocked_by.iter();
+        obstacles.any(|one| one.reason == LockReason::NeedExceedsBudget) && counts(status) == Some((2, 0))
+    };
+    env.status_that("n1", "not to begin", secs(60), is_blocked).await?;
+    machine.delete(&env.client, Some(APPS), "m1").await?;
+    env.status_that("n1", "to hold nothing", secs(60), |status| {
+        counts(status).is_some_and(|(held, _)| held == 0)
+            && status
+                .blocked_by
+                .iter()
+                .all(|one| one.reason != LockReason::NeedExceedsBudget)
+    })
+    .await?;
+    wait::until("a pod to go as its budget allows", secs(60), || async {
+        ensure!(env.pods_on("n1").await?.len() < 2, "both run");
+        Ok(())
+    })
+    .await?;
+    let claim = env.claim("n1").await?.context("no claim")?;
+    ensure!(claim.holds.is_empty() && claim.needs.is_empty(), "{claim:?}");
+    env.end([lock]).await
 }
 
 /// Its last drain's pod cannot come back before this drain ends: the claim is taken over, and nobody waits for a deadline.

@@ -85,16 +85,20 @@ fn nothing_is_promised_to_a_withheld_pod(
     assert_eq!((blocker.reason, blocker.next), (reason, Next::Nothing));
 }
 
-/// The kubelet of a Ready node said that its containers have ended, or the machine is off.
+/// The kubelet of a Ready node said that its containers have ended. That the machine is off means nothing once it is back.
 #[rstest]
-#[case::terminal_phase(json!({ "status": { "phase": "Failed" } }), json!({}))]
-#[case::declared_shut_down(json!({}), json!({ "spec": { "taints": [
+#[case::terminal_phase(json!({ "status": { "phase": "Failed" } }), json!({}), Some(StrategyName::StuckTerminating))]
+#[case::was_declared_shut_down(json!({}), json!({ "spec": { "taints": [
     cordon(0), { "key": "node.kubernetes.io/out-of-service", "value": "nodeshutdown", "effect": "NoExecute" },
-] } }))]
-fn ended_singleton_pod_is_deleted_without_grace(#[case] state: Value, #[case] node: Value) {
+] } }), None)]
+fn ended_singleton_pod_is_deleted_without_grace(
+    #[case] state: Value,
+    #[case] node: Value,
+    #[case] strategy: Option<StrategyName>,
+) {
     let stuck = with(with(with(pod("p"), with_claim()), terminating(30, 1)), state);
     let world = World::draining().node_with(node).pod(stuck);
-    assert_eq!(world.at(10_000).strategy(), Some(StrategyName::StuckTerminating));
+    assert_eq!(world.at(10_000).strategy(), strategy);
 }
 
 #[rstest]

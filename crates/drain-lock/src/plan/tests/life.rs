@@ -112,17 +112,42 @@ fn drain_of_ours_is_not_begun_while_a_pod_may_never_go() {
     );
 }
 
+/// Its claim holds nothing for pods that run.
 #[rstest]
-#[case::karpenter("karpenter.sh/disrupted", "NoSchedule")]
-#[case::cluster_autoscaler("ToBeDeletedByClusterAutoscaler", "NoSchedule")]
-fn node_that_will_not_come_back_holds_and_needs_nothing(#[case] taint: &str, #[case] effect: &str) {
-    let node_1 = foreign(json!({ "spec": { "taints": [{ "key": taint, "effect": effect }] } }));
+#[case::karpenter(tainted("karpenter.sh/disrupted"), true)]
+#[case::cluster_autoscaler(tainted("ToBeDeletedByClusterAutoscaler"), true)]
+#[case::deleted(json!({ "metadata": { "deletionTimestamp": YESTERDAY } }), true)]
+#[case::declared_shut_down(
+    merged(tainted("node.kubernetes.io/out-of-service"), json!({ "status": { "conditions": [{ "type": "Ready", "status": "Unknown" }] } })),
+    true
+)]
+#[case::removal_was_given_up(json!({}), false)]
+fn node_that_will_not_come_back_holds_and_needs_nothing(#[case] removal: Value, #[case] is_removed: bool) {
     let pods = [held("a", json!({})), held("d", json!({}))];
-    let plan = planned(&cluster(node_1, Some(by_requester(json!({}))), &[], &pods));
-    let lines = shown(&plan);
-    assert!(lines.iter().all(|line| !line.contains("needs [a")), "{lines:?}");
-    let planned = plan.drains[0].plan.as_ref().unwrap();
-    assert_eq!((planned.held.len(), planned.movable), (0, 2));
+    let drain = || Some(by_requester(json!({})));
+    let waits = planned(&cluster(foreign(removal.clone()), drain(), &[claim(json!({}))], &pods));
+    let lines = shown(&waits);
+    assert_eq!(
+        lines.iter().any(|line| line.contains("needs [a")),
+        !is_removed,
+        "{lines:?}"
+    );
+    let classes = waits.drains[0].plan.as_ref().unwrap();
+    assert_eq!(
+        (classes.held.len(), classes.movable),
+        if is_removed { (0, 2) } else { (2, 0) }
+    );
+    let granted = granted("Confirmed", &["a", "d"]);
+    let lines = shown(&planned(&cluster(foreign(removal), drain(), &[granted], &pods)));
+    assert_eq!(
+        lines.iter().any(|line| line.ends_with("holds []")),
+        is_removed,
+        "{lines:?}"
+    );
+}
+
+fn tainted(key: &str) -> Value {
+    json!({ "spec": { "taints": [{ "key": key, "effect": "NoSchedule" }] } })
 }
 
 #[test]
