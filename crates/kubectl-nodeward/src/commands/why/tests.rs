@@ -133,11 +133,11 @@ fn only_drains_in_the_way_come_first(#[case] node: &str, #[case] ahead: Option<u
         ],
         "claims": [
             claim(1, "node-1", "Confirmed", json!({ "holds": ["0/db-0/db-0"] })),
-            claim(2, "node-2", "Asking", needs(1)),
-            claim(3, "node-0", "Asking", needs(0)),
-            claim(4, "node-3", "Asking", needs(0)),
-            claim(5, "node-4", "Asking", needs_both()),
-            claim(6, "node-5", "Asking", needs_both()),
+            claim(2, "node-2", "Waiting", needs(1)),
+            claim(3, "node-0", "Waiting", needs(0)),
+            claim(4, "node-3", "Waiting", needs(0)),
+            claim(5, "node-4", "Waiting", needs_both()),
+            claim(6, "node-5", "Waiting", needs_both()),
         ],
     }))
     .unwrap();
