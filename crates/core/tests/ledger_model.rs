@@ -69,6 +69,11 @@ fn explore(plan: &Plan) -> Result<String, String> {
 #[case::late_pods_under_our_cordon(Plan::own_circle())]
 #[case::one_that_holds_and_waits(Plan::goes_ahead())]
 #[case::hosts_of_osds(Plan::osds())]
+#[case::movable_pods(Plan::movable())]
+#[case::held_pods_first(Plan::held_first())]
+#[case::need_grows(Plan::need_grows())]
+#[case::budget_shrinks(Plan::budget_shrinks())]
+#[case::drained_again(Plan::drained_again())]
 fn no_fault_breaks_a_rule_and_every_drain_ends(#[case] plan: Plan) {
     match explore(&plan) {
         Ok(summary) => println!("{summary}"),
@@ -146,6 +151,8 @@ fn one_fault_more_breaks_no_rule(#[case] plan: Plan) {
 #[case(Rule::CountFailedPods, Plan::unrelated(), "I8")]
 #[case(Rule::RequesterMayReboot, Plan::selector(), "I4")]
 #[case(Rule::HoldEvictionsAroundRetained, Plan::selector(), "I14")]
+#[case(Rule::MovablePodsFirst, Plan::movable(), "I15")]
+#[case(Rule::TakeOver, Plan::drained_again(), "I8")]
 #[case(Rule::PlaceInGroups, Plan::one_at_a_time(), "I1")]
 #[case(Rule::KeepPlaceUntilBack, Plan::one_at_a_time(), "I1")]
 #[case(Rule::PlaceWithTheGrant, Plan::control_plane(), "I8")]

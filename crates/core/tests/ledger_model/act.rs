@@ -4,7 +4,7 @@
 //! else goes on. Which is which changes with every step. That both stop at once is left out: what each would do later rests
 //! on what it read, not on the other's plans.
 
-use nodeward_core::ledger::{Claim, ClaimState, Ledger, Reservations};
+use nodeward_core::ledger::{Claim, ClaimState, Ledger};
 use stateright::{Model, Property};
 
 use crate::decide::{decide, held, running};
@@ -12,9 +12,7 @@ use crate::memo;
 use crate::names::name_anew;
 use crate::rules::Rule;
 use crate::watch;
-use crate::world::{
-    BUDGETS, Cordon, Fault, NO_BUDGET, NODES, Node, Plan, Pod, State, Step, budget_key, node_uid, pod_uid,
-};
+use crate::world::{BUDGETS, Cordon, Fault, NO_BUDGET, NODES, Node, Plan, Pod, State, Step, node_uid, pod_uid};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
@@ -106,6 +104,12 @@ pub enum Action {
     Uncordoned {
         node: usize,
     },
+    Shrinks {
+        pdb: usize,
+    },
+    DrainedAgain {
+        node: usize,
+    },
 }
 
 impl Action {
@@ -121,7 +125,9 @@ impl Action {
             | Self::Vanish { .. }
             | Self::NotReady { .. }
             | Self::CallOff { .. }
-            | Self::Breaks { .. } => true,
+            | Self::Breaks { .. }
+            | Self::Shrinks { .. }
+            | Self::DrainedAgain { .. } => true,
             Self::Prompt { .. }
             | Self::Sync { .. }
             | Self::NodeDown { .. }
@@ -206,9 +212,15 @@ impl Model for Plan {
             if may(Fault::Overdue) {
                 actions.push(Action::Overdue { node });
             }
+            if may(Fault::DrainedAgain) {
+                actions.push(Action::DrainedAgain { node });
+            }
             if may(Fault::Vanish) {
                 actions.push(Action::Vanish { node });
             }
+        }
+        if may(Fault::Shrinks) {
+            actions.extend((0..BUDGETS).map(|pdb| Action::Shrinks { pdb }));
         }
         for slot in 0..self.slots.len() {
             actions.extend([Action::OtherReady { slot }, Action::RequesterEvicts { slot }]);
@@ -342,7 +354,7 @@ fn happen(plan: &Plan, state: &mut State, action: Action) -> Option<()> {
         Action::CallOff { node } => {
             state.ledger.claim(&node_uid(node))?;
             let node = &mut state.nodes[node];
-            if !node.wanted {
+            if !node.wanted || node.again {
                 return None;
             }
             node.wanted = false;
@@ -388,7 +400,9 @@ fn happen(plan: &Plan, state: &mut State, action: Action) -> Option<()> {
             }
             let cordoned = state.nodes[node].cordon != Cordon::None;
             for slot in plan.slots_of(node) {
-                if let Pod::Down(generation) = state.pods[slot] {
+                if let Pod::Down(generation) = state.pods[slot]
+                    && !plan.slots[slot].movable
+                {
                     if plan.slots[slot].retained {
                         state.pods[slot] = Pod::Up(generation);
                     } else if !cordoned {
@@ -403,9 +417,26 @@ fn happen(plan: &Plan, state: &mut State, action: Action) -> Option<()> {
         },
         Action::OtherReady { slot } => match (plan.slots[slot].node, state.pods[slot]) {
             _ if state.is_broken(plan, slot) => return None,
+            (_, Pod::Down(_)) if plan.slots[slot].movable => state.pods[slot] = Pod::Moved,
             (None, Pod::Down(generation)) => state.pods[slot] = Pod::Up(generation + 1),
             _ => return None,
         },
+        Action::Shrinks { pdb } => {
+            let is_used = plan.slots_of_budget(pdb).next().is_some();
+            if state.caps[pdb] < 2 || !is_used {
+                return None;
+            }
+            state.caps[pdb] -= 1;
+        }
+        Action::DrainedAgain { node } => {
+            let claim = state.ledger.claim(&node_uid(node))?;
+            let is_over = !state.nodes[node].wanted && claim.state == ClaimState::Returning && !claim.holds.is_empty();
+            let node = &mut state.nodes[node];
+            if !is_over || node.cordon != Cordon::None || node.down || node.told {
+                return None;
+            }
+            (node.cordon, node.wanted, node.again) = (Cordon::Foreign, true, true);
+        }
         Action::CephCloses { node } => {
             let pdb = plan.ceph?;
             let is_down = |slot: usize| plan.slots[slot].pdb == pdb && matches!(state.pods[slot], Pod::Down(_));
@@ -426,7 +457,9 @@ fn happen(plan: &Plan, state: &mut State, action: Action) -> Option<()> {
             let uid = running(state, slot)?;
             let is_admitted = admits_requester(plan, state, node, slot, &uid);
             // It leaves what stays; one that evicts that as well evicts a pod like any other.
-            let skips = plan.requesters_reboot && plan.slots[slot].retained;
+            let is_held = |slot: usize| !plan.slots[slot].movable && state.is_up(slot);
+            let comes_later = plan.slots[slot].movable && plan.held_first[node] && plan.slots_of(node).any(is_held);
+            let skips = comes_later || plan.requesters_reboot && plan.slots[slot].retained;
             let may =
                 state.nodes[node].cordon == Cordon::Foreign && !state.nodes[node].vanished && is_admitted && !skips;
             if !may {
@@ -457,9 +490,7 @@ fn happen(plan: &Plan, state: &mut State, action: Action) -> Option<()> {
             if plan.slots[slot].node.is_some() || !state.is_up(slot) {
                 return None;
             }
-            if !is_admitted(plan, state, plan.slots[slot].pdb) {
-                return None;
-            }
+            state.admission(plan, None, plan.slots[slot].pdb).ok()?;
             evict(plan, state, slot)?;
         }
         Action::Overdue { node } => {
@@ -527,6 +558,12 @@ fn act(plan: &Plan, state: &mut State, step: Step) {
                 return;
             }
             let node = plan.slots[slot].node.unwrap_or_default();
+            if plan.slots[slot].movable {
+                if state.admission(plan, Some(node), plan.slots[slot].pdb).is_ok() {
+                    evict(plan, state, slot);
+                }
+                return;
+            }
             // What no budget has needs no grant.
             let in_force = state.is_exempt(plan, slot)
                 || state
@@ -568,6 +605,11 @@ fn admits_requester(plan: &Plan, state: &State, node: usize, slot: usize, uid: &
     if !plan.groups_of(node).is_empty() && !ledger.admits_in_node_group(&node_uid) && plan.keeps(Rule::PlaceInGroups) {
         return false;
     }
+    if plan.slots[slot].movable {
+        let is_draining = |claim: &Claim| claim.state != ClaimState::Returning;
+        return ledger.claim(&node_uid).is_some_and(is_draining)
+            && state.admission(plan, Some(node), plan.slots[slot].pdb).is_ok();
+    }
     if !state.is_exempt(plan, slot) {
         return ledger.admits_requester(&node_uid, uid);
     }
@@ -578,16 +620,6 @@ fn admits_requester(plan: &Plan, state: &State, node: usize, slot: usize, uid: &
         || is_beside_held
         || ledger.admits_around_retained(&node_uid)
         || !plan.keeps(Rule::HoldEvictionsAroundRetained)
-}
-
-fn is_admitted(plan: &Plan, state: &State, pdb: usize) -> bool {
-    let question = (pdb, &state.ledger, state.pods, state.allowed, state.exempt);
-    plan.admissions.get_or(question, || {
-        let facts = state.facts(plan, false);
-        let reservations = Reservations::of_all(&state.ledger, &facts);
-        let budget = &facts[&budget_key(pdb)];
-        state.ledger.admits(None, budget, &reservations).is_ok()
-    })
 }
 
 /// What the eviction API does: the budget's status decides, and counts at once.

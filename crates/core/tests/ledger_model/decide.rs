@@ -25,9 +25,10 @@ pub fn decide(plan: &Plan, state: &State, node: usize, stale: bool) -> Option<St
         pods,
         allowed,
         exempt,
+        caps,
         ..
     } = state;
-    let question = (node, stale, ledger, nodes, pods, allowed, exempt);
+    let question = (node, stale, ledger, nodes, pods, allowed, (exempt, caps));
     plan.decisions.get_or(question, || find(plan, state, node, stale))
 }
 
@@ -96,6 +97,9 @@ impl Turn<'_> {
             return;
         }
         self.enqueue(ledger);
+        if node.again && node.cordon == Cordon::Foreign && self.plan.keeps(Rule::TakeOver) {
+            self.twice(ledger, |ledger| ledger.take_over(&uid, NOW));
+        }
         if ledger
             .claim(&uid)
             .is_some_and(|claim| claim.state == ClaimState::Returning)
@@ -112,9 +116,11 @@ impl Turn<'_> {
         if self.must_give_up(ledger) && self.twice(ledger, time_out) != TimedOut::Unchanged {
             return;
         }
-        // A node that may go down at any moment is planned for no more, unless its claim has to ask again.
-        let is_planned = |claim: &Claim| !claim.may_go_down || claim.state == ClaimState::Waiting;
+        // A node that may go down at any moment is planned for no more, unless its claim has to ask again, or it is drained again.
+        let is_planned = |claim: &Claim| !claim.may_go_down || claim.state == ClaimState::Waiting || node.again;
         if ledger.claim(&uid).is_some_and(is_planned) {
+            let needs = self.state.needs(self.plan, self.node).0;
+            self.twice(ledger, |ledger| ledger.settle_movable(&uid, &needs));
             self.plan(ledger);
         }
         match ledger.claim(&uid).map(|claim| claim.state) {
@@ -367,8 +373,11 @@ impl Turn<'_> {
 
     fn plan(&self, ledger: &mut Ledger) {
         let uid = node_uid(self.node);
-        let needs = self.state.needs(self.plan, self.node);
+        let (mut needs, movable_first) = self.state.needs(self.plan, self.node);
         let claim = ledger.claim(&uid).unwrap();
+        if !claim.state.has_grant() && !self.is_to_ask(claim, movable_first) {
+            needs.clear();
+        }
         let is_new = |pod: &HeldPod| held(claim).all(|other| other.uid != pod.uid);
         let grows = claim.state.has_grant() && needs.iter().flat_map(|u| &u.pods).any(is_new);
         if grows && !self.plan.keeps(Rule::NeverGrow) {
@@ -384,6 +393,21 @@ impl Turn<'_> {
         self.twice(ledger, |ledger| {
             ledger.set_needs(&uid, needs.clone(), &|pod| self.is_down(pod), NOW)
         });
+    }
+
+    /// Whether the claim is asked for: no movable pod is left, or none of those left could go now, or its drainer asks for others
+    /// first. What was asked for stays asked for.
+    fn is_to_ask(&self, claim: &Claim, movable_first: bool) -> bool {
+        let Self { plan, state, node, .. } = *self;
+        let mut movable = plan.movable_of(node).filter(|slot| state.is_up(*slot)).peekable();
+        if movable.peek().is_none() || !plan.keeps(Rule::MovablePodsFirst) {
+            return true;
+        }
+        let could_go = |slot: usize| {
+            let pdb = plan.slots[slot].pdb;
+            state.allowed[pdb] >= 1 && state.admission(plan, Some(node), pdb).is_ok()
+        };
+        !movable_first && (!claim.needs.is_empty() || plan.held_first[node] || !movable.any(could_go))
     }
 
     fn ask(&self, ledger: &mut Ledger) {
@@ -502,6 +526,7 @@ impl Turn<'_> {
             self.plan.requesters_reboot && !self.state.has_to_leave(self.plan, self.node)
         } else {
             next_to_evict(self.plan, self.state, self.node).is_none()
+                && !self.plan.movable_of(self.node).any(|slot| self.state.is_up(slot))
         };
         if is_empty && self.plan.keeps(Rule::NoteBeforeTheNodeIsTold) {
             let fence = Fence::of(ledger.claim(&uid).unwrap());
@@ -544,7 +569,15 @@ fn step(plan: &Plan, state: &State, number: usize) -> Option<Step> {
             done: false,
         });
     }
-    if claim.state != ClaimState::Confirmed || node.cordon == Cordon::Foreign {
+    if node.cordon == Cordon::Foreign || !matches!(claim.state, ClaimState::Waiting | ClaimState::Confirmed) {
+        return None;
+    }
+    if let Some(step) = next_to_move(plan, state, number, claim) {
+        return Some(step);
+    }
+    if claim.state != ClaimState::Confirmed
+        || plan.movable_of(number).any(|slot| state.is_up(slot)) && { next_to_evict(plan, state, number).is_none() }
+    {
         return None;
     }
     if let Some((slot, generation)) = next_to_evict(plan, state, number) {
@@ -564,6 +597,22 @@ fn step(plan: &Plan, state: &State, number: usize) -> Option<Step> {
     }
     let may_tell = claim.may_go_down || !plan.keeps(Rule::NoteBeforeTheNodeIsTold);
     (may_tell && !node.told && !node.down).then_some(Step::Tell { node: number })
+}
+
+/// A movable pod that may go now.
+fn next_to_move(plan: &Plan, state: &State, node: usize, claim: &Claim) -> Option<Step> {
+    plan.movable_of(node).find_map(|slot| {
+        let Pod::Up(generation) = state.pods[slot] else {
+            return None;
+        };
+        let pdb = plan.slots[slot].pdb;
+        let may_go = state.allowed[pdb] >= 1 && state.admission(plan, Some(node), pdb).is_ok();
+        may_go.then_some(Step::Evict {
+            slot,
+            generation,
+            fence: Fence::of(claim),
+        })
+    })
 }
 
 /// A pod that has yet to leave: under the claim, or under no budget.
@@ -590,7 +639,7 @@ fn claim_mut<'a>(ledger: &'a mut Ledger, uid: &str) -> &'a mut Claim {
 pub fn running(state: &State, slot: usize) -> Option<String> {
     match state.pods[slot] {
         Pod::Up(generation) => Some(pod_uid(slot, generation)),
-        Pod::Absent | Pod::Down(_) => None,
+        Pod::Absent | Pod::Down(_) | Pod::Moved => None,
     }
 }
 

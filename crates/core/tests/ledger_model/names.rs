@@ -64,7 +64,7 @@ const PAST: Fence = Fence { ticket: -1, grant: -1 };
 fn find(ledger: &Ledger, pods: [Pod; SLOTS], boots: [u8; NODES]) -> Names {
     let mut ledger = ledger.clone();
     let mut known: [BTreeSet<u8>; SLOTS] = pods.map(|pod| match pod {
-        Pod::Absent => BTreeSet::new(),
+        Pod::Absent | Pod::Moved => BTreeSet::new(),
         Pod::Up(generation) | Pod::Down(generation) => BTreeSet::from([generation]),
     });
     for disruption in ledger.claims().iter().flat_map(|claim| &claim.holds) {
@@ -99,6 +99,7 @@ fn find(ledger: &Ledger, pods: [Pod; SLOTS], boots: [u8; NODES]) -> Names {
     }
     let pods = std::array::from_fn(|slot| match pods[slot] {
         Pod::Absent => Pod::Absent,
+        Pod::Moved => Pod::Moved,
         Pod::Up(generation) => Pod::Up(new_name(slot, generation)),
         Pod::Down(generation) => Pod::Down(new_name(slot, generation)),
     });

@@ -61,6 +61,10 @@ pub enum Rule {
     KeepPlaceUntilBack,
     /// A pod that fails keeps nobody waiting for pods that were evicted.
     CountFailedPods,
+    /// Movable pods leave before the claim is asked for, which has one disruption of their budget for those that are left.
+    MovablePodsFirst,
+    /// A node that is drained again before its pods are back takes its claim over.
+    TakeOver,
     /// A drainer that comes back to the node that it cordoned finds its claim in the queue.
     QueueAgainUnderTheirCordon,
 }

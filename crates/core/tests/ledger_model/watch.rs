@@ -2,11 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use nodeward_core::ledger::{Claim, ClaimState, Disruptions, Facts, HeldPod, Ledger, Need};
+use nodeward_core::ledger::{Claim, ClaimState, Disruptions, Facts, HeldPod, Ledger, Need, Obstacle};
 use stateright::Property;
 
 use crate::decide::held;
-use crate::world::{BUDGETS, Cordon, DONE, Plan, Pod, State, budget_key, node_uid, parse_budget, parse_pod, pod_uid};
+use crate::world::{
+    BUDGETS, Cordon, DONE, Plan, Pod, State, budget_key, node_uid, parse_budget, parse_node, parse_pod, pod_uid,
+};
 
 /// That nothing of what must never be has come about.
 pub const NO_BREACH: &str = "no rule is broken";
@@ -34,7 +36,7 @@ pub fn breach_of_state(plan: &Plan, state: &State) -> Option<&'static str> {
     }
     if claims
         .iter()
-        .any(|claim| waits(claim) && holds_a_running_pod(state, claim))
+        .any(|claim| waits(claim) && (holds_a_running_pod(state, claim) || claim.holds.iter().any(|held| held.movable)))
     {
         return Some("I3: a claim waits while it holds disruptions of running pods");
     }
@@ -43,6 +45,9 @@ pub fn breach_of_state(plan: &Plan, state: &State) -> Option<&'static str> {
         state.disruptions(plan, pdb, is_down) > plan.budgets[pdb]
     }) {
         return Some("I1: more pods of a budget are down than it allows");
+    }
+    if claims.iter().any(|claim| waits_under_its_grant(plan, state, claim)) {
+        return Some("I15: a claim with a grant waits for what another claim has");
     }
     let is_away = |node: &usize| {
         let node = &state.nodes[*node];
@@ -55,13 +60,36 @@ pub fn breach_of_state(plan: &Plan, state: &State) -> Option<&'static str> {
     None
 }
 
+/// Whether a movable pod waits for what another claim has or is to have, though its node's claim was granted all that its drain
+/// needs, and the budget is what it was. One of several waits for the one that went before it.
+fn waits_under_its_grant(plan: &Plan, state: &State, claim: &Claim) -> bool {
+    let node = parse_node(&claim.node_uid);
+    if claim.state != ClaimState::Confirmed || !plan.movable_of(node).any(|slot| state.is_up(slot)) {
+        return false;
+    }
+    let question = (node, &state.ledger, state.pods, state.allowed, state.caps);
+    plan.waits.get_or(question, || {
+        let (needs, movable_first) = state.needs(plan, node);
+        if movable_first || claim.lacks(&needs, |_| true) {
+            return false;
+        }
+        let facts = state.facts(plan, false);
+        plan.movable_of(node).filter(|slot| state.is_up(*slot)).any(|slot| {
+            let pdb = plan.slots[slot].pdb;
+            let is_same = state.ledger.free(&facts[&budget_key(pdb)]) >= 0;
+            let by_another = |obstacle: Obstacle| obstacle.holder.is_some_and(|holder| holder.as_str() != claim.node);
+            is_same && state.admission(plan, Some(node), pdb).is_err_and(by_another)
+        })
+    })
+}
+
 /// What is wrong with a node being told to go, or with its drainer being done with it.
 pub fn breach_of_word(plan: &Plan, state: &State, node: usize) -> Option<&'static str> {
     let claim = state.ledger.claim(&node_uid(node));
     let has_disruption = |uid: &str| claim.is_some_and(|claim| claim.has_disruption(uid));
     let lacks = |slot: usize| match state.pods[slot] {
         Pod::Up(generation) => plan.slots[slot].retained && !has_disruption(&pod_uid(slot, generation)),
-        Pod::Down(_) | Pod::Absent => false,
+        Pod::Down(_) | Pod::Absent | Pod::Moved => false,
     };
     plan.slots_of(node)
         .any(lacks)
@@ -188,9 +216,16 @@ fn overruns(plan: &Plan, state: &State, ledger: &Ledger, claim: &Claim) -> bool 
         let may_go = |slot: usize, pod: Pod| match pod {
             Pod::Up(generation) => ledger.is_held(&format!("{slot}.{generation}")),
             Pod::Down(_) => !state.is_broken(plan, slot),
-            Pod::Absent => false,
+            Pod::Absent | Pod::Moved => false,
         };
-        state.disruptions(plan, pdb, may_go) > plan.budgets[pdb]
+        // A movable pod on its way has the disruption of its node's claim.
+        let is_down = |slot: usize| plan.slots[slot].pdb == pdb && matches!(state.pods[slot], Pod::Down(_));
+        let has_unused = |claim: &&Claim| {
+            let is_on_its_way = plan.movable_of(parse_node(&claim.node_uid)).any(is_down);
+            claim.has_movable_disruption(&budget_key(pdb)) && !is_on_its_way
+        };
+        let movable = count(ledger.claims().iter().filter(has_unused).count());
+        state.disruptions(plan, pdb, may_go) + movable > plan.budgets[pdb]
     })
 }
 
@@ -210,16 +245,15 @@ fn overtakes(before: &Ledger, write: &Ledger, node_uid: &str, facts: &Facts) -> 
         let needs = claim.needs.iter().filter(|need: &&Need| need.healthy > 0);
         needs.map(|need| parse_budget(&need.pdb.name)).collect()
     };
-    let counts = |disruptions: &&Disruptions| {
-        let healthy = &facts[&budget_key(parse_budget(&disruptions.pdb.name))].healthy;
-        disruptions.pods.iter().any(|pod| healthy.contains(pod.uid.as_str()))
+    let taken = |pdb: usize| -> i32 {
+        let healthy = &facts[&budget_key(pdb)].healthy;
+        let of_budget = is.holds.iter().filter(|held| parse_budget(&held.pdb.name) == pdb);
+        let number = |held: &Disruptions| {
+            let pods = held.pods.iter().filter(|pod| healthy.contains(pod.uid.as_str()));
+            count(pods.count()) + i32::from(held.movable)
+        };
+        of_budget.map(number).sum()
     };
-    let taken: BTreeSet<usize> = is
-        .holds
-        .iter()
-        .filter(counts)
-        .map(|u| parse_budget(&u.pdb.name))
-        .collect();
     for older in before
         .claims()
         .iter()
@@ -234,6 +268,7 @@ fn overtakes(before: &Ledger, write: &Ledger, node_uid: &str, facts: &Facts) -> 
             if budget.unusable.is_some() || older.needs.iter().filter(of_budget).any(exceeds) {
                 return false;
             }
+            let of_budget_movable = |claim: &Claim| claim.has_movable_disruption(&budget_key(*pdb));
             let mut granted: Vec<&str> = Vec::new();
             for claim in before.claims() {
                 let of_budget = claim.holds.iter().filter(|u| parse_budget(&u.pdb.name) == *pdb);
@@ -241,6 +276,7 @@ fn overtakes(before: &Ledger, write: &Ledger, node_uid: &str, facts: &Facts) -> 
                 if !held.is_empty() && !has_grant(claim) {
                     return false;
                 }
+                waits |= of_budget_movable(claim);
                 granted.extend(held);
             }
             waits |= !granted.is_empty();
@@ -253,7 +289,12 @@ fn overtakes(before: &Ledger, write: &Ledger, node_uid: &str, facts: &Facts) -> 
         if !wanted.iter().all(is_given) {
             continue;
         }
-        if wanted.iter().any(|pdb| taken.contains(pdb)) {
+        let leaves_too_few = |need: &Need| {
+            let pdb = parse_budget(&need.pdb.name);
+            let left = before.free(&facts[&budget_key(pdb)]) - taken(pdb);
+            need.healthy > 0 && taken(pdb) > 0 && left < need.healthy
+        };
+        if older.needs.iter().any(leaves_too_few) {
             return true;
         }
         if waits {

@@ -10,7 +10,8 @@ use jiff::{SignedDuration, Timestamp};
 use nodeward_api::budget_ref::BudgetRef;
 use nodeward_core::id::{BudgetKey, PodUid};
 use nodeward_core::ledger::{
-    BudgetFacts, BudgetPods, Claim, Disruptions, Facts, Fence, HeldPod, Ledger, Unstored, Unusable,
+    BudgetFacts, BudgetPods, Claim, Disruptions, Facts, Fence, HeldPod, Ledger, Obstacle, Reservations, Unstored,
+    Unusable,
 };
 
 use crate::memo::{self, Memo};
@@ -52,6 +53,10 @@ pub enum Fault {
     NotReady,
     /// A pod that has nothing to do with any drain becomes unready, for good.
     Breaks,
+    /// A budget allows one disruption less from now on.
+    Shrinks,
+    /// Another drainer cordons a node whose last drain has ended, before its pods are back.
+    DrainedAgain,
 }
 
 /// Where a pod runs, by which budget, and whether it stays there through a reboot.
@@ -62,6 +67,8 @@ pub struct Slot {
     pub pdb: usize,
     pub retained: bool,
     pub late: bool,
+    /// Once it is evicted, another pod runs in its place where no drain ever is.
+    pub movable: bool,
 }
 
 /// Nodes of which only so many may be away at once.
@@ -88,6 +95,8 @@ pub struct Plan {
     /// Whether a reboot is shorter than the node monitor's grace: the node is Ready all the time, and its pods look as they
     /// did before until its kubelet reports.
     pub quick_reboots: bool,
+    /// The nodes whose drainers ask for the movable pods last.
+    pub held_first: [bool; NODES],
     /// Whether another drainer takes its node down once it has evicted what it evicts, as soon as it likes and without asking.
     pub requesters_reboot: bool,
     pub groups: Vec<Group>,
@@ -101,7 +110,8 @@ pub struct Plan {
     pub paused_at_once: usize,
     pub missing: Option<Rule>,
     pub decisions: Arc<Memo<Option<Step>>>,
-    pub admissions: Arc<Memo<bool>>,
+    pub admissions: Arc<Memo<Result<(), Obstacle>>>,
+    pub waits: Arc<Memo<bool>>,
     pub names: Arc<Memo<Names>>,
 }
 
@@ -111,6 +121,14 @@ fn runs(node: usize, pdb: usize) -> Slot {
         pdb,
         retained: false,
         late: false,
+        movable: false,
+    }
+}
+
+fn moves(node: usize, pdb: usize) -> Slot {
+    Slot {
+        movable: true,
+        ..runs(node, pdb)
     }
 }
 
@@ -150,6 +168,7 @@ impl Plan {
             foreign: [false; NODES],
             drained: NODES,
             quick_reboots: false,
+            held_first: [false; NODES],
             requesters_reboot: false,
             groups: Vec::new(),
             by_number: None,
@@ -160,6 +179,7 @@ impl Plan {
             missing: None,
             decisions: Arc::default(),
             admissions: Arc::default(),
+            waits: Arc::default(),
             names: Arc::default(),
         }
     }
@@ -409,6 +429,74 @@ impl Plan {
         plan
     }
 
+    /// Two nodes with a held and a movable pod each, by budgets over both kinds: each one's movable pod shares the budget of the
+    /// other one's held pod. Of one budget there are two movable pods on a node.
+    pub fn movable() -> Self {
+        Self::pair(
+            "movable pods",
+            vec![runs(0, 0), moves(1, 0), moves(1, 0), runs(1, 1), moves(0, 1)],
+            &[Fault::StaleRead, Fault::Overdue, Fault::Crash],
+        )
+    }
+
+    /// The same of two drainers that ask for the held pods first.
+    pub fn held_first() -> Self {
+        let mut plan = Self::movable();
+        plan.name = "held pods first";
+        plan.foreign = [true, true, false];
+        plan.held_first = [true, true, false];
+        plan
+    }
+
+    /// A movable pod and one that stays down come late to a node, the one by a budget that the other node needs as well.
+    pub fn need_grows() -> Self {
+        let mut plan = Self::pair(
+            "a need that grows",
+            vec![
+                runs(0, 0),
+                moves(1, 0),
+                runs(1, 1),
+                Slot {
+                    late: true,
+                    ..moves(0, 1)
+                },
+                comes_late(0, 2),
+            ],
+            &[Fault::LatePod],
+        );
+        plan.foreign = [false, true, false];
+        plan.with_faults(2)
+    }
+
+    /// A budget over pods of both kinds allows one disruption less than was granted.
+    pub fn budget_shrinks() -> Self {
+        let mut plan = Self::pair(
+            "a budget that shrinks",
+            vec![
+                runs(0, 0),
+                moves(1, 0),
+                elsewhere(0),
+                runs(1, 1),
+                moves(0, 1),
+                elsewhere(1),
+            ],
+            &[Fault::Shrinks, Fault::StaleRead],
+        );
+        plan.budgets = [2, 2, 1];
+        plan.foreign = [false, true, false];
+        plan
+    }
+
+    /// A node that another drainer drains again before its pods are back.
+    pub fn drained_again() -> Self {
+        Self::pair(
+            "a node drained again",
+            vec![runs(0, 0), runs(0, 1), runs(1, 0), moves(1, 1)],
+            &[Fault::CallOff, Fault::DrainedAgain],
+        )
+        .with_faults(2)
+    }
+
     pub fn with_faults(mut self, count: u8) -> Self {
         self.fault_count = count;
         self
@@ -448,6 +536,11 @@ impl Plan {
         (0..self.slots.len()).filter(move |slot| self.slots[*slot].node == Some(node))
     }
 
+    /// The movable pods that a node has or had.
+    pub fn movable_of(&self, node: usize) -> impl Iterator<Item = usize> + '_ {
+        self.slots_of(node).filter(|slot| self.slots[*slot].movable)
+    }
+
     pub fn slots_of_budget(&self, pdb: usize) -> impl Iterator<Item = usize> + '_ {
         (0..self.slots.len()).filter(move |slot| self.slots[*slot].pdb == pdb)
     }
@@ -482,6 +575,8 @@ pub struct Node {
     pub not_ready: bool,
     /// Another drainer has taken it down.
     pub rebooted: bool,
+    /// It is drained for the second time.
+    pub again: bool,
 }
 
 impl Node {
@@ -496,6 +591,8 @@ pub enum Pod {
     Absent,
     Up(u8),
     Down(u8),
+    /// One runs in its place, on a node that no drain empties.
+    Moved,
 }
 
 /// What a leader has decided and not done yet. What it writes to a node rests on the node as it was read.
@@ -536,6 +633,7 @@ impl From<Ledger> for Text {
         // The pods of a need are not stored.
         for need in ledger.claims.iter_mut().flat_map(|claim| &mut claim.needs) {
             need.pods = Unstored::default();
+            need.movable = Unstored::default();
         }
         // Nor what is kept of budgets that no claim names.
         let named: BTreeSet<BudgetKey> = ledger.claims.iter().flat_map(Claim::budgets).collect();
@@ -558,7 +656,11 @@ impl Deref for Text {
 impl fmt::Debug for Text {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for claim in self.claims() {
-            write!(f, "[{} {} {:?}", claim.ticket, claim.node, claim.state)?;
+            write!(
+                f,
+                "[{} {} {:?} {}",
+                claim.ticket, claim.node, claim.state, claim.may_go_down
+            )?;
             let needs: Vec<(&str, i32)> = claim
                 .needs
                 .iter()
@@ -566,7 +668,9 @@ impl fmt::Debug for Text {
                 .collect();
             let pods = claim.holds.iter().flat_map(|u| &u.pods);
             let holds: Vec<&str> = pods.map(|pod| pod.uid.as_str()).collect();
-            write!(f, " needs {needs:?} holds {holds:?}")?;
+            let movable = claim.holds.iter().filter(|held| held.movable);
+            let movable: Vec<&str> = movable.map(|held| held.pdb.name.as_str()).collect();
+            write!(f, " needs {needs:?} holds {holds:?} movable {movable:?}")?;
             f.write_str("]")?;
         }
         Ok(())
@@ -594,6 +698,8 @@ pub struct State {
     pub pods: [Pod; SLOTS],
     /// The node that Ceph's operator has left out of its budget.
     pub exempt: Option<usize>,
+    /// `maxUnavailable` of each budget by now.
+    pub caps: [i32; BUDGETS],
     /// `disruptionsAllowed` of each budget, which may lag.
     pub allowed: [i32; BUDGETS],
     /// What leaders that stopped have decided and not done.
@@ -654,6 +760,7 @@ impl State {
             unreported: false,
             not_ready: false,
             rebooted: false,
+            again: false,
         };
         Self {
             ledger: Text::from(Ledger::default()),
@@ -663,6 +770,7 @@ impl State {
                 _ => Pod::Absent,
             }),
             exempt: None,
+            caps: plan.budgets,
             allowed: plan.budgets,
             paused: [None, None],
             faults: plan.fault_count,
@@ -684,7 +792,7 @@ impl State {
     pub fn looks_up(&self, plan: &Plan, slot: usize) -> bool {
         let node = plan.slots[slot].node.map(|node| &self.nodes[node]);
         let is_unreported = plan.slots[slot].retained && node.is_some_and(|node| node.unreported);
-        self.is_up(slot) || is_unreported && matches!(self.pods[slot], Pod::Down(_))
+        self.is_up(slot) || self.pods[slot] == Pod::Moved || is_unreported && matches!(self.pods[slot], Pod::Down(_))
     }
 
     /// Whether a pod stays on the node whose disruption its drain needs.
@@ -709,7 +817,7 @@ impl State {
     }
 
     pub fn up_in(&self, plan: &Plan, pdb: usize) -> i32 {
-        self.count(plan, pdb, |pod| matches!(pod, Pod::Up(_)))
+        self.count(plan, pdb, |pod| matches!(pod, Pod::Up(_) | Pod::Moved))
     }
 
     pub fn down_in(&self, plan: &Plan, pdb: usize) -> i32 {
@@ -727,7 +835,7 @@ impl State {
     pub fn next_generation(&self, plan: &Plan, generation: u8) -> u8 {
         let created = self.pods.iter().map(|pod| match pod {
             Pod::Up(generation) | Pod::Down(generation) => *generation,
-            Pod::Absent => 0,
+            Pod::Absent | Pod::Moved => 0,
         });
         let last = created.filter(|_| plan.by_number.is_some()).max();
         last.unwrap_or_default().max(generation) + 1
@@ -741,7 +849,7 @@ impl State {
         let count = |slots: &[usize]| i32::try_from(slots.len()).unwrap();
         let created = |slot: usize| match self.pods[slot] {
             Pod::Up(generation) | Pod::Down(generation) => NOW + SignedDuration::from_secs(generation.into()),
-            Pod::Absent => NOW,
+            Pod::Absent | Pod::Moved => NOW,
         };
         let slots: Vec<usize> = plan.slots_of_budget(pdb).collect();
         let is_there = |slot: &usize| self.is_up(*slot) || self.is_broken(plan, *slot);
@@ -774,11 +882,7 @@ impl State {
     }
 
     pub fn desired(&self, plan: &Plan, pdb: usize) -> i32 {
-        let most = if self.is_closed(plan, pdb) {
-            0
-        } else {
-            plan.budgets[pdb]
-        };
+        let most = if self.is_closed(plan, pdb) { 0 } else { self.caps[pdb] };
         (self.expected(plan, pdb) - most).max(0)
     }
 
@@ -806,6 +910,7 @@ impl State {
                     Pod::Down(generation) if stale || self.looks_up(plan, slot) => {
                         healthy.insert(PodUid::from(pod_uid(slot, generation)))
                     }
+                    Pod::Moved => healthy.insert(PodUid::from(pod_uid(slot, u8::MAX))),
                     Pod::Absent | Pod::Down(_) => false,
                 };
             }
@@ -815,13 +920,13 @@ impl State {
                 uid: key.name.clone(),
                 key: key.clone(),
                 current: true,
-                disruptions_allowed: if stale { plan.budgets[pdb] } else { self.allowed[pdb] },
+                disruptions_allowed: if stale { self.caps[pdb] } else { self.allowed[pdb] },
                 // Without the rule only the status counts.
                 desired_healthy: if plan.keeps(Rule::CountHealthyPods) { desired } else { 0 },
                 expected_pods: if plan.keeps(Rule::CountHealthyPods) {
                     self.expected(plan, pdb)
                 } else {
-                    plan.budgets[pdb]
+                    self.caps[pdb]
                 },
                 unusable: self.is_closed(plan, pdb).then_some(Unusable::ClosedByCeph),
                 is_by_node: plan.ceph == Some(pdb) && plan.keeps(Rule::OneDisruptionANode),
@@ -835,8 +940,59 @@ impl State {
         (0..BUDGETS).map(facts).collect()
     }
 
+    /// What the node's drain needs: of each budget one disruption for each pod that stays down and one for its movable pods. With
+    /// it, whether movable pods have to leave before it is asked for: the budget has none for them beside the others.
+    pub fn needs(&self, plan: &Plan, node: usize) -> (Vec<Disruptions>, bool) {
+        let mut needs = self.needs_of_held(plan, node);
+        let mut movable_first = false;
+        let here = plan.movable_of(node).filter(|slot| self.is_up(*slot));
+        let budgets: BTreeSet<usize> = here.map(|slot| plan.slots[slot].pdb).collect();
+        for pdb in budgets.into_iter().filter(|_| plan.keeps(Rule::MovablePodsFirst)) {
+            let (own, mut needs_of_others) = needs.into_iter().partition(|needed| needed.pdb == budget_ref(pdb));
+            let (pods, movable) = self.beside_movable(node, pdb, own);
+            movable_first |= !movable;
+            needs_of_others.push(Disruptions {
+                pdb: budget_ref(pdb),
+                healthy_at_grant: 0,
+                movable,
+                pods,
+            });
+            needs = needs_of_others;
+        }
+        (needs, movable_first)
+    }
+
+    /// The pods of a budget that go with its movable ones, or before them, and whether that leaves a disruption for these.
+    fn beside_movable(&self, node: usize, pdb: usize, own: Vec<Disruptions>) -> (Vec<HeldPod>, bool) {
+        let claim = self.ledger.claim(&node_uid(node));
+        let has = |pod: &HeldPod| claim.is_some_and(|claim| claim.has_disruption(&pod.uid));
+        let mut pods: Vec<HeldPod> = own.into_iter().flat_map(|needed| needed.pods).collect();
+        if claim.is_some_and(|claim| claim.state.has_grant() && claim.has_movable_disruption(&budget_key(pdb))) {
+            pods.retain(has);
+            return (pods, true);
+        }
+        let is_here = |held: &HeldPod| pods.iter().any(|pod| pod.uid == held.uid);
+        let held = claim
+            .iter()
+            .flat_map(|claim| &claim.holds)
+            .filter(|held| held.pdb == budget_ref(pdb));
+        let down = held.flat_map(|held| &held.pods).filter(|pod| !is_here(pod)).count();
+        let cap = usize::try_from(self.caps[pdb]).unwrap();
+        if pods.len() + down > cap {
+            return (pods, true);
+        }
+        while pods.len() + down >= cap {
+            let Some(last) = pods.iter().rposition(|pod| !pod.retained && !has(pod)) else {
+                break;
+            };
+            pods.remove(last);
+        }
+        let leaves_one = pods.len() + down < cap || pods.is_empty();
+        (pods, leaves_one)
+    }
+
     /// The disruptions that the node's running pods need, and those that are down for a while.
-    pub fn needs(&self, plan: &Plan, node: usize) -> Vec<Disruptions> {
+    fn needs_of_held(&self, plan: &Plan, node: usize) -> Vec<Disruptions> {
         let is_unready = |slot: usize| plan.slots[slot].retained && self.nodes[node].not_ready;
         let there = |slot: usize| match self.pods[slot] {
             Pod::Down(generation) if is_unready(slot) => Pod::Up(generation),
@@ -854,14 +1010,28 @@ impl State {
                     ..HeldPod::default()
                 }],
             }),
-            Pod::Absent | Pod::Down(_) => None,
+            Pod::Absent | Pod::Down(_) | Pod::Moved => None,
         };
         // A pod that no budget has needs nothing, and what is held for it is not given back.
         let counts = |slot: &usize| {
             let held = |uid: String| self.ledger.is_held(&uid);
             !self.is_exempt(plan, *slot) || matches!(self.pods[*slot], Pod::Up(it) if held(pod_uid(*slot, it)))
         };
-        plan.slots_of(node).filter(counts).filter_map(disruption).collect()
+        let stays_down = plan.slots_of(node).filter(|slot| !plan.slots[*slot].movable);
+        stays_down.filter(counts).filter_map(disruption).collect()
+    }
+
+    /// What the webhook says to a pod of a budget that no claim has a disruption for: a movable one of this node, or one of a node
+    /// that nobody drains.
+    pub fn admission(&self, plan: &Plan, node: Option<usize>, pdb: usize) -> Result<(), Obstacle> {
+        let question = (node, pdb, &self.ledger, self.pods, self.allowed, self.exempt, self.caps);
+        plan.admissions.get_or(question, || {
+            let facts = self.facts(plan, false);
+            let reservations = Reservations::of_all(&self.ledger, &facts);
+            let node = node.map(node_uid);
+            self.ledger
+                .admits(node.as_deref(), &facts[&budget_key(pdb)], &reservations)
+        })
     }
 
     /// Every drain is done, every pod runs but one that is not to, and nobody holds or asks for anything.
