@@ -26,7 +26,6 @@ mod moving;
 mod needs;
 mod node_groups;
 mod obstacle;
-mod queue;
 mod recovery;
 mod release;
 mod reservations;
@@ -34,6 +33,7 @@ pub mod size;
 mod stored;
 #[cfg(test)]
 mod tests;
+mod waits;
 
 use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
@@ -55,6 +55,7 @@ pub use obstacle::Obstacle;
 pub use recovery::HeldPodState;
 pub use release::{Released, TimedOut};
 pub use reservations::Reservations;
+pub use waits::circle_of;
 
 use holders::KnownHolders;
 

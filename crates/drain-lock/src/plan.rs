@@ -1,7 +1,7 @@
 //! The decision: from one moment of the cluster, a policy and the time to what is done and said. Pure.
 //!
 //! The life of a drain is [`Stage`], and `Planner::run_stage` is the one place that says what each stage does. A drain gets
-//! its turn in three steps: `plan/grant.rs` asks for it, `core/src/ledger/queue.rs` decides by the order of tickets and what
+//! its turn in three steps: `plan/grant.rs` asks for it, `core/src/ledger/waits.rs` decides by the order of tickets and what
 //! the budgets allow, and `execute/ledger.rs` grants it in one write, after it has read the budgets by quorum.
 
 mod action;

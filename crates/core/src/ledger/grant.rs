@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use nodeward_api::drain_ledger::ClaimState;
 use nodeward_api::reason::LockReason;
 
-use super::queue::Queue;
+use super::waits::Waits;
 use super::{
     BudgetFacts, Claim, Disruptions, Facts, Fence, HeldPod, Ledger, Need, Obstacle, OwnerDisruptions, Reservations,
     Unusable, disruptions,
@@ -44,7 +44,7 @@ impl Ledger {
             ClaimState::Granted | ClaimState::Confirmed => Vec::new(),
             ClaimState::Suspect => own(LockReason::Suspect),
             ClaimState::Returning => own(LockReason::AwaitingReady),
-            ClaimState::Waiting => Queue::new(self, facts, reservations).obstacles(claim),
+            ClaimState::Waiting => Waits::new(self, facts, reservations).obstacles(claim),
         }
     }
 
@@ -224,7 +224,7 @@ impl Ledger {
     /// (`CircularWait`), and reserve nothing.
     pub fn gives_way(&self, facts: &Facts) -> Option<&str> {
         let reservations = Reservations::new(self, facts);
-        let claim = Queue::new(self, facts, &reservations).gives_way();
+        let claim = Waits::new(self, facts, &reservations).gives_way();
         claim.map(|claim| claim.node_uid.as_str())
     }
 

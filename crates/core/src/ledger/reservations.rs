@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::queue::{Queue, order, returning};
+use super::waits::{Waits, order, returning};
 use super::{BudgetFacts, Claim, Facts, Ledger, NeedChange};
 use crate::id::{BudgetKey, NodeName};
 
@@ -111,12 +111,12 @@ impl Reservations {
                 continue;
             };
             self.note_free(claim, ledger, facts);
-            let queue = Queue::new(ledger, facts, self);
-            if !queue.waits_for_disruptions_at_most(claim, place, &self.returning) {
+            let waits = Waits::new(ledger, facts, self);
+            if !waits.are_for_disruptions_at_most(claim, place, &self.returning) {
                 // Nobody knows when it could go: to reserve for it would stop the queue for nothing.
                 continue;
             }
-            let waits = !queue.lacks(claim, place, &|_| true).is_empty();
+            let is_waiting = waits.of(claim, place, &|_| true).next().is_some();
             for need in &claim.needs {
                 let budget = BudgetKey::from(&need.pdb);
                 let (_, healthy, _) = need.counted(claim, facts);
@@ -127,7 +127,7 @@ impl Reservations {
                 };
                 self.kept.entry(budget).or_default().push(kept);
             }
-            if waits {
+            if is_waiting {
                 self.waits = Some(claim.ticket);
             }
         }

@@ -19,7 +19,7 @@ use nodeward_api::reason::LockReason;
 
 use super::{
     BudgetFacts, BudgetPods, Claim, ClaimState, Disruptions, Facts, Fence, FirstGrant, HeldPod, Ledger, Obstacle,
-    OwnerDisruptions, Reservations,
+    OwnerDisruptions, Reservations, circle_of,
 };
 use crate::id::{BudgetKey, PodUid};
 

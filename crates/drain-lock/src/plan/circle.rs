@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use nodeward_api::reason::LockReason;
 use nodeward_core::deadline::{RequeueAt, is_due, saturating_add};
 use nodeward_core::id::{BudgetKey, NodeName};
-use nodeward_core::ledger::{Claim, ClaimState};
+use nodeward_core::ledger::{Claim, ClaimState, circle_of};
 use nodeward_scheduling::{Placement, SchedulingView};
 
 use crate::policy::Policy;
@@ -82,7 +82,8 @@ pub(super) fn circles(
         .collect();
     let mut circles = Circles::new();
     for name in next.keys() {
-        let circle = circle_of(name, &next);
+        // Its own pods went for this very drain, and would be evicted again.
+        let circle = circle_of(name, |at| next.get(at).map(|(_, after)| after).into_iter().collect());
         let opener = circle.iter().max_by_key(|name| {
             let drain = waiting.get(**name);
             drain.map(|drain| (drain.is_ours, drain.ticket, Reverse(**name)))
@@ -191,24 +192,6 @@ fn blocking(
         let node = in_vain.into_iter().flatten().min().filter(|_| is_blocked)?;
         Some(((*key).clone(), node.clone()))
     })
-}
-
-/// The nodes of the circle that begins with this one; none where it only waits for one, or for its own pods: those went for
-/// this very drain, and would be evicted again.
-fn circle_of<'a>(name: &'a NodeName, next: &'a BTreeMap<NodeName, (BudgetKey, NodeName)>) -> Vec<&'a NodeName> {
-    let mut path = vec![name];
-    let mut at = name;
-    while let Some((_, after)) = next.get(at) {
-        if after == name && path.len() > 1 {
-            return path;
-        }
-        if path.contains(&after) {
-            break;
-        }
-        path.push(after);
-        at = after;
-    }
-    Vec::new()
 }
 
 impl Planner<'_> {

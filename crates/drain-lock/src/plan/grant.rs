@@ -1,5 +1,5 @@
 //! How a drain gets its turn: it asks for all disruptions at once, holding nothing before, and makes sure of what it was granted.
-//! The order among drains that ask is [`nodeward_core::ledger`]'s (`queue.rs`).
+//! The order among drains that ask is [`nodeward_core::ledger`]'s (`waits.rs`).
 
 use std::sync::Arc;
 

@@ -154,3 +154,22 @@ fn holder_of_down_pods_precedes_those_waiting() {
     assert!(fence(&ledger, "old").ticket < fence(&ledger, "holder").ticket);
     assert!(reasons(&ledger, "holder", &down).is_empty());
 }
+
+#[rstest]
+#[case::nobody(&[], &[])]
+#[case::each_other(&[(1, 2), (2, 1)], &[1, 2])]
+#[case::by_way_of_others(&[(1, 2), (2, 3), (3, 1)], &[1, 2, 3])]
+#[case::one_of_two_ways(&[(1, 2), (1, 3), (2, 4), (3, 1)], &[1, 3])]
+#[case::a_circle_of_others(&[(1, 2), (2, 3), (3, 2)], &[])]
+#[case::himself(&[(1, 1)], &[])]
+#[case::himself_and_another(&[(1, 1), (1, 2), (2, 1)], &[1, 2])]
+fn circle_begins_and_ends_with_the_same(#[case] waits: &[(i64, i64)], #[case] expected: &[i64]) {
+    let on = |at: i64| {
+        waits
+            .iter()
+            .filter(|(waits, _)| *waits == at)
+            .map(|(_, on)| *on)
+            .collect()
+    };
+    assert_eq!(circle_of(1, on), expected);
+}

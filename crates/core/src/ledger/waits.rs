@@ -1,6 +1,7 @@
-//! The order of the queue, and who reserves.
+//! Who waits for whom, and for what: the one relation from which the order of the queue, reservations, circles and what
+//! people are told are read.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use nodeward_api::drain_ledger::ClaimState;
 use nodeward_api::reason::LockReason;
@@ -11,8 +12,16 @@ use crate::id::{BudgetKey, PodKey};
 /// Whose disruptions come back without anybody's help, by ticket.
 type Returning = BTreeSet<i64>;
 
-/// The queue at one moment.
-pub(super) struct Queue<'a, 'f> {
+/// What a claim waits for.
+pub(super) struct Wait<'a> {
+    /// Of which budget it lacks disruptions, why, and whose claim is in the way first.
+    pub obstacle: Obstacle,
+    /// The claims that have what it waits for, where nothing else is in its way; in the order of their tickets.
+    on: Vec<&'a Claim>,
+}
+
+/// Who waits for whom at one moment.
+pub(super) struct Waits<'a, 'f> {
     ledger: &'a Ledger,
     facts: &'f Facts,
     reservations: &'f Reservations,
@@ -42,12 +51,12 @@ pub(super) fn returning(ledger: &Ledger, facts: &Facts, reservations: &Reservati
         .filter(|claim| claim.state.has_grant() || claim.state == ClaimState::Returning)
         .map(|claim| claim.ticket)
         .collect();
-    let queue = Queue::new(ledger, facts, reservations);
+    let waits = Waits::new(ledger, facts, reservations);
     loop {
         let more: Vec<i64> = claims
             .iter()
             .filter(|claim| claim.asks() && !claim.holds.is_empty() && !returning.contains(&claim.ticket))
-            .filter(|claim| queue.waits_for_disruptions_at_most(claim, 0, &returning))
+            .filter(|claim| waits.are_for_disruptions_at_most(claim, 0, &returning))
             .map(|claim| claim.ticket)
             .collect();
         if more.is_empty() {
@@ -57,7 +66,7 @@ pub(super) fn returning(ledger: &Ledger, facts: &Facts, reservations: &Reservati
     }
 }
 
-impl<'a, 'f> Queue<'a, 'f> {
+impl<'a, 'f> Waits<'a, 'f> {
     /// `reservations` are of that ledger and those facts.
     pub(super) fn new(ledger: &'a Ledger, facts: &'f Facts, reservations: &'f Reservations) -> Self {
         Self {
@@ -69,12 +78,11 @@ impl<'a, 'f> Queue<'a, 'f> {
 
     /// Whether nothing but disruptions that `returning` claims hold, claims ahead of its place are to have, or pods on the move take,
     /// is in the claim's way.
-    pub(super) fn waits_for_disruptions_at_most(&self, claim: &Claim, place: usize, returning: &Returning) -> bool {
-        self.lacks(claim, place, &|holder| returning.contains(&holder.ticket))
-            .iter()
-            .all(|lack| {
+    pub(super) fn are_for_disruptions_at_most(&self, claim: &Claim, place: usize, returning: &Returning) -> bool {
+        self.of(claim, place, &|holder| returning.contains(&holder.ticket))
+            .all(|wait| {
                 matches!(
-                    lack.reason,
+                    wait.obstacle.reason,
                     LockReason::WaitsForDisruptions | LockReason::AwaitingPods | LockReason::Reserved
                 )
             })
@@ -83,87 +91,91 @@ impl<'a, 'f> Queue<'a, 'f> {
     /// What stands in the way of a claim that asks.
     pub(super) fn obstacles(&self, claim: &Claim) -> Vec<Obstacle> {
         let place = self.reservations.place_of(claim.ticket);
-        let mut lacks = self.lacks(claim, place, &|_| true);
+        let mut obstacles: Vec<Obstacle> = self.of(claim, place, &|_| true).map(|wait| wait.obstacle).collect();
         if self.is_in_circle(claim) {
-            for lack in &mut lacks {
-                if lack.reason == LockReason::WaitsForDisruptions {
-                    lack.reason = LockReason::CircularWait;
-                }
+            let for_disruptions = |obstacle: &&mut Obstacle| obstacle.reason == LockReason::WaitsForDisruptions;
+            for obstacle in obstacles.iter_mut().filter(for_disruptions) {
+                obstacle.reason = LockReason::CircularWait;
             }
         }
-        lacks
+        obstacles
     }
 
-    /// What the claim lacks, budget by budget, if `returns` tells whose disruptions will come back.
-    pub(super) fn lacks(&self, claim: &Claim, place: usize, returns: &dyn Fn(&Claim) -> bool) -> Vec<Obstacle> {
+    /// What the claim waits for, budget by budget, if `returns` tells whose disruptions will come back.
+    pub(super) fn of<'c>(
+        &'c self,
+        claim: &'c Claim,
+        place: usize,
+        returns: &'c dyn Fn(&Claim) -> bool,
+    ) -> impl Iterator<Item = Wait<'a>> + 'c {
         claim
             .needs
             .iter()
-            .filter_map(|need| self.lack(claim, need, place, returns))
-            .collect()
+            .filter_map(move |need| self.wait(claim, need, place, returns))
     }
 
-    fn lack(&self, claim: &Claim, need: &Need, place: usize, returns: &dyn Fn(&Claim) -> bool) -> Option<Obstacle> {
+    fn wait(&self, claim: &Claim, need: &Need, place: usize, returns: &dyn Fn(&Claim) -> bool) -> Option<Wait<'a>> {
         let key = BudgetKey::from(&need.pdb);
         let (beyond, demand, several) = need.counted(claim, self.facts);
-        let obstacle = |reason, needed, free| Obstacle::of_budget(reason, &key, needed, free);
+        let wait = |reason, needed, free| Wait {
+            obstacle: Obstacle::of_budget(reason, &key, needed, free),
+            on: Vec::new(),
+        };
         let Some(budget) = self.facts.get(&key).filter(|b| *b.uid == *need.pdb.uid) else {
-            return Some(obstacle(LockReason::NotPlanned, beyond, 0));
+            return Some(wait(LockReason::NotPlanned, beyond, 0));
         };
         let held_of = |claim: &Claim| claim.disruptions_of(budget);
         let moving_of = |claim: &Claim| claim.moving_of(budget);
         let whole = beyond + held_of(claim);
         if let Some(pod) = several {
-            return Some(Obstacle {
-                pod: Some(PodKey::new(need.pdb.namespace.as_str(), pod.as_str())),
-                ..obstacle(LockReason::SeveralPDBs, 0, 0)
-            });
+            let mut wait = wait(LockReason::SeveralPDBs, 0, 0);
+            wait.obstacle.pod = Some(PodKey::new(need.pdb.namespace.as_str(), pod.as_str()));
+            return Some(wait);
         }
         if let Some(unusable) = budget.unusable {
-            return Some(obstacle(unusable.reason(), whole, 0));
+            return Some(wait(unusable.reason(), whole, 0));
         }
         // Its numbers are those of an earlier spec, and may allow what this one forbids.
         if !budget.current {
-            return Some(obstacle(LockReason::StatusBehind, whole, 0));
+            return Some(wait(LockReason::StatusBehind, whole, 0));
         }
         // No waiting helps: even with all pods healthy it never allows so many.
         if whole > budget.ceiling() {
-            return Some(obstacle(LockReason::NeedExceedsBudget, whole, budget.ceiling()));
+            return Some(wait(LockReason::NeedExceedsBudget, whole, budget.ceiling()));
         }
 
         let free = self.reservations.free(budget, self.ledger);
         let for_claims = budget.without_owner(free);
         let held_by = |other: &&Claim| other.node_uid != claim.node_uid && held_of(other) + moving_of(other) > 0;
-        let others = || self.ledger.holders_of(&key).filter(held_by);
+        let others: Vec<&Claim> = self.ledger.holders_of(&key).filter(held_by).collect();
         // A pod that moves comes back whatever its drain waits for.
-        let back = |other: &Claim| moving_of(other) + if returns(other) { held_of(other) } else { 0 };
-        let back = moving_of(claim) + others().map(back).sum::<i32>();
+        let back = |other: &&Claim| moving_of(other) + if returns(other) { held_of(other) } else { 0 };
+        let back = moving_of(claim) + others.iter().map(back).sum::<i32>();
         let in_time = (free + back).min(budget.ceiling() - held_of(claim));
         let owner_has_all = budget.owner_disruptions == Some(OwnerDisruptions::All);
 
         // From here on the reason names who has to act: whoever mends pods, the owner, or only those ahead.
         if in_time < demand {
-            return Some(obstacle(LockReason::BudgetUnhealthy, demand, free));
+            return Some(wait(LockReason::BudgetUnhealthy, demand, free));
         }
         if owner_has_all || budget.without_owner(in_time) < demand {
-            return Some(obstacle(LockReason::OwnerHold, demand, for_claims));
+            return Some(wait(LockReason::OwnerHold, demand, for_claims));
         }
         if for_claims < demand {
-            let Some(holder) = others().next() else {
-                return Some(obstacle(LockReason::AwaitingPods, demand, for_claims));
+            let Some(first) = others.first() else {
+                return Some(wait(LockReason::AwaitingPods, demand, for_claims));
             };
-            return Some(Obstacle {
-                holder: Some(holder.node.as_str().into()),
-                ..obstacle(LockReason::WaitsForDisruptions, demand, for_claims)
-            });
+            let mut wait = wait(LockReason::WaitsForDisruptions, demand, for_claims);
+            wait.obstacle.holder = Some(first.node.as_str().into());
+            let on = others.into_iter().filter(|other| held_of(other) > 0).collect();
+            return Some(Wait { on, ..wait });
         }
-        match self.reservations.ahead_of(place, &key) {
-            Some((disruptions, node)) if for_claims - disruptions < demand => Some(Obstacle {
-                holder: Some(node.clone()),
-                ..obstacle(LockReason::Reserved, demand, for_claims - disruptions)
-            }),
-            _ => None,
-        }
+        let (disruptions, node) = self.reservations.ahead_of(place, &key)?;
+        (for_claims - disruptions < demand).then(|| {
+            let mut wait = wait(LockReason::Reserved, demand, for_claims - disruptions);
+            wait.obstacle.holder = Some(node.clone());
+            wait
+        })
     }
 
     /// Whether the claim waits for a claim that, by way of others or at once, waits for this one, so that neither comes
@@ -172,37 +184,13 @@ impl<'a, 'f> Queue<'a, 'f> {
         if claim.holds.is_empty() || self.reservations.returning.contains(&claim.ticket) {
             return false;
         }
-        let mut reached = BTreeSet::new();
-        let mut open = vec![claim];
-        while let Some(next) = open.pop() {
-            for holder in self.waits_on(next) {
-                if holder.ticket == claim.ticket {
-                    return true;
-                }
-                if reached.insert(holder.ticket) {
-                    open.push(holder);
-                }
-            }
-        }
-        false
-    }
-
-    /// The claims that hold, ask, and have what this one waits for.
-    fn waits_on(&self, claim: &Claim) -> Vec<&'a Claim> {
-        let lacks = self.lacks(claim, 0, &|_| true);
-        let wanted = |holder: &&Claim| {
-            lacks
-                .iter()
-                .filter(|lack| lack.reason == LockReason::WaitsForDisruptions)
-                .filter_map(|lack| lack.pdb.as_ref())
-                .any(|key| holder.holds.iter().any(|u| disruptions::is_of(&u.pdb, key)))
+        let asking = |ticket: i64| {
+            let claim = self.ledger.claims().iter().find(|claim| claim.ticket == ticket);
+            let waits = claim.into_iter().flat_map(|claim| self.of(claim, 0, &|_| true));
+            let on = waits.flat_map(|wait| wait.on);
+            on.filter(|holder| holder.asks()).map(|holder| holder.ticket).collect()
         };
-        self.ledger
-            .claims()
-            .iter()
-            .filter(|other| other.ticket != claim.ticket && other.asks())
-            .filter(wanted)
-            .collect()
+        !circle_of(claim.ticket, asking).is_empty()
     }
 
     /// The youngest claim in a circle whose cordon is ours to lift. One whose node may go down at any moment is none: its
@@ -228,4 +216,26 @@ fn serve(claim: &Claim, holders: &[&Claim], seen: &mut BTreeSet<i64>, order: &mu
         }
     }
     order.push(claim.ticket);
+}
+
+/// Those who wait for each other in a circle that begins with this one; nobody, if it is in none. Who waits for himself alone is in
+/// none.
+pub fn circle_of<T: Copy + Ord>(begin: T, waits_on: impl Fn(T) -> Vec<T>) -> Vec<T> {
+    let mut reached = BTreeMap::from([(begin, begin)]);
+    let mut open = vec![begin];
+    while let Some(at) = open.pop() {
+        for next in waits_on(at) {
+            if next == begin && at != begin {
+                let before = |at: &T| reached.get(at).copied().filter(|before| before != at);
+                let mut circle: Vec<T> = std::iter::successors(Some(at), before).collect();
+                circle.reverse();
+                return circle;
+            }
+            reached.entry(next).or_insert_with(|| {
+                open.push(next);
+                at
+            });
+        }
+    }
+    Vec::new()
 }
