@@ -23,6 +23,13 @@ pub const KARPENTER_DO_NOT_DISRUPT_TRUE: &str = "true";
 /// [`crate::disruption_hold::DisruptionHold`].
 pub const HOLD: &str = "nodeward.dev/hold";
 
+/// On a PodDisruptionBudget, by the operator that keeps it, with the value [`COUNTS_NODE`]: pods of one node take one disruption
+/// together, for once one of them is down it leaves the others of that node out of the budget.
+pub const COUNTS: &str = "nodeward.dev/counts";
+
+/// The only value of [`COUNTS`].
+pub const COUNTS_NODE: &str = "node";
+
 /// On a PodDisruptionBudget, by drain-lock: when the hold that [`HOLD`] declares ends, whoever forgets to remove it (RFC 3339).
 pub const HOLD_UNTIL: &str = "nodeward.dev/hold-until";
 

@@ -11,7 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{
 };
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::ResourceExt;
-use nodeward_api::label;
+use nodeward_api::{annotation, label};
 use serde_json::{Value, json};
 
 use crate::ceph::topology::DomainType;
@@ -46,15 +46,28 @@ pub fn facts(pdb: &PodDisruptionBudget, cluster_uid: &str) -> BudgetFacts {
         .spec
         .as_ref()
         .and_then(|spec| spec.unhealthy_pod_eviction_policy.as_deref());
+    let counts = pdb.annotations().get(annotation::COUNTS).map(String::as_str);
+    let counts_as_it_is_to = form.as_ref().is_some_and(|form| counts == counts_of(form));
     let has_policy = form.as_ref().is_some_and(|form| policy == eviction_policy(form));
     BudgetFacts {
         uid: pdb.uid().unwrap_or_default().into(),
         resource_version: pdb.resource_version().unwrap_or_default().into(),
         is_deleting: pdb.metadata.deletion_timestamp.is_some(),
         is_ours,
-        is_exact: is_ours && has_policy && has_label(label::FORCE_DRAIN, label::FORCE_DRAIN_NEVER),
+        is_exact: is_ours
+            && has_policy
+            && counts_as_it_is_to
+            && has_label(label::FORCE_DRAIN, label::FORCE_DRAIN_NEVER),
         form,
         selector: describe_selector(pdb).into(),
+    }
+}
+
+/// How drain-lock is to count the pods of a node: once one OSD is down, the others of its failure domain are left out.
+fn counts_of(form: &BudgetForm) -> Option<&'static str> {
+    match form {
+        BudgetForm::Osds(_) | BudgetForm::OsdsOfDomain { .. } => Some(annotation::COUNTS_NODE),
+        BudgetForm::Daemon(_) => None,
     }
 }
 
@@ -68,6 +81,7 @@ pub fn object(owner: &Owner, name: &str, form: &BudgetForm) -> PodDisruptionBudg
         metadata: ObjectMeta {
             name: Some(name.to_owned()),
             labels: Some(labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into()),
+            annotations: counts_of(form).map(|counts| [(annotation::COUNTS.to_owned(), counts.to_owned())].into()),
             owner_references: Some(vec![owner_reference(owner)]),
             ..ObjectMeta::default()
         },
@@ -85,6 +99,7 @@ pub fn patch(owner: &Owner, resource_version: &str, form: &BudgetForm) -> Value 
         "metadata": {
             "resourceVersion": resource_version,
             "labels": metadata.labels,
+            "annotations": { (annotation::COUNTS): counts_of(form) },
             "ownerReferences": metadata.owner_references,
         },
         // A field that is left out keeps its value: each is named.
@@ -100,12 +115,13 @@ pub fn patch(owner: &Owner, resource_version: &str, form: &BudgetForm) -> Value 
     })
 }
 
-/// The merge patch that takes our label from a budget, and leaves all else as it is.
+/// The merge patch that takes our label from a budget, and what it says of who keeps it, and leaves all else as it is.
 pub fn release_patch(resource_version: &str) -> Value {
     json!({
         "metadata": {
             "resourceVersion": resource_version,
             "labels": { (label::MANAGED_BY): null },
+            "annotations": { (annotation::COUNTS): null },
         },
     })
 }

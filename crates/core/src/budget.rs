@@ -35,6 +35,8 @@ pub struct BudgetView {
     pub ceph: bool,
     /// Rook or ceph-pdb keeps it, and opens and closes it as Ceph stands.
     pub kept_by_ceph_operator: bool,
+    /// Its pods of one node take one disruption together: its annotation `nodeward.dev/counts` says so, or it is Rook's for OSDs.
+    pub counts_nodes: bool,
     /// What an unready pod needs.
     pub unhealthy_policy: UnhealthyPolicy,
     /// `metadata.generation`.
@@ -156,6 +158,8 @@ impl BudgetView {
             never_forced: force_drain.is_some_and(|value| value == label::FORCE_DRAIN_NEVER),
             ceph: guards_ceph(budget, &selector),
             kept_by_ceph_operator: is_kept_by_ceph_operator(budget),
+            counts_nodes: annotation(annotation::COUNTS).is_some_and(|value| value == annotation::COUNTS_NODE)
+                || (is_owned_by_rooks_kinds(meta) && selector.demands("app", |app| app == OSD_APP)),
             selector,
             unhealthy_policy: if always_allow {
                 UnhealthyPolicy::AlwaysAllow
@@ -182,13 +186,6 @@ impl BudgetView {
             return Some(BlockerReason::BudgetNeverForced);
         }
         self.ceph.then_some(BlockerReason::CephBudget)
-    }
-
-    /// Whether all OSDs of a failure domain can go by one disruption of it: once one of them is down, Ceph's operator leaves
-    /// the others of its domain out of the budget, and closes it for all other domains. A budget that somebody else wrote
-    /// counts each OSD for itself.
-    pub fn is_by_failure_domain(&self) -> bool {
-        self.kept_by_ceph_operator && self.selector.demands("app", |app| app == OSD_APP)
     }
 
     /// Whether the disruption controller has seen the budget's present spec, so that its status speaks of it.
@@ -684,12 +681,18 @@ mod tests {
 
     #[rstest]
     #[case::rooks(rooks(), OSDS, true, true)]
-    #[case::ceph_pdbs(json!({ "labels": { "app.kubernetes.io/managed-by": "nodeward-ceph-pdb" } }), OSDS, true, true)]
+    #[case::ceph_pdbs(
+        json!({ "labels": { "app.kubernetes.io/managed-by": "nodeward-ceph-pdb" }, "annotations": { "nodeward.dev/counts": "node" } }),
+        OSDS, true, true
+    )]
+    #[case::ceph_pdbs_over_others(json!({ "labels": { "app.kubernetes.io/managed-by": "nodeward-ceph-pdb" } }), OSDS, true, false)]
+    #[case::another_operators(json!({ "annotations": { "nodeward.dev/counts": "node" } }), "web", false, true)]
+    #[case::unknown_value(json!({ "annotations": { "nodeward.dev/counts": "zone" } }), OSDS, false, false)]
     #[case::rooks_over_others(rooks(), "rook-ceph-mon", true, false)]
     #[case::persons_own(json!({}), OSDS, false, false)]
     #[case::persons_own_with_daemons_labels(json!({ "labels": { "app": OSDS, "rook_cluster": "c" } }), OSDS, false, false)]
     #[case::another_manager(json!({ "labels": { "app.kubernetes.io/managed-by": "Helm" } }), OSDS, false, false)]
-    fn only_ceph_operators_budgets_share_disruptions(
+    fn only_budgets_whose_keeper_says_so_share_disruptions(
         #[case] metadata: Value,
         #[case] app: &str,
         #[case] kept: bool,
@@ -698,10 +701,7 @@ mod tests {
         let expressions = json!([{ "key": "app", "operator": "In", "values": [app] }]);
         let spec = json!({ "selector": { "matchExpressions": expressions } });
         let budget = project(metadata, spec, json!({}));
-        assert_eq!(
-            (budget.kept_by_ceph_operator, budget.is_by_failure_domain()),
-            (kept, shared)
-        );
+        assert_eq!((budget.kept_by_ceph_operator, budget.counts_nodes), (kept, shared));
     }
 
     #[test]

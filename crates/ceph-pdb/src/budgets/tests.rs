@@ -1,4 +1,5 @@
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::ResourceExt;
 use rstest::rstest;
 use serde_json::{Value, json};
 
@@ -85,7 +86,18 @@ fn merge(object: &mut Value, patch: &Value) {
 #[case::mons("rook-ceph-mon-pdb", mons(1))]
 #[case::gateways("rook-ceph-rgw-store", gateways())]
 fn budget_is_read_as_it_was_written(#[case] name: &str, #[case] form: BudgetForm) {
-    let created = facts(&object(&owner(), name, &form), "u1");
+    let object_of_form = object(&owner(), name, &form);
+    let counts = object_of_form
+        .annotations()
+        .get("nodeward.dev/counts")
+        .map(String::as_str);
+    let is_over_osds = !matches!(form, BudgetForm::Daemon(_));
+    assert_eq!(
+        counts,
+        is_over_osds.then_some("node"),
+        "only OSDs of a node are left out together"
+    );
+    let created = facts(&object_of_form, "u1");
     assert!(created.is_ours && created.is_exact);
     assert_eq!(created.form.as_ref(), Some(&form));
     assert!(is_rooks_name(name, &form));

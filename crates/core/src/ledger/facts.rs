@@ -30,8 +30,8 @@ pub struct BudgetFacts {
     pub expected_pods: i32,
     /// Why no disruption of it can be had, however healthy its pods are.
     pub unusable: Option<Unusable>,
-    /// Whether one disruption is enough for all of its pods that leave a node: so it is with the OSDs of Ceph while Ceph's
-    /// operator keeps the budget. Once one of them is down, that operator takes the rest of their failure domain out of it.
+    /// Whether one disruption is enough for all of its pods that leave a node: once one of them is down, the operator that keeps
+    /// the budget takes the others out of it (annotation `nodeward.dev/counts`).
     pub is_by_node: bool,
     /// The pods of its selector that are Ready, without deletionTimestamp, and not in `disruptedPods` younger than 2 min:
     /// the rule of the disruption controller.
@@ -70,8 +70,8 @@ pub enum OwnerDisruptions {
 /// Why a budget allows no disruption of its pods, however healthy they are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unusable {
-    /// Ceph's operator has closed it, and opens it again by itself.
-    ClosedByCeph,
+    /// The operator that keeps it has closed it, and opens it again by itself.
+    ClosedForNow,
     /// The disruption controller cannot count its pods, and allows none to go.
     SyncFailed,
     /// `maxUnavailable` is 0.
@@ -81,11 +81,11 @@ pub enum Unusable {
 }
 
 impl Unusable {
-    /// What can be told from the numbers; `max_unavailable_zero` from the spec, `by_ceph` from who keeps it.
-    pub fn of(max_unavailable_zero: bool, by_ceph: bool, expected_pods: i32, desired_healthy: i32) -> Option<Self> {
+    /// What can be told from the numbers; `max_unavailable_zero` from the spec, `opens_again` from who keeps it.
+    pub fn of(max_unavailable_zero: bool, opens_again: bool, expected_pods: i32, desired_healthy: i32) -> Option<Self> {
         if max_unavailable_zero {
-            return Some(if by_ceph {
-                Self::ClosedByCeph
+            return Some(if opens_again {
+                Self::ClosedForNow
             } else {
                 Self::ZeroUnavailable
             });
@@ -96,7 +96,7 @@ impl Unusable {
     /// The reason to show.
     pub fn reason(self) -> LockReason {
         match self {
-            Self::ClosedByCeph => LockReason::CephClosed,
+            Self::ClosedForNow => LockReason::CephClosed,
             Self::SyncFailed => LockReason::SyncFailed,
             Self::ZeroUnavailable | Self::AllDemanded => LockReason::BudgetNeverAllows,
         }

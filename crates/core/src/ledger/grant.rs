@@ -261,7 +261,7 @@ impl Ledger {
         if left >= 1 {
             return Ok(left);
         }
-        if let Some(unusable @ (Unusable::ClosedByCeph | Unusable::SyncFailed)) = budget.unusable {
+        if let Some(unusable @ (Unusable::ClosedForNow | Unusable::SyncFailed)) = budget.unusable {
             return Err(Obstacle::of_budget(unusable.reason(), &budget.key, 1, 0));
         }
         if free >= 1 {

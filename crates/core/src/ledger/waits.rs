@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use nodeward_api::drain_ledger::ClaimState;
 use nodeward_api::reason::LockReason;
 
-use super::{Claim, Facts, Ledger, Need, Obstacle, OwnerDisruptions, Reservations, disruptions};
+use super::{Claim, Facts, Ledger, Need, Obstacle, OwnerDisruptions, Reservations, Unusable, disruptions};
 use crate::id::{BudgetKey, PodKey};
 
 /// Whose disruptions come back without anybody's help, by ticket.
@@ -132,8 +132,15 @@ impl<'a, 'f> Waits<'a, 'f> {
             wait.obstacle.pod = Some(PodKey::new(need.pdb.namespace.as_str(), pod.as_str()));
             return Some(wait);
         }
+        let held_by = |other: &&Claim| other.node_uid != claim.node_uid && held_of(other) + moving_of(other) > 0;
+        let others: Vec<&Claim> = self.ledger.holders_of(&key).filter(held_by).collect();
         if let Some(unusable) = budget.unusable {
-            return Some(wait(unusable.reason(), whole, 0));
+            // It opens again once the pods are back that another drain has taken down.
+            let holder = others.first().filter(|_| unusable == Unusable::ClosedForNow);
+            let reason = holder.map_or(unusable.reason(), |_| LockReason::WaitsForDisruptions);
+            let mut wait = wait(reason, whole, 0);
+            wait.obstacle.holder = holder.map(|other| other.node.as_str().into());
+            return Some(wait);
         }
         // Its numbers are those of an earlier spec, and may allow what this one forbids.
         if !budget.current {
@@ -146,8 +153,6 @@ impl<'a, 'f> Waits<'a, 'f> {
 
         let free = self.reservations.free(budget, self.ledger);
         let for_claims = budget.without_owner(free);
-        let held_by = |other: &&Claim| other.node_uid != claim.node_uid && held_of(other) + moving_of(other) > 0;
-        let others: Vec<&Claim> = self.ledger.holders_of(&key).filter(held_by).collect();
         // A pod that moves comes back whatever its drain waits for.
         let back = |other: &&Claim| moving_of(other) + if returns(other) { held_of(other) } else { 0 };
         let back = moving_of(claim) + others.iter().map(back).sum::<i32>();

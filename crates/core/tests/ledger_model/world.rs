@@ -928,7 +928,7 @@ impl State {
                 } else {
                     self.caps[pdb]
                 },
-                unusable: self.is_closed(plan, pdb).then_some(Unusable::ClosedByCeph),
+                unusable: self.is_closed(plan, pdb).then_some(Unusable::ClosedForNow),
                 is_by_node: plan.ceph == Some(pdb) && plan.keeps(Rule::OneDisruptionANode),
                 healthy,
                 several: BTreeSet::new(),

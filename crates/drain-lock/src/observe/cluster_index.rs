@@ -469,7 +469,7 @@ pub fn budget_facts<'a>(
         desired_healthy: status.desired_healthy,
         expected_pods,
         unusable,
-        is_by_node: view.is_by_failure_domain(),
+        is_by_node: view.counts_nodes,
         healthy,
         several,
         owner_disruptions,

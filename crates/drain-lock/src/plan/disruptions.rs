@@ -92,7 +92,7 @@ fn take_obstacles_out(
         };
         let never = budget
             .unusable
-            .is_some_and(|unusable| unusable != Unusable::ClosedByCeph);
+            .is_some_and(|unusable| unusable != Unusable::ClosedForNow);
         let is_refused = |pod: &HeldPod| never || !pod.retained && budget.several.contains(pod.uid.as_str());
         let has = |pod: &HeldPod| claim.is_some_and(|claim| claim.has_disruption(&pod.uid));
         let mut spared: Vec<HeldPod> = pods.iter().filter(|pod| !is_refused(pod)).cloned().collect();
@@ -141,7 +141,7 @@ pub(super) fn budget_ref(key: &BudgetKey, snapshot: &Snapshot) -> BudgetRef {
 pub(super) fn moves_by<'a>(pod: &PodFacts, snapshot: &'a Snapshot) -> Option<&'a BudgetKey> {
     let [key] = snapshot.budgets_of(pod) else { return None };
     let unusable = snapshot.facts.get(key).and_then(|budget| budget.unusable);
-    let gives = unusable.is_none_or(|unusable| unusable == Unusable::ClosedByCeph);
+    let gives = unusable.is_none_or(|unusable| unusable == Unusable::ClosedForNow);
     (gives && !pod.skips_budgets() && !lets_unready_go(key, pod, snapshot)).then_some(key)
 }
 

@@ -71,7 +71,7 @@ pub(super) fn problems(need: &NodeNeed, snapshot: &Snapshot, policy: &Policy) ->
     for (key, facts) in &unusable {
         let Some(why) = facts.unusable else { continue };
         let text = match why {
-            Unusable::ClosedByCeph => closed_by_ceph(key, snapshot),
+            Unusable::ClosedForNow => closed_by_ceph(key, snapshot),
             Unusable::SyncFailed => format!(
                 "Kubernetes cannot count the pods of budget {key}, and allows no disruption of it; its condition DisruptionAllowed says why"
             ),

@@ -742,7 +742,7 @@ fn refuse(kind: RefusalKind, reason: LockReason, message: &str) -> Decision {
 fn never_allows(budget: &BudgetFacts) -> bool {
     budget
         .unusable
-        .is_some_and(|unusable| unusable != Unusable::ClosedByCeph)
+        .is_some_and(|unusable| unusable != Unusable::ClosedForNow)
 }
 
 fn words(state: ClaimState) -> &'static str {

@@ -28,7 +28,7 @@ fn osds(operators: Value, max_unavailable: i32, selector: Value, healthy: i32) -
 }
 
 fn ceph_pdbs() -> Value {
-    json!({ "labels": { MANAGED_BY: MANAGED_BY_CEPH_PDB } })
+    json!({ "labels": { MANAGED_BY: MANAGED_BY_CEPH_PDB }, "annotations": { nodeward_api::annotation::COUNTS: "node" } })
 }
 
 fn all_osds() -> Value {
