@@ -14,7 +14,7 @@ use nodeward_runtime::{ActionResult, ApiError, Expectations};
 use crate::definition::Fields;
 use crate::execute::{Executed, OwnVersions, Written};
 use crate::observations::{Observations, RunningStart};
-use crate::plan::{Action, ActionKey, Plan};
+use crate::plan::{Action, ActionKey, NodeEvidence, Plan, RestsOn};
 use crate::snapshot::{CheckFacts, CheckName, NodeFacts, RemediationFacts, RemediationKind, Snapshot};
 
 /// A kind whose objects may not be annotated is tried again after this time: a right may be added.
@@ -150,6 +150,7 @@ impl ActionTracker {
     pub fn planned(&mut self, plan: &Plan) {
         self.observations.absent_since.clone_from(&plan.absent_since);
         self.observations.unknown_since.clone_from(&plan.unknown_since);
+        self.observations.held_since.clone_from(&plan.held_since);
     }
 
     /// Leases are kept in this namespace: what was written in another one is not there.
@@ -253,10 +254,15 @@ impl ActionTracker {
             // What a remediation does not take must not keep its node from the next step.
             (
                 Action::AnnotateRemediation {
-                    remediation, change, ..
+                    remediation,
+                    change,
+                    evidence,
+                    ..
                 },
                 ActionResult::Failed(error),
-            ) if matches!(error, ApiError::Invalid { .. }) || failures_before + 1 >= FAILURES_THAT_REFUSE => {
+            ) if matches!(error, ApiError::Invalid { .. })
+                || (failures_before + 1 >= FAILURES_THAT_REFUSE && !is_of_gone_node(evidence.as_ref())) =>
+            {
                 let refused = (Arc::clone(&remediation.uid), change.annotation());
                 self.observations.unannotated.insert(refused);
             }
@@ -314,6 +320,11 @@ impl ActionTracker {
             ..Self::default()
         };
     }
+}
+
+/// The remediator of a gone node is told that its time is over, however often that takes: it acts by the node's name.
+fn is_of_gone_node(evidence: Option<&NodeEvidence>) -> bool {
+    evidence.is_some_and(|evidence| matches!(evidence.rests_on, RestsOn::Gone | RestsOn::Replaced { .. }))
 }
 
 /// Apart from its time, which differs with each write.

@@ -16,6 +16,7 @@ mod gates;
 mod gone_node;
 mod index;
 mod lease;
+mod may_start;
 mod recovery;
 mod remediation;
 pub mod selector;
@@ -33,7 +34,7 @@ use nodeward_core::deadline::{RequeueAt, saturating_add};
 use nodeward_core::id::{NodeName, NodeUid};
 
 use crate::policy::Policy;
-use crate::snapshot::{Reading, Snapshot};
+use crate::snapshot::{CheckName, Reading, Snapshot};
 
 use self::case::{Case, Check, Standing};
 use self::expiry::Health;
@@ -60,6 +61,8 @@ pub struct Plan {
     pub absent_since: BTreeMap<(NodeUid, Arc<str>), Timestamp>,
     /// For the next plan: [`crate::observations::Observations::unknown_since`].
     pub unknown_since: BTreeMap<(NodeName, HealthReason), Timestamp>,
+    /// For the next plan: [`crate::observations::Observations::held_since`].
+    pub held_since: BTreeMap<(CheckName, NodeName), Option<Timestamp>>,
     /// When to plan again at the latest.
     pub requeue_at: Option<Timestamp>,
 }

@@ -209,8 +209,10 @@ pub struct RemediationFacts {
     pub resource_version: ResourceVersion,
     /// `metadata.creationTimestamp`.
     pub created: Timestamp,
-    /// It is being deleted.
-    pub deleting: bool,
+    /// `metadata.deletionTimestamp`: it is being deleted.
+    pub deleting: Option<Timestamp>,
+    /// What keeps it while it is being deleted.
+    pub finalizers: Box<[Box<str>]>,
     /// Its node: annotation `remediation.medik8s.io/node-name`, or else its own name.
     pub node: NodeName,
     /// It is known to be of that node: the annotation tells, or a controller of NodeHealthChecks has named it. Others may name
@@ -224,7 +226,7 @@ pub struct RemediationFacts {
     pub owners: Box<[Arc<str>]>,
     /// It carries the label `remediation.medik8s.io/isControlPlaneNode`.
     pub is_control_plane: bool,
-    /// Annotation `remediation.medik8s.io/nhc-timed-out`.
+    /// Annotation `remediation.medik8s.io/nhc-timed-out`; one that cannot be read is as of the end of time.
     pub timed_out: Option<Timestamp>,
     /// Annotation `remediation.medik8s.io/healthy-delay`.
     pub healthy_since: Option<Timestamp>,
@@ -234,6 +236,14 @@ pub struct RemediationFacts {
     pub succeeded: Option<Arc<str>>,
     /// Its condition `PermanentNodeDeletionExpected` is `True`.
     pub node_deletion_expected: bool,
+}
+
+impl RemediationFacts {
+    /// Whether its remediator may still be at work, as far as it tells itself: so one counts that no NodeHealthCheck here looks
+    /// after.
+    pub fn runs(&self) -> bool {
+        self.timed_out.is_none() && !matches!(self.succeeded.as_deref(), Some("True" | "False"))
+    }
 }
 
 /// What of the Machine API matters here.

@@ -131,7 +131,12 @@ pub(crate) fn remediation(kind: RemediationKind, remediation: &DynamicObject) ->
         created: remediation
             .creation_timestamp()
             .map_or(Timestamp::UNIX_EPOCH, |created| created.0),
-        deleting: remediation.meta().deletion_timestamp.is_some(),
+        deleting: remediation.meta().deletion_timestamp.as_ref().map(|time| time.0),
+        finalizers: remediation
+            .finalizers()
+            .iter()
+            .map(|name| name.as_str().into())
+            .collect(),
         node_uid: annotation(annotation::REMEDIATION_NODE_UID).map(Into::into),
         template: annotation(annotation::REMEDIATION_TEMPLATE_NAME).map(Into::into),
         owners: remediation
@@ -140,7 +145,7 @@ pub(crate) fn remediation(kind: RemediationKind, remediation: &DynamicObject) ->
             .map(|owner| owner.uid.as_str().into())
             .collect(),
         is_control_plane: remediation.labels().contains_key(label::IS_CONTROL_PLANE_NODE),
-        timed_out: time(annotation::REMEDIATION_TIMED_OUT),
+        timed_out: annotation(annotation::REMEDIATION_TIMED_OUT).map(|at| at.parse().unwrap_or(Timestamp::MAX)),
         healthy_since: time(annotation::HEALTHY_DELAY),
         is_flagged_old: annotation(annotation::OLD_REMEDIATION_FLAG).is_some(),
         succeeded: succeeded.map(Into::into),

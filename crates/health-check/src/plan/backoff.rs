@@ -7,10 +7,16 @@ use serde::{Deserialize, Serialize};
 
 use super::Planner;
 use super::action::{Action, NodeChange};
-use super::case::{Case, Check};
+use super::case::Check;
 use crate::CLOCKS_APART;
 use crate::snapshot::NodeFacts;
 use nodeward_core::node_health_check::{Backoff, HealthyDelay};
+
+/// How long the repeats after the first wait, with or without `backoff`.
+const REPEATS: Backoff = Backoff {
+    initial: SignedDuration::from_mins(1),
+    limit: SignedDuration::from_mins(10),
+};
 
 /// How often a node was remediated of late: the annotation `nodeward.dev/remediations`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,6 +36,14 @@ impl RemediationHistory {
         (history.last_end <= saturating_add(now, CLOCKS_APART)).then_some(history)
     }
 
+    /// How long after the last end the next first step waits: the first repeat without health between comes at once, and each
+    /// further one later, or else whoever deletes remediations would make a loop of reboots.
+    pub fn delay(self, backoff: Option<&Backoff>) -> SignedDuration {
+        let repeats = REPEATS.delay(self.count.saturating_sub(1));
+        let repeats = if self.count < 2 { SignedDuration::ZERO } else { repeats };
+        backoff.map_or(repeats, |backoff| backoff.delay(self.count).max(repeats))
+    }
+
     /// Once another one has ended.
     fn and_one(before: Option<Self>, ended: Timestamp) -> Self {
         Self {
@@ -45,31 +59,31 @@ impl RemediationHistory {
 }
 
 /// Until when the node waits for its next first step.
-pub fn waits_until(node: &NodeFacts, backoff: &Backoff, now: Timestamp) -> Option<Timestamp> {
+pub fn waits_until(node: &NodeFacts, backoff: Option<&Backoff>, now: Timestamp) -> Option<Timestamp> {
     let history = RemediationHistory::of(node, now).filter(|history| history.count > 0)?;
-    let until = saturating_add(history.last_end, backoff.delay(history.count));
+    let until = saturating_add(history.last_end, history.delay(backoff));
     (now < until).then_some(until)
 }
 
 impl Planner<'_> {
-    /// Counts a chain that has ended, once; answers with the history that includes it.
-    pub(super) fn count_chain(
+    /// Counts what has ended, once; answers with the history once it is known to include that.
+    pub(super) fn count_end(
         &mut self,
         check: &Check<'_>,
-        case: &Case<'_>,
+        node: &NodeFacts,
+        begun: Timestamp,
         ended: Timestamp,
     ) -> Option<RemediationHistory> {
-        let node = case.node?;
-        let begun = case.chain.records.iter().map(|record| record.started).min()?;
         let before = RemediationHistory::of(node, self.now);
         if let Some(counted) = before.filter(|before| begun <= before.last_end) {
             return Some(counted);
         }
         let history = RemediationHistory::and_one(before, ended.max(begun));
-        if !check.only_reports() {
-            self.annotate_node(node, NodeChange::Remediations(Some(history.to_annotation())));
+        if check.only_reports() {
+            return Some(history);
         }
-        Some(history)
+        self.annotate_node(node, NodeChange::Remediations(Some(history.to_annotation())));
+        None
     }
 
     /// A healthy node without a remediation: what was noted on it for remediations goes when its time has come.

@@ -108,9 +108,19 @@ impl Check<'_> {
 }
 
 impl Case<'_> {
-    /// Whether a remediation is there, may be, or may come to be at any moment.
-    pub fn is_remediated(&self) -> bool {
+    /// Whether a remediation is there, may be, or may come to be at any moment: such a node is not counted healthy.
+    pub fn has_remediation(&self) -> bool {
         self.is_starting || self.chain.is_there()
+    }
+
+    /// Whether the node is being remediated, see [`Chain::runs`].
+    pub fn runs(&self, check: &Check<'_>, now: Timestamp) -> bool {
+        self.is_starting || self.chain.runs(&self.health, check.spec, now)
+    }
+
+    /// The same of what is more than intended.
+    pub fn has_begun(&self, check: &Check<'_>, now: Timestamp) -> bool {
+        self.is_starting || self.chain.has_begun(&self.health, check.spec, now)
     }
 
     /// The unhealthy condition that has lasted for long enough.

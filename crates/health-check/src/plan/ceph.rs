@@ -25,7 +25,7 @@ impl Planner<'_> {
             let why = match reading {
                 Reading::Unknown(why) => Some(why.clone()),
                 Reading::Known(state) => {
-                    let others = tally.away.iter().chain(tally.starting.keys());
+                    let others = tally.away.iter().chain(&tally.starting);
                     let why = forbids(state, &node.view.name, others);
                     let why = why.map(|why| format!("CephCluster {namespace}/{}: {why}", state.cluster));
                     forbidden = forbidden.or(why);

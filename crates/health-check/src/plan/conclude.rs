@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use nodeward_api::annotation;
 use nodeward_api::reason::DisabledReason;
-use nodeward_core::deadline::{is_due, saturating_add};
+use nodeward_core::deadline::{is_due, saturating_add, to_the_second};
 use nodeward_core::id::NodeName;
 
 use super::action::{Action, RemediationChange, RemediationRef};
 use super::case::{Case, Check};
-use super::chain::Record;
+use super::chain::{Record, Stage};
 use super::enablement::Enablement;
 use super::evidence::NodeEvidence;
 use super::expiry::Health;
@@ -23,7 +23,8 @@ impl Planner<'_> {
     pub(super) fn conclude(&mut self, check: Check<'_>) {
         let old_remediations = self.flag_old(&check);
         self.warn_of_unlisted(&check);
-        let (phase, reason) = status::phase(&check);
+        self.warn_of_leftovers(&check);
+        let (phase, reason) = status::phase(&check, self.now);
         self.plan.verdicts.checks.push(CheckVerdict {
             check: check.reference(),
             phase,
@@ -34,7 +35,7 @@ impl Planner<'_> {
             },
             observed: check.observed,
             healthy: check.healthy,
-            remediating: status::remediated(&check).count(),
+            remediating: status::remediated(&check, self.now).count(),
             old_remediations,
         });
         for case in check.cases.values() {
@@ -56,10 +57,8 @@ impl Planner<'_> {
     /// Flags remediations that are older than two days; answers with them.
     fn flag_old(&mut self, check: &Check<'_>) -> Vec<RemediationRef> {
         let mut old = Vec::new();
-        for live in check.cases.values().flat_map(|case| {
-            let all = case.chain.records.iter().chain(&case.chain.orphans);
-            all.filter_map(|record| record.live)
-        }) {
+        let cases = check.cases.values();
+        for live in cases.flat_map(|case| case.chain.all().filter_map(|record| record.live)) {
             if !self.index.may_annotate(&live.kind) {
                 self.warn_of_missing_right(check, live);
             }
@@ -80,8 +79,8 @@ impl Planner<'_> {
     fn warn_of_missing_right(&mut self, check: &Check<'_>, live: Live<'_>) {
         let kind = &live.kind;
         let text = format!(
-            "{kind} may not be annotated: its remediator is not told of timeouts, and the status alone keeps them; let the \
-             role that is aggregated for it grant patch"
+            "{kind} may not be annotated: its remediator cannot be told that its time is over, so no further step starts \
+             beside it; let the role that is aggregated for it grant patch"
         );
         self.warn_of_kind(check, "annotate", kind, text);
     }
@@ -89,7 +88,7 @@ impl Planner<'_> {
     /// Deletes a remediation, unless that is under way. Whether one is there that the status names and no list shows the API
     /// server will say.
     pub(super) fn delete(&mut self, check: &Check<'_>, node: &NodeName, record: &Record<'_>, evidence: &NodeEvidence) {
-        let may_stand = record.live.map_or(record.is_unseen(), |live| !live.deleting);
+        let may_stand = record.may_be_there() && !record.is_deleting();
         if let Some(remediation) = record.reference(node).filter(|_| may_stand) {
             self.act(Action::DeleteRemediation {
                 check: check.reference(),
@@ -103,8 +102,7 @@ impl Planner<'_> {
     /// Says of which remediations it cannot be told whether they are there.
     fn warn_of_unlisted(&mut self, check: &Check<'_>) {
         for case in check.cases.values() {
-            let all = case.chain.records.iter().chain(&case.chain.orphans);
-            for record in all.filter(|record| record.is_unseen()) {
+            for record in case.chain.all().filter(|record| record.is_unseen()) {
                 let kind = &record.kind;
                 let Some(Listed::Forbidden(why)) = self.index.kind(kind).map(|facts| &facts.listed) else {
                     continue;
@@ -114,6 +112,33 @@ impl Planner<'_> {
                      that is aggregated for it grant get, list, create and delete"
                 );
                 self.warn_of_kind(check, "list", kind, text);
+            }
+        }
+    }
+
+    /// Names what is being deleted though nothing wants it any more, and what keeps it.
+    fn warn_of_leftovers(&mut self, check: &Check<'_>) {
+        for case in check.cases.values() {
+            let is_running = |record: &Record<'_>| record.stage() == Stage::Running && !case.health.is_fine();
+            let leftovers = case.chain.records.iter().filter(|record| !is_running(record));
+            let leftovers = leftovers.chain(&case.chain.orphans).chain(&case.chain.earlier);
+            for live in leftovers.filter_map(|record| record.live) {
+                let Some(deleted) = live.deleting.filter(|_| !live.finalizers.is_empty()) else {
+                    continue;
+                };
+                let (kind, key, kept_by) = (&live.kind.kind, &live.key, live.finalizers.join(", "));
+                let text = format!(
+                    "{kind} {key} of node {} is being deleted since {}, and its finalizers keep it: {kept_by}",
+                    case.name,
+                    to_the_second(deleted)
+                );
+                self.plan.verdicts.warnings.push(Warning {
+                    key: format!("leftover/{}", live.uid),
+                    text,
+                    check: Arc::clone(&check.facts.name),
+                    node: case.node.map(|node| (case.name.clone(), node.view.uid.clone())),
+                    is_invalid_label: false,
+                });
             }
         }
     }

@@ -11,11 +11,11 @@ use nodeward_core::selector::Selector;
 
 use super::action::{Action, SelectorWrite};
 use super::case::{Case, Check, Standing};
-use super::chain::Chain;
+use super::chain::{Chain, Known};
 use super::expiry::{self, Absences, Health};
 use super::storm::Storm;
 use super::verdict::Warning;
-use super::{Planner, enablement, lease, selector};
+use super::{Planner, enablement, selector};
 use crate::observations::Moment;
 use crate::snapshot::{CheckFacts, NodeFacts};
 use nodeward_core::node_health_check::ThresholdState;
@@ -47,14 +47,13 @@ impl<'a> Planner<'a> {
             check.observed += 1;
             let health = self.judge(node, &check);
             let name = &node.view.name;
-            let is_kept_out = self.is_excluded(node, &check) || self.is_maintained(name, &check);
+            self.warn_of_exclusion_label(node, &check);
             let has_remediation = !self.index.owned_on(&facts.uid, name).is_empty();
-            let is_fine = matches!(health, Health::Healthy | Health::LeftToTerminationHandler);
+            let is_fine = health.is_fine();
             let is_starting = self.snapshot.memory.is_starting(&facts.name, name);
             let case = (!is_fine || has_remediation || is_starting || entries.contains_key(name.as_str()))
                 .then(|| self.open_case(&check, name, &entries, Some((node, health)), true));
-            let is_remediated = case.as_ref().is_some_and(Case::is_remediated);
-            if is_fine && !is_kept_out && !is_remediated {
+            if is_fine && !case.as_ref().is_some_and(Case::has_remediation) {
                 check.healthy += 1;
             }
             match case {
@@ -123,14 +122,21 @@ impl<'a> Planner<'a> {
         let (node, health) = judged.map_or((None, Health::NotJudged), |(node, health)| (Some(node), health));
         let entry = entries.get(name.as_str()).copied();
         let live = self.index.owned_on(&check.facts.uid, name);
-        let facts = node.map(|node| &**node);
+        let known = Known {
+            node: node.map(|node| &**node),
+            health: &health,
+            spec: check.spec,
+            index: self.index,
+            now: self.now,
+        };
+        let chain = Chain::new(entry, live, &known);
         Case {
             name: name.clone(),
             node,
             is_selected,
             health,
             entry,
-            chain: Chain::new(entry, live, facts, check.spec, self.index, self.now),
+            chain,
             is_starting: self.snapshot.memory.is_starting(&check.facts.name, name),
             healthy_since: None,
             is_delayed: false,
@@ -138,35 +144,21 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Whether the node carries the exclusion label. A value other than true counts for nothing, and that is said.
-    pub(super) fn is_excluded(&mut self, node: &NodeFacts, check: &Check<'_>) -> bool {
-        match node.view.labels.get(EXCLUDE_FROM_REMEDIATION) {
-            None => false,
-            Some(EXCLUDE_FROM_REMEDIATION_TRUE) => true,
-            Some(value) => {
-                self.plan.verdicts.warnings.push(Warning {
-                    key: format!("exclusion-label/{}/{value}", node.view.uid),
-                    text: format!(
-                        "label {EXCLUDE_FROM_REMEDIATION} of node {} is {value:?} and is ignored: set it to true, or remove it",
-                        node.view.name
-                    ),
-                    check: Arc::clone(&check.facts.name),
-                    node: Some((node.view.name.clone(), node.view.uid.clone())),
-                    is_invalid_label: true,
-                });
-                false
-            }
-        }
-    }
-
-    /// Whether something declares the node to be in maintenance; the count changes when that ends.
-    fn is_maintained(&mut self, node: &NodeName, check: &Check<'_>) -> bool {
-        let declared = self.index.maintenance(node);
-        let leased = lease::taken_by(self.index, node, check, self.now);
-        let ends = declared.and_then(|declared| declared.until);
-        for end in ends.into_iter().chain(leased.as_ref().map(|(_, until)| *until)) {
-            self.requeue_at.note(end);
-        }
-        declared.is_some() || leased.is_some()
+    /// An exclusion label with a value other than true counts for nothing, and that is said.
+    fn warn_of_exclusion_label(&mut self, node: &NodeFacts, check: &Check<'_>) {
+        let label = node.view.labels.get(EXCLUDE_FROM_REMEDIATION);
+        let Some(value) = label.filter(|value| *value != EXCLUDE_FROM_REMEDIATION_TRUE) else {
+            return;
+        };
+        self.plan.verdicts.warnings.push(Warning {
+            key: format!("exclusion-label/{}/{value}", node.view.uid),
+            text: format!(
+                "label {EXCLUDE_FROM_REMEDIATION} of node {} is {value:?} and is ignored: set it to true, or remove it",
+                node.view.name
+            ),
+            check: Arc::clone(&check.facts.name),
+            node: Some((node.view.name.clone(), node.view.uid.clone())),
+            is_invalid_label: true,
+        });
     }
 }

@@ -10,9 +10,8 @@ use super::case::{Case, Check, Standing};
 use super::chain::{Next, Record, Stage};
 use super::expiry::Unhealthy;
 use super::start::Candidate;
-use super::{Planner, lease};
+use super::{Planner, remediation};
 use crate::snapshot::NodeFacts;
-use nodeward_core::node_health_check::CheckSpec;
 
 impl Planner<'_> {
     /// Moves the chain of an unhealthy node on; answers with the step that is to be started.
@@ -23,10 +22,11 @@ impl Planner<'_> {
         node: &NodeFacts,
         unhealthy: &Unhealthy,
     ) -> Option<Candidate> {
+        self.end_earlier(check, case, node, unhealthy);
         loop {
             match case.chain.next(check.spec) {
                 // An intent beside it was made before it was seen.
-                Next::Runs(_) | Next::Deletes(_) | Next::Nothing if case.chain.intent().is_some() => {
+                Next::Runs(_) | Next::Nothing if case.chain.intent().is_some() => {
                     case.chain.withdraw_intent();
                 }
                 Next::Runs(at) => {
@@ -34,17 +34,23 @@ impl Planner<'_> {
                         return None;
                     }
                 }
-                Next::Deletes(at) => {
-                    let record = &case.chain.records[at];
-                    case.standing = Standing::new(HealthReason::RemediationRunning, record_name(record));
-                    return None;
-                }
-                Next::Start(step) => return start_step(case, unhealthy, step),
+                Next::Start(step) => return self.start_step(check, case, node, unhealthy, step),
                 Next::Nothing => {
                     if !self.exhaust(check, case, node, unhealthy) {
                         return None;
                     }
                 }
+            }
+        }
+    }
+
+    /// The remediators of an earlier outage are told that their time is over.
+    fn end_earlier(&mut self, check: &Check<'_>, case: &Case<'_>, node: &NodeFacts, unhealthy: &Unhealthy) {
+        let untold = case.chain.earlier.iter().filter_map(|record| record.live);
+        for live in untold.filter(|live| live.timed_out.is_none()) {
+            if !check.only_reports() && self.index.takes_annotation(live, annotation::REMEDIATION_TIMED_OUT) {
+                let change = RemediationChange::TimedOut(self.now_to_the_second());
+                self.annotate(check, live, change, Some(unhealthy.evidence(node)));
             }
         }
     }
@@ -59,60 +65,73 @@ impl Planner<'_> {
         at: usize,
     ) -> bool {
         let record = &case.chain.records[at];
-        let ends = ends_at(record, check.spec);
-        let condition_says = |status: &str| {
-            let live = record.live.and_then(|live| live.succeeded.as_deref());
-            live == Some(status)
-        };
-        let has_failed = condition_says("False");
-        if !has_failed && !ends.is_some_and(|ends| is_due(ends, self.now)) {
-            case.standing = Standing {
-                until: ends,
-                ..Standing::new(HealthReason::RemediationRunning, record_name(record))
-            };
+        let ends = record.ends();
+        let succeeded = record.live.and_then(|live| live.succeeded.as_deref());
+        let has_failed = succeeded == Some("False");
+        if !has_failed && !is_due(ends, self.now) {
+            case.standing = Standing::new(HealthReason::RemediationRunning, record_name(record)).until(ends);
             return false;
         }
-        if let Err(stopped) = self.check_any_step(check, &case.name, node) {
+        if let Err(stopped) = self.may_escalate(check, case, node) {
             case.standing = stopped;
             return false;
         }
-        let succeeded = condition_says("True");
-        let live = record
-            .live
-            .filter(|live| !succeeded && self.index.takes_annotation(live, annotation::REMEDIATION_TIMED_OUT));
+        let record = &case.chain.records[at];
+        // A single template has no further step of which its remediator would have to be told.
+        let is_told = succeeded != Some("True") && (check.spec.escalates || !has_failed);
+        let live = record.live.filter(|live| is_told && live.timed_out.is_none());
         case.standing = Standing::new(HealthReason::Escalating, record_name(record));
         if check.only_reports() {
             return false;
         }
         let now = self.now_to_the_second();
-        if let Some(live) = live {
-            // The remediator is told first; the status and the next step follow once that is seen.
-            self.annotate(
-                check,
-                live,
-                RemediationChange::TimedOut(now),
-                Some(unhealthy.evidence(node)),
-            );
-            return false;
+        match live {
+            Some(live) if self.index.takes_annotation(live, annotation::REMEDIATION_TIMED_OUT) => {
+                // The remediator is told first; the status and the next step follow once that is seen.
+                let evidence = Some(unhealthy.evidence(node));
+                self.annotate(check, live, RemediationChange::TimedOut(now), evidence);
+                false
+            }
+            Some(live) if !self.index.may_annotate(&live.kind) && has_next(check, record) => {
+                let text = format!(
+                    "{} may not be annotated, so its remediator cannot be told to stop",
+                    record_name(record)
+                );
+                case.standing = Standing::new(HealthReason::PermissionMissing, text);
+                false
+            }
+            _ => {
+                case.chain.records[at].timed_out = Some(now);
+                true
+            }
         }
-        case.chain.records[at].timed_out = Some(now);
-        true
     }
 
-    /// No step is left. With backoff the chain begins anew after a while, once all of its remediations are gone. Answers
-    /// whether it does.
+    /// No step is left. The chain begins anew once all of its remediations are gone: somebody has deleted them, or with backoff
+    /// they are deleted after a while. Answers whether it does.
     fn exhaust(&mut self, check: &Check<'_>, case: &mut Case<'_>, node: &NodeFacts, unhealthy: &Unhealthy) -> bool {
         if let Err(stopped) = self.check_followed(check) {
             case.standing = stopped;
             return false;
         }
         case.standing = Standing::new(HealthReason::ChainExhausted, "no template is left");
-        let ended = case.chain.records.iter().filter_map(|record| record.timed_out).max();
-        let (Some(backoff), Some(ended)) = (&check.spec.backoff, ended) else {
+        let records = &case.chain.records;
+        let is_there = case.is_starting || records.iter().any(Record::may_be_there);
+        let ended = records.iter().filter_map(|record| record.timed_out).max();
+        let Some(ended) = ended.filter(|_| !is_there || check.spec.backoff.is_some()) else {
             return false;
         };
-        let count = self.count_chain(check, case, ended).map_or(1, |history| history.count);
-        let retry_at = saturating_add(ended, backoff.delay(count));
+        let begun = records.iter().map(|record| record.started).min().unwrap_or(ended);
+        let Some(history) = self.count_end(check, node, begun, ended.min(self.now)) else {
+            return false;
+        };
+        if !is_there {
+            if !check.only_reports() {
+                case.chain.records.clear();
+            }
+            return !check.only_reports();
+        }
+        let retry_at = saturating_add(ended, history.delay(check.spec.backoff.as_ref()));
         if !is_due(retry_at, self.now) {
             case.standing.until = Some(retry_at);
             return false;
@@ -121,55 +140,108 @@ impl Planner<'_> {
             case.standing = stopped;
             return false;
         }
-        if check.only_reports() {
-            return false;
-        }
-        if case.is_remediated() {
+        if !check.only_reports() {
             for record in &case.chain.records {
                 self.delete(check, &case.name, record, &unhealthy.evidence(node));
             }
-            return false;
         }
-        case.chain.records.clear();
-        true
+        false
+    }
+
+    /// The step that is to be started, or a later one whose turn has come because the name of its remediation is free.
+    fn start_step(
+        &mut self,
+        check: &Check<'_>,
+        case: &mut Case<'_>,
+        node: &NodeFacts,
+        unhealthy: &Unhealthy,
+        step: usize,
+    ) -> Option<Candidate> {
+        let intent = case.chain.intent().and_then(|intent| intent.step);
+        let mut due = step;
+        while intent.is_some_and(|intent| due < intent && intent < check.spec.steps.len())
+            || self.name_is_waited_out(check, case, node, unhealthy, due)
+        {
+            due += 1;
+        }
+        // A step whose predecessor did not run in this outage passes all gates.
+        let is_escalation = due == step && case.chain.is_escalation(step);
+        if !case.is_selected && !is_escalation {
+            case.chain.withdraw_intent();
+            case.chain.records.retain(|record| record.stage() != Stage::Gone);
+            case.standing = Standing::new(
+                HealthReason::ExcludedByLabel,
+                "the NodeHealthCheck no longer selects the node",
+            );
+            return None;
+        }
+        let gone = case.chain.gone(due).map(|record| record.started);
+        if let Some(started) = gone
+            && self.count_end(check, node, started, self.now_to_the_second()).is_none()
+        {
+            case.standing = Standing::new(HealthReason::StartingRemediation, "its remediation is gone");
+            return None;
+        }
+        Some(Candidate {
+            node: case.name.clone(),
+            step: due,
+            is_escalation,
+            expired: unhealthy.condition.expires,
+            intended: case.chain.intent().map(|intent| intent.started),
+        })
+    }
+
+    /// Whether a step has waited for its own timeout for the name of its remediation, which another one has; the last step
+    /// waits until it is free.
+    fn name_is_waited_out(
+        &self,
+        check: &Check<'_>,
+        case: &Case<'_>,
+        node: &NodeFacts,
+        unhealthy: &Unhealthy,
+        step: usize,
+    ) -> bool {
+        let is_last = step + 1 >= check.spec.steps.len();
+        let waits = self.waits_for_name(check, case, node, unhealthy, step);
+        !is_last && waits.is_some_and(|until| is_due(until, self.now))
+    }
+
+    /// Until when a step waits for the name of its remediation, which another one has; `None`: it is free.
+    pub(super) fn waits_for_name(
+        &self,
+        check: &Check<'_>,
+        case: &Case<'_>,
+        node: &NodeFacts,
+        unhealthy: &Unhealthy,
+        step: usize,
+    ) -> Option<Timestamp> {
+        let step = check.spec.steps.get(step)?;
+        let wanted = remediation::identity(check, node, step, self.supports_multiple(step), self.now);
+        self.index.named(&wanted.kind, &wanted.key)?;
+        let over = case.chain.records.iter().filter_map(|record| record.timed_out).max();
+        let since = over.map_or(unhealthy.condition.expires, |over| {
+            over.max(unhealthy.condition.expires)
+        });
+        Some(
+            step.timeout
+                .map_or(Timestamp::MAX, |timeout| saturating_add(since, timeout)),
+        )
     }
 }
 
-fn start_step(case: &mut Case<'_>, unhealthy: &Unhealthy, step: usize) -> Option<Candidate> {
-    let is_escalation = case.chain.is_escalation(step);
-    if !case.is_selected && !is_escalation {
-        case.chain.withdraw_intent();
-        case.chain.records.retain(|record| record.stage() != Stage::Vanished);
-        case.standing = Standing::new(
-            HealthReason::ExcludedByLabel,
-            "the NodeHealthCheck no longer selects the node",
-        );
-        return None;
-    }
-    Some(Candidate {
-        node: case.name.clone(),
-        step,
-        is_escalation,
-        expired: unhealthy.condition.expires,
-        intended: case.chain.intent().map(|intent| intent.started),
-    })
-}
-
-/// When the time of a step is over; one that is not in the specification any more has the time of its lease.
-pub(super) fn ends_at(record: &Record<'_>, spec: &CheckSpec) -> Option<Timestamp> {
-    let timeout = match record.step {
-        Some(step) => spec.steps.get(step)?.timeout?,
-        None => lease::WITHOUT_TIMEOUT,
-    };
-    Some(saturating_add(record.started, timeout))
+/// Whether a step follows the record's.
+fn has_next(check: &Check<'_>, record: &Record<'_>) -> bool {
+    record.step.is_none_or(|step| step + 1 < check.spec.steps.len())
 }
 
 /// A remediation, for people.
 pub(super) fn record_name(record: &Record<'_>) -> String {
-    let more = match record.stage() {
-        Stage::NotKnown => ", whose kind is not listed",
-        Stage::Deleting => ", which is being deleted",
-        _ => "",
+    let more = if record.is_unseen() {
+        ", whose kind is not listed"
+    } else if record.is_deleting() {
+        ", which is being deleted"
+    } else {
+        ""
     };
     format!("{} {}{more}", record.kind.kind, record.key)
 }

@@ -35,6 +35,13 @@ pub enum Health {
     Expired(Unhealthy),
 }
 
+impl Health {
+    /// Whether nothing is to be done for the node.
+    pub const fn is_fine(&self) -> bool {
+        matches!(self, Self::Healthy | Self::LeftToTerminationHandler)
+    }
+}
+
 /// An unhealthy condition that holds: of several the one that expires first.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Unhealthy {

@@ -1,8 +1,9 @@
-//! What stops a remediation: some things stop every step, some only the first.
+//! What may stop a step, one by one; [`super::may_start`] says which of these stops which.
 
 use std::sync::Arc;
 
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
+use nodeward_api::label::{EXCLUDE_FROM_REMEDIATION, EXCLUDE_FROM_REMEDIATION_TRUE};
 use nodeward_api::reason::HealthReason;
 use nodeward_core::deadline::saturating_add;
 use nodeward_core::drain::NodeDrains;
@@ -11,12 +12,13 @@ use nodeward_core::signal::Tristate;
 
 use super::case::{Case, Check, Standing};
 use super::enablement::Enablement;
-use super::start::Tally;
+use super::escalation::record_name;
+use super::start::{Candidate, Tally};
 use super::storm::Storm;
-use super::{Planner, backoff, lease};
+use super::{Planner, lease, remediation};
 use crate::policy::UNKNOWN_POSTPONES;
 use crate::snapshot::{NodeFacts, Reading};
-use nodeward_core::node_health_check::ThresholdState;
+use nodeward_core::node_health_check::{Step, ThresholdState};
 
 /// A watch of nodes that is silent for longer may be dead, and what it told out of date.
 const NODES_RELIED_ON_FOR: SignedDuration = SignedDuration::from_secs(90);
@@ -25,85 +27,7 @@ const NODES_RELIED_ON_FOR: SignedDuration = SignedDuration::from_secs(90);
 const NODES_LOOKED_AT_AGAIN: SignedDuration = SignedDuration::from_secs(5);
 
 impl Planner<'_> {
-    /// What stops every step of the node's chain.
-    ///
-    /// # Errors
-    /// With what does.
-    pub(super) fn check_any_step(
-        &mut self,
-        check: &Check<'_>,
-        name: &NodeName,
-        node: &NodeFacts,
-    ) -> Result<(), Standing> {
-        self.check_followed(check)?;
-        self.check_node(check, name, node)?;
-        self.check_upgrade(node)
-    }
-
-    /// What stops the step that a candidate asks for: what is cheap to tell first.
-    ///
-    /// # Errors
-    /// With what does.
-    pub(super) fn check_step(
-        &mut self,
-        check: &Check<'_>,
-        case: &Case<'_>,
-        node: &NodeFacts,
-        is_escalation: bool,
-        tally: &Tally<'_>,
-    ) -> Result<(), Standing> {
-        if is_escalation {
-            return self.check_any_step(check, &case.name, node);
-        }
-        self.check_followed(check)?;
-        self.check_other_owners(check, case, tally)?;
-        self.check_node(check, &case.name, node)?;
-        self.check_first_step(check, case, node, tally)?;
-        // What is not known of either postpones from now on: the two waits do not add up.
-        let ceph = self.check_ceph(node, tally);
-        self.check_upgrade(node)?;
-        ceph
-    }
-
-    /// What stops a NodeHealthCheck as a whole.
-    pub(super) fn check_followed(&self, check: &Check<'_>) -> Result<(), Standing> {
-        self.check_peer()?;
-        if let Reading::Unknown(why) = &self.snapshot.machine_api.health_checks {
-            return Err(unreadable(why));
-        }
-        check_enabled(check)?;
-        check_paused(check)?;
-        self.check_settled()
-    }
-
-    /// What stops a node.
-    fn check_node(&mut self, check: &Check<'_>, name: &NodeName, node: &NodeFacts) -> Result<(), Standing> {
-        self.check_exclusion(check, node)?;
-        self.check_maintenance(check, name)?;
-        self.check_refusal(check, name)
-    }
-
-    /// What stops only the first step of a chain.
-    fn check_first_step(
-        &mut self,
-        check: &Check<'_>,
-        case: &Case<'_>,
-        node: &NodeFacts,
-        tally: &Tally<'_>,
-    ) -> Result<(), Standing> {
-        self.check_nodes_heard()?;
-        check_threshold(check)?;
-        check_storm(check)?;
-        if let Some(backoff) = &check.spec.backoff
-            && let Some(until) = backoff::waits_until(node, backoff, self.now)
-        {
-            return Err(Standing::new(HealthReason::BackingOff, "").until(until));
-        }
-        self.check_control_plane(node, tally)?;
-        check_concurrency(check, case, tally)
-    }
-
-    fn check_peer(&self) -> Result<(), Standing> {
+    pub(super) fn check_peer(&self) -> Result<(), Standing> {
         match &self.snapshot.peer {
             Reading::Known(Some(peer)) => Err(Standing::new(HealthReason::PeerActive, peer.clone())),
             Reading::Known(None) => Ok(()),
@@ -111,7 +35,7 @@ impl Planner<'_> {
         }
     }
 
-    fn check_settled(&self) -> Result<(), Standing> {
+    pub(super) fn check_settled(&self) -> Result<(), Standing> {
         match self.snapshot.settle_until.filter(|until| self.now < *until) {
             Some(until) => Err(Standing::new(HealthReason::Settling, "").until(until)),
             None => Ok(()),
@@ -119,7 +43,7 @@ impl Planner<'_> {
     }
 
     /// How many nodes are healthy is not told by a watch that may be dead: a bookmark comes each minute.
-    fn check_nodes_heard(&self) -> Result<(), Standing> {
+    pub(super) fn check_nodes_heard(&self) -> Result<(), Standing> {
         if self.snapshot.nodes_silent_for < NODES_RELIED_ON_FOR {
             return Ok(());
         }
@@ -128,14 +52,14 @@ impl Planner<'_> {
         Err(unreadable(&text).until(saturating_add(self.now, NODES_LOOKED_AT_AGAIN)))
     }
 
-    fn check_exclusion(&mut self, check: &Check<'_>, node: &NodeFacts) -> Result<(), Standing> {
-        if self.is_excluded(node, check) {
-            return Err(Standing::new(HealthReason::ExcludedByLabel, ""));
+    pub(super) fn check_exclusion(node: &NodeFacts) -> Result<(), Standing> {
+        match node.view.labels.get(EXCLUDE_FROM_REMEDIATION) {
+            Some(EXCLUDE_FROM_REMEDIATION_TRUE) => Err(Standing::new(HealthReason::ExcludedByLabel, "")),
+            _ => Ok(()),
         }
-        Ok(())
     }
 
-    fn check_maintenance(&self, check: &Check<'_>, name: &NodeName) -> Result<(), Standing> {
+    pub(super) fn check_maintenance(&self, check: &Check<'_>, name: &NodeName) -> Result<(), Standing> {
         if let Some(why) = self.maintenance_unknown() {
             return Err(unreadable(why));
         }
@@ -160,14 +84,14 @@ impl Planner<'_> {
     }
 
     /// A start that came to nothing is not tried again at once.
-    fn check_refusal(&self, check: &Check<'_>, name: &NodeName) -> Result<(), Standing> {
+    pub(super) fn check_refusal(&self, check: &Check<'_>, name: &NodeName) -> Result<(), Standing> {
         match self.snapshot.memory.refusal(&check.facts.name, name, self.now) {
             Some(refusal) => Err(Standing::new(refusal.reason, refusal.detail.clone()).until(refusal.retry_at)),
             None => Ok(()),
         }
     }
 
-    fn check_upgrade(&mut self, node: &NodeFacts) -> Result<(), Standing> {
+    pub(super) fn check_upgrade(&mut self, node: &NodeFacts) -> Result<(), Standing> {
         let answer = self.policy.upgrade_signal.evaluate(&self.snapshot.signals, &node.view);
         let told = answer
             .notes
@@ -203,30 +127,87 @@ impl Planner<'_> {
         self.plan.unknown_since.remove(&(node.view.name.clone(), reason));
     }
 
-    /// Whoever remediates a node first has it to itself, be it a NodeHealthCheck that is gone: a finalizer may keep what it
-    /// began.
-    fn check_other_owners(&self, check: &Check<'_>, case: &Case<'_>, tally: &Tally<'_>) -> Result<(), Standing> {
-        let by_another = |other: &str| {
+    /// Whoever remediates a node first has it to itself, be it a NodeHealthCheck that is gone, or somebody else's controller.
+    pub(super) fn check_other_owners(
+        &self,
+        check: &Check<'_>,
+        case: &Case<'_>,
+        tally: &Tally<'_>,
+    ) -> Result<(), Standing> {
+        let mut running_for = tally.running_for.get(&case.name).into_iter().flatten();
+        if let Some(other) = running_for.find(|other| **other != check.facts.name) {
             let text = format!("NodeHealthCheck {other}");
-            Err(Standing::new(HealthReason::RemediatedByAnotherCheck, text))
-        };
-        let others = self
-            .snapshot
-            .checks
-            .values()
-            .filter(|other| other.uid != check.facts.uid);
-        for other in others {
-            if !self.index.owned_on(&other.uid, &case.name).is_empty() {
-                return by_another(&other.name);
+            return Err(Standing::new(HealthReason::RemediatedByAnotherCheck, text));
+        }
+        let is_looked_after = |owner: &Arc<str>| self.snapshot.checks.values().any(|check| check.uid == *owner);
+        let mut others = self.index.remediations_of(&case.name).iter();
+        match others.find(|live| live.runs() && !live.owners.iter().any(is_looked_after)) {
+            Some(live) => {
+                let what = format!("{} {}", live.kind.kind, live.key);
+                Err(Standing::new(HealthReason::ForeignRemediation, what))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// No second remediator is at work on a machine: what is left of an earlier node, or of an earlier outage, has been told to
+    /// stop, and where it does not keep its name from the next it has had the time to do so.
+    pub(super) fn check_leftovers(&self, case: &Case<'_>, step: &Step) -> Result<(), Standing> {
+        let gone = |text: String| Standing::new(HealthReason::RemediatedNodeGone, text);
+        let chain = &case.chain;
+        let mut awaited = chain.awaited.iter();
+        if let Some(record) = awaited.find(|record| record.timed_out.is_none() && self.now < record.ends()) {
+            let text = format!("the node is not done yet with {}", record_name(record));
+            return Err(gone(text).until(record.ends()));
+        }
+        for record in chain.orphans.iter().chain(&chain.earlier) {
+            let text = || {
+                format!(
+                    "{} is of an earlier node of the name, or of an earlier outage",
+                    record_name(record)
+                )
+            };
+            let Some(told) = record.timed_out else {
+                return Err(gone(text()));
+            };
+            let until = saturating_add(told, self.policy.settle);
+            if self.supports_multiple(step) && self.now < until {
+                return Err(gone(text()).until(until));
             }
         }
-        match tally.starting.get(&case.name) {
-            Some(other) if **other != *check.facts.name => return by_another(other),
-            _ => {}
-        }
-        self.index.remediations_of(&case.name).iter().try_for_each(|live| {
-            let what = format!("{} {}", live.kind.kind, live.key);
-            foreign_remediation(&live.owners, check, &what)
+        Ok(())
+    }
+
+    /// The name of the step's remediation is free.
+    pub(super) fn check_name(
+        &self,
+        check: &Check<'_>,
+        case: &Case<'_>,
+        node: &NodeFacts,
+        candidate: &Candidate,
+    ) -> Result<(), Standing> {
+        let (Some(unhealthy), Some(step)) = (case.expired(), check.spec.steps.get(candidate.step)) else {
+            return Ok(());
+        };
+        let Some(until) = self.waits_for_name(check, case, node, unhealthy, candidate.step) else {
+            return Ok(());
+        };
+        let wanted = remediation::identity(check, node, step, self.supports_multiple(step), self.now);
+        let what = format!("{} {}", wanted.kind.kind, wanted.key);
+        let live = self.index.named(&wanted.kind, &wanted.key);
+        let is_ours = live.is_some_and(|live| live.owners.contains(&check.facts.uid));
+        let stopped = if is_ours {
+            // Of an earlier step, node or outage, and on its way out.
+            Standing::new(
+                HealthReason::StartingRemediation,
+                format!("{what} is still being deleted"),
+            )
+        } else {
+            Standing::new(HealthReason::ForeignRemediation, what)
+        };
+        Err(Standing {
+            until: (self.now < until && until < Timestamp::MAX).then_some(until),
+            ..stopped
         })
     }
 }
@@ -236,7 +217,7 @@ pub(super) fn unreadable(why: &str) -> Standing {
     Standing::new(HealthReason::SourceUnreadable, why)
 }
 
-fn check_enabled(check: &Check<'_>) -> Result<(), Standing> {
+pub(super) fn check_enabled(check: &Check<'_>) -> Result<(), Standing> {
     let disabled = |why: &str| Err(Standing::new(HealthReason::CheckDisabled, why));
     if check.facts.deleting {
         return disabled("the NodeHealthCheck is being deleted");
@@ -248,14 +229,14 @@ fn check_enabled(check: &Check<'_>) -> Result<(), Standing> {
     }
 }
 
-fn check_paused(check: &Check<'_>) -> Result<(), Standing> {
+pub(super) fn check_paused(check: &Check<'_>) -> Result<(), Standing> {
     if check.spec.pauses.is_empty() {
         return Ok(());
     }
     Err(Standing::new(HealthReason::CheckPaused, check.spec.pauses.join("; ")))
 }
 
-fn check_storm(check: &Check<'_>) -> Result<(), Standing> {
+pub(super) fn check_storm(check: &Check<'_>) -> Result<(), Standing> {
     // While one is active the threshold refuses.
     let (Storm::CoolingDown { since }, Some(cooldown)) = (check.storm, check.spec.storm_cooldown) else {
         return Ok(());
@@ -264,7 +245,7 @@ fn check_storm(check: &Check<'_>) -> Result<(), Standing> {
     Err(Standing::new(HealthReason::StormCooldown, "").until(until))
 }
 
-fn check_threshold(check: &Check<'_>) -> Result<(), Standing> {
+pub(super) fn check_threshold(check: &Check<'_>) -> Result<(), Standing> {
     match &check.threshold {
         ThresholdState::Holds => Ok(()),
         ThresholdState::TooFewHealthy(text) | ThresholdState::Unusable(text) => {
@@ -273,24 +254,21 @@ fn check_threshold(check: &Check<'_>) -> Result<(), Standing> {
     }
 }
 
-fn check_concurrency(check: &Check<'_>, case: &Case<'_>, tally: &Tally<'_>) -> Result<(), Standing> {
+pub(super) fn check_concurrency(
+    check: &Check<'_>,
+    case: &Case<'_>,
+    tally: &Tally<'_>,
+    now: Timestamp,
+) -> Result<(), Standing> {
     let Some(limit) = check.spec.max_concurrent else {
         return Ok(());
     };
-    let all = tally.remediating.get(&*check.facts.name).copied().unwrap_or_default();
+    let all = tally.running.get(&*check.facts.name).copied().unwrap_or_default();
     // Its own place is not in its way.
-    let running = all.saturating_sub(usize::from(case.is_remediated()));
+    let running = all.saturating_sub(usize::from(case.has_begun(check, now)));
     if running < limit {
         return Ok(());
     }
     let text = format!("{running} of {limit}");
     Err(Standing::new(HealthReason::ConcurrencyLimitReached, text))
-}
-
-/// Who is in the way of a remediation's name, if it is not ours.
-pub(super) fn foreign_remediation(owners: &[Arc<str>], check: &Check<'_>, what: &str) -> Result<(), Standing> {
-    if owners.contains(&check.facts.uid) {
-        return Ok(());
-    }
-    Err(Standing::new(HealthReason::ForeignRemediation, what))
 }

@@ -1,5 +1,5 @@
-//! The lease of a node, by which drainers and remediators keep out of each other's way, and the one of the control plane: both
-//! are held for as long as a remediation of ours exists.
+//! The lease of a node, by which drainers and remediators keep out of each other's way, for as long as the node runs; and the
+//! one of the control plane, for as long as a remediation of the node exists.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -25,6 +25,9 @@ const LONGEST: SignedDuration = SignedDuration::from_hours(24 * 365);
 
 /// What a lease lasts, besides, for a step without a timeout.
 pub const WITHOUT_TIMEOUT: SignedDuration = SignedDuration::from_mins(10);
+
+/// How long a step without a timeout lasts at most, as in the peer: its lease is taken, and renewed twice.
+pub const THREE_TERMS: SignedDuration = SignedDuration::from_mins(33);
 
 /// For how long a lease is taken for a step.
 pub fn duration(timeout: Option<SignedDuration>) -> SignedDuration {
@@ -57,8 +60,17 @@ pub fn control_plane_holder(check: &str, node: &NodeName) -> String {
 struct Need<'a> {
     node: Option<&'a Arc<NodeFacts>>,
     duration: SignedDuration,
+    /// It is being remediated: its lease is needed.
+    runs: bool,
     /// A remediation is there, and not only intended: the lease is kept whoever has let it run out.
     is_live: bool,
+}
+
+impl Need<'_> {
+    /// Whether it is one for the lease.
+    fn is_for(&self, lease: &LeaseName) -> bool {
+        self.runs || *lease == LeaseName::ControlPlane
+    }
 }
 
 impl<'a> Planner<'a> {
@@ -112,13 +124,14 @@ impl<'a> Planner<'a> {
     pub(super) fn keep_leases(&mut self, checks: &[Check<'a>]) {
         let needs: BTreeMap<&CheckName, BTreeMap<&NodeName, Need<'a>>> = checks
             .iter()
-            .map(|check| (&check.facts.name, needs_of(check)))
+            .map(|check| (&check.facts.name, needs_of(check, self.now)))
             .collect();
         let starting = self.leases_of_starts();
         for check in checks.iter().filter(|check| !check.only_reports()) {
             for (name, need) in needs.get(&check.facts.name).into_iter().flatten() {
                 let lease = LeaseName::Node((*name).clone());
-                if let Some(node) = need.node.filter(|_| need.is_live && !starting.contains(&lease)) {
+                let is_kept = need.runs && need.is_live && !starting.contains(&lease);
+                if let Some(node) = need.node.filter(|_| is_kept) {
                     self.renew(lease, check, node, need.duration);
                 }
             }
@@ -144,7 +157,7 @@ impl<'a> Planner<'a> {
             if starting.contains(&name) {
                 continue;
             }
-            if !self.is_needed(checks, &needs, holder, &node) {
+            if !self.is_needed(checks, &needs, holder, &node, &name) {
                 self.give_back(name, lease);
             } else if checks.iter().all(|known| *known.facts.name != *holder) {
                 self.renew_for_gone_check(name, lease, &node);
@@ -162,7 +175,7 @@ impl<'a> Planner<'a> {
             .and_then(|lease| lease.holder.as_deref()?.strip_prefix(REMEDIATION_HOLDER_PREFIX))
             .and_then(|holder| holder.split_once('/'));
         if let (Some(lease), Some((check, node))) = (seen, held_for)
-            && !self.is_needed(checks, needs, check, &NodeName::from(node))
+            && !self.is_needed(checks, needs, check, &NodeName::from(node), &LeaseName::ControlPlane)
         {
             self.give_back(LeaseName::ControlPlane, lease);
             return;
@@ -197,7 +210,12 @@ impl<'a> Planner<'a> {
         else {
             return;
         };
-        if self.index.remediations_of(&node.view.name).is_empty() {
+        if !self
+            .index
+            .remediations_of(&node.view.name)
+            .iter()
+            .any(|live| live.runs())
+        {
             self.requeue_at.note(lease.until());
             return;
         }
@@ -246,17 +264,20 @@ impl<'a> Planner<'a> {
         needs: &BTreeMap<&CheckName, BTreeMap<&NodeName, Need<'a>>>,
         check: &str,
         node: &NodeName,
+        lease: &LeaseName,
     ) -> bool {
         let Some(known) = checks.iter().find(|known| *known.facts.name == *check) else {
             let has_owner = |live: &RemediationFacts| checks.iter().any(|known| live.owners.contains(&known.facts.uid));
             let mut remediations = self.snapshot.remediations.iter();
-            return remediations.any(|live| live.node == *node && !has_owner(live))
+            let counts = |live: &RemediationFacts| live.runs() || *lease == LeaseName::ControlPlane;
+            return remediations.any(|live| live.node == *node && !has_owner(live) && counts(live))
                 || (!self.snapshot.memory.checks.contains(check) && self.is_valid(node));
         };
         known.only_reports()
             || needs
                 .get(&known.facts.name)
-                .is_some_and(|nodes| nodes.contains_key(node))
+                .and_then(|nodes| nodes.get(node))
+                .is_some_and(|need| need.is_for(lease))
     }
 
     /// Whether a node's lease has not run out yet.
@@ -292,14 +313,15 @@ impl<'a> Planner<'a> {
     }
 }
 
-fn needs_of<'c, 'a>(check: &'c Check<'a>) -> BTreeMap<&'c NodeName, Need<'a>> {
+fn needs_of<'c, 'a>(check: &'c Check<'a>, now: Timestamp) -> BTreeMap<&'c NodeName, Need<'a>> {
     let needs = check.cases.iter().filter_map(|(name, case)| {
-        let is_live = case.chain.is_there();
-        (is_live || case.chain.intent().is_some()).then(|| {
+        let (runs, is_there) = (case.runs(check, now), case.chain.is_there());
+        (runs || is_there).then(|| {
             let need = Need {
                 node: case.node,
                 duration: duration(present_timeout(check, case)),
-                is_live,
+                runs,
+                is_live: is_there || case.chain.intent().is_none(),
             };
             (name, need)
         })

@@ -45,8 +45,9 @@ impl Planner<'_> {
         if check.only_reports() {
             return;
         }
-        if check.spec.backoff.is_some() {
-            self.count_chain(check, case, since);
+        let begun = case.chain.records.iter().map(|record| record.started).min();
+        if let Some(begun) = begun.filter(|_| check.spec.backoff.is_some()) {
+            self.count_end(check, node, begun, since);
         }
         // Where a termination handler sees to the node, its conditions may be what they like.
         let conditions = match case.health {
@@ -58,7 +59,7 @@ impl Planner<'_> {
             name: case.name.clone(),
             rests_on: RestsOn::Healthy { uid, conditions },
         };
-        for record in &case.chain.records {
+        for record in case.chain.records.iter().chain(&case.chain.earlier) {
             self.delete(check, &case.name, record, &evidence);
         }
     }

@@ -12,7 +12,7 @@ use nodeward_core::id::NodeName;
 use super::action::{Action, StartRemediation};
 use super::case::{Case, Check, Standing};
 use super::chain::Record;
-use super::{Planner, gates, remediation};
+use super::{Planner, remediation};
 use crate::snapshot::{CheckName, NodeFacts, TemplateState};
 use nodeward_core::node_health_check::Step;
 
@@ -34,10 +34,12 @@ pub struct Candidate {
 /// What is remediated, and what this pass adds to it.
 #[derive(Default)]
 pub struct Tally<'a> {
-    /// Nodes with a remediation, by NodeHealthCheck.
-    pub remediating: BTreeMap<&'a str, usize>,
-    /// Nodes whose remediation is intended or being created, and for whom.
-    pub starting: BTreeMap<NodeName, CheckName>,
+    /// How many nodes run, by NodeHealthCheck.
+    pub running: BTreeMap<&'a str, usize>,
+    /// Nodes that run, and for whom.
+    pub running_for: BTreeMap<NodeName, BTreeSet<CheckName>>,
+    /// Nodes whose remediation is intended or being created.
+    pub starting: BTreeSet<NodeName>,
     /// Control-plane nodes that have a remediation, may have one, or get one.
     pub remediated_control_plane: BTreeSet<NodeName>,
     /// Nodes that are away for a remediation, or may be, where OSDs matter.
@@ -65,18 +67,25 @@ impl<'a> Planner<'a> {
     fn tally(&self, checks: &[Check<'a>]) -> Tally<'a> {
         let mut tally = Tally::default();
         for check in checks {
-            let remediated = || check.cases.values().filter(|case| case.is_remediated());
-            tally.remediating.insert(&check.facts.name, remediated().count());
-            let of_control_plane =
-                remediated().filter(|case| case.node.is_some_and(|node| node.view.is_control_plane()));
-            let names = of_control_plane.map(|case| case.name.clone());
-            tally.remediated_control_plane.extend(names);
+            for case in check.cases.values() {
+                if case.has_begun(check, self.now) {
+                    *tally.running.entry(&check.facts.name).or_default() += 1;
+                    let checks = tally.running_for.entry(case.name.clone()).or_default();
+                    checks.insert(Arc::clone(&check.facts.name));
+                }
+                // Stricter: over or not, until it is gone.
+                if case.has_remediation() && case.node.is_some_and(|node| node.view.is_control_plane()) {
+                    tally.remediated_control_plane.insert(case.name.clone());
+                }
+            }
         }
         if !self.snapshot.ceph.is_empty() {
             tally.away = self.nodes_away(checks);
         }
         for ((check, node), start) in &self.snapshot.memory.starting {
-            tally.starting.insert(node.clone(), Arc::clone(check));
+            tally.starting.insert(node.clone());
+            let checks = tally.running_for.entry(node.clone()).or_default();
+            checks.insert(Arc::clone(check));
             if start.is_control_plane {
                 tally.remediated_control_plane.insert(node.clone());
             }
@@ -91,7 +100,7 @@ impl<'a> Planner<'a> {
         let Some(step) = check.spec.steps.get(candidate.step) else {
             return;
         };
-        let allowed = self.check_start(check, case, node, candidate, step, tally);
+        let allowed = self.may_take(check, case, node, candidate, tally);
         let intended = match allowed {
             Err(stopped) => {
                 case.chain.withdraw_intent();
@@ -105,45 +114,18 @@ impl<'a> Planner<'a> {
             }
             Ok(()) => self.intend(check, case, node, candidate, step),
         };
-        if !case.is_remediated() {
-            *tally.remediating.entry(&check.facts.name).or_default() += 1;
+        if !case.has_begun(check, self.now) {
+            *tally.running.entry(&check.facts.name).or_default() += 1;
         }
-        tally.starting.insert(case.name.clone(), Arc::clone(&check.facts.name));
+        tally.starting.insert(case.name.clone());
+        let checks = tally.running_for.entry(case.name.clone()).or_default();
+        checks.insert(Arc::clone(&check.facts.name));
         if node.view.is_control_plane() {
             tally.remediated_control_plane.insert(case.name.clone());
         }
         case.standing = Standing::new(HealthReason::StartingRemediation, step.template.to_string());
         if intended {
             self.start(check, case, node, candidate, step);
-        }
-    }
-
-    fn check_start(
-        &mut self,
-        check: &Check<'a>,
-        case: &Case<'a>,
-        node: &NodeFacts,
-        candidate: &Candidate,
-        step: &Step,
-        tally: &Tally<'a>,
-    ) -> Result<(), Standing> {
-        self.check_step(check, case, node, candidate.is_escalation, tally)?;
-        if !case.chain.orphans.is_empty() {
-            let text = "remediations of an earlier node of its name are being deleted";
-            return Err(Standing::new(HealthReason::RemediatedNodeGone, text));
-        }
-        self.machine_of(node, step)?;
-        self.leases_to_start(check, node, step.timeout)?;
-        let wanted = remediation::identity(check, node, step, self.supports_multiple(step), self.now);
-        match self.index.named(&wanted.kind, &wanted.key) {
-            Some(live) => {
-                let what = format!("{} {}", wanted.kind.kind, wanted.key);
-                gates::foreign_remediation(&live.owners, check, &what)?;
-                // It is ours, of an earlier step or an earlier node, and on its way out.
-                let text = format!("{what} is still being deleted");
-                Err(Standing::new(HealthReason::StartingRemediation, text))
-            }
-            None => Ok(()),
         }
     }
 
@@ -197,13 +179,16 @@ impl<'a> Planner<'a> {
             machine,
             kind: intent.kind.clone(),
             key: intent.key.clone(),
-            replaces: case.chain.vanished(candidate.step, &case.name),
+            replaces: case
+                .chain
+                .gone(candidate.step)
+                .and_then(|gone| gone.reference(&case.name)),
             reads_quorum: node.view.is_control_plane() && !candidate.is_escalation,
             leases,
         })));
     }
 
-    fn supports_multiple(&self, step: &Step) -> bool {
+    pub(super) fn supports_multiple(&self, step: &Step) -> bool {
         let template = self.snapshot.templates.get(&step.template);
         matches!(template, Some(TemplateState::Found(template)) if template.supports_multiple)
     }

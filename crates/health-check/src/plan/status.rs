@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use nodeward_api::condition::{DISABLED, HEALTHY_NODE_THRESHOLD_CHANGE, STORM_ACTIVE, STORM_COOLDOWN_ACTIVE};
 use nodeward_api::node_health_check::{NodeHealthCheckStatus, Phase, Remediation, UnhealthyNode};
-use nodeward_api::reason::{DisabledReason, HealthEvent, HealthReason};
+use nodeward_api::reason::{DisabledReason, HealthEvent};
 use nodeward_core::deadline::saturating_add;
 
 use super::Planner;
@@ -61,7 +61,7 @@ impl Planner<'_> {
         let unhealthy_nodes: Vec<UnhealthyNode> = check.cases.values().filter_map(entry).collect();
         let mut announcements = Vec::new();
         announce_unhealthy(check, &mut announcements);
-        let (phase, reason) = phase(check);
+        let (phase, reason) = phase(check, self.now);
         let mut status = NodeHealthCheckStatus {
             observed_nodes: Some(count(check.observed)),
             healthy_nodes: Some(count(check.healthy)),
@@ -179,8 +179,10 @@ fn tells_only_counts(status: &NodeHealthCheckStatus, before: &NodeHealthCheckSta
 
 /// What the status says of a node; nothing of one that is neither unhealthy for long enough nor remediated.
 fn entry(case: &Case<'_>) -> Option<UnhealthyNode> {
-    let all = case.chain.records.iter().chain(&case.chain.orphans);
-    let remediations: Vec<Remediation> = all.map(Record::to_status).collect();
+    let chain = &case.chain;
+    // As in the peer, those that are only to go are not listed.
+    let of_the_node = chain.records.iter().chain(&chain.awaited);
+    let remediations: Vec<Remediation> = of_the_node.map(Record::to_status).collect();
     let is_unhealthy = case.is_selected && case.expired().is_some();
     if remediations.is_empty() && !is_unhealthy {
         return None;
@@ -194,8 +196,8 @@ fn entry(case: &Case<'_>) -> Option<UnhealthyNode> {
 }
 
 /// Where a NodeHealthCheck stands, and why.
-pub(super) fn phase(check: &Check<'_>) -> (Phase, String) {
-    let remediated: Vec<&str> = remediated(check).map(|case| case.name.as_str()).collect();
+pub(super) fn phase(check: &Check<'_>, now: Timestamp) -> (Phase, String) {
+    let remediated: Vec<&str> = remediated(check, now).map(|case| case.name.as_str()).collect();
     if let Enablement::Disabled(_, why) = &check.enablement {
         return (Phase::Disabled, why.clone());
     }
@@ -224,12 +226,9 @@ pub(super) fn phase(check: &Check<'_>) -> (Phase, String) {
     (Phase::Enabled, reason)
 }
 
-/// Nodes with a remediation, or with one that is intended.
-pub(super) fn remediated<'c, 'a>(check: &'c Check<'a>) -> impl Iterator<Item = &'c Case<'a>> {
-    let is_remediated = |case: &&Case<'_>| {
-        case.is_remediated() || case.chain.intent().is_some() || case.standing.reason == HealthReason::Escalating
-    };
-    check.cases.values().filter(is_remediated)
+/// Nodes that are being remediated.
+pub(super) fn remediated<'c, 'a>(check: &'c Check<'a>, now: Timestamp) -> impl Iterator<Item = &'c Case<'a>> {
+    check.cases.values().filter(move |case| case.runs(check, now))
 }
 
 fn announce_unhealthy(check: &Check<'_>, announcements: &mut Vec<Announcement>) {

@@ -65,10 +65,6 @@ impl Planner<'_> {
         let Some(cooldown) = check.spec.storm_cooldown else {
             return;
         };
-        // Nodes in maintenance would count as healthy.
-        if self.maintenance_unknown().is_some() {
-            return;
-        }
         let holds = !matches!(check.threshold, ThresholdState::TooFewHealthy(_));
         check.storm = check.storm.advance(holds, has_candidates, cooldown, self.now);
         if let Storm::CoolingDown { since } = check.storm {

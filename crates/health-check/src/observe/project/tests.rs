@@ -103,7 +103,7 @@ fn remediation_of_health_check_is_read() {
             "apiVersion": "a.example.com/v1", "kind": "Reboot",
             "metadata": {
                 "namespace": "ns", "name": "n1-5f", "uid": "r1", "resourceVersion": "7",
-                "creationTimestamp": "2026-01-01T12:00:00Z", "deletionTimestamp": "2026-01-01T12:30:00Z",
+                "creationTimestamp": "2026-01-01T12:00:00Z", "deletionTimestamp": "2026-01-01T12:30:00Z", "finalizers": ["a.example.com/reboot"],
                 "labels": { "remediation.medik8s.io/isControlPlaneNode": "" },
                 "annotations": {
                     "remediation.medik8s.io/node-name": "n1",
@@ -127,7 +127,8 @@ fn remediation_of_health_check_is_read() {
         uid: "r1".into(),
         resource_version: "7".into(),
         created: now(),
-        deleting: true,
+        deleting: Some(minutes(30)),
+        finalizers: ["a.example.com/reboot".into()].into(),
         node: "n1".into(),
         tells_node: true,
         node_uid: Some("u1".into()),
@@ -141,6 +142,16 @@ fn remediation_of_health_check_is_read() {
         node_deletion_expected: true,
     };
     assert_eq!(remediation, Some(expected));
+}
+
+/// Its presence alone tells the remediator that its time is over.
+#[test]
+fn timeout_that_cannot_be_read_is_one() {
+    let annotations = json!({ "remediation.medik8s.io/nhc-timed-out": "no time" });
+    let metadata = json!({ "namespace": "ns", "name": "n2", "uid": "r2", "annotations": annotations });
+    let facts = remediation(kind(), &object(json!({ "metadata": metadata }))).unwrap();
+    assert_eq!(facts.timed_out, Some(Timestamp::MAX));
+    assert!(!facts.runs());
 }
 
 #[test]

@@ -67,7 +67,7 @@ fn exhausted_chain_begins_anew_once_its_remediations_are_gone() {
     // A finalizer keeps the remediation.
     let plan = world.plan(480);
     assert_eq!(plan.deleted(), ["w1"]);
-    world.change_remediations(|live| live.deleting = true);
+    world.change_remediations(|live| live.deleting = Some(at(301)));
     let plan = world.plan(490);
     assert_eq!(plan.intended("workers"), [""; 0]);
     assert_eq!((plan.started(), plan.deleted()), (vec![], vec![]));

@@ -75,7 +75,7 @@ fn intent_of_the_next_step_is_withdrawn_when_the_node_is_healthy() {
     assert_eq!(intents(world.status("workers")), ["w1"]);
     world.heal("w1", 602);
     // A finalizer keeps the first.
-    world.change_remediations(|live| live.deleting = true);
+    world.change_remediations(|live| live.deleting = Some(at(301)));
     world.settle(602);
     assert_eq!(intents(world.status("workers")), [""; 0]);
 }
@@ -116,19 +116,16 @@ fn succeeded_remediation_is_not_annotated_but_is_over() {
     assert_eq!(world.remediations(), ["Fence of w1", "Reboot of w1"]);
 }
 
+/// As in the peer: no second remediator beside one that cannot be told to stop.
 #[test]
-fn without_the_right_to_annotate_the_status_carries_the_state() {
+fn without_the_right_to_annotate_no_further_step_starts() {
     let mut world = running().may_not_annotate();
     world.live(301, 1400);
-    assert_eq!(world.remediations(), ["Fence of w1", "Reboot of w1", "Replace of w1"]);
-    assert!(world.snapshot.remediations.iter().all(|live| live.timed_out.is_none()));
-    let over = world
-        .entry("w1")
-        .unwrap()
-        .remediations
-        .iter()
-        .filter(|record| record.timed_out.is_some());
-    assert_eq!(over.count(), 3);
+    assert_eq!(world.remediations(), ["Reboot of w1"]);
+    let plan = world.plan(1400);
+    assert_eq!(plan.reason("w1"), HealthReason::PermissionMissing);
+    assert!(plan.node("w1").detail.contains("may not be annotated"));
+    assert_eq!(world.holder("node-w1"), Some("NodeHealthCheck-workers"));
 }
 
 #[test]
@@ -163,11 +160,16 @@ fn after_the_last_step_nothing_is_left() {
 }
 
 #[test]
-fn single_template_never_times_out() {
+fn single_template_runs_for_three_terms_of_its_lease() {
     let mut world = World::watched(5).failed("w1", 0);
-    world.live(300, 40_000);
+    world.live(300, 300 + 33 * 60 - 1);
+    assert_eq!(world.snapshot.remediations[0].timed_out, None);
+    assert_eq!(world.holder("node-w1"), Some("NodeHealthCheck-workers"));
+    world.live(300 + 33 * 60, 40_000);
     assert_eq!(world.remediations(), ["Reboot of w1"]);
-    assert_eq!(world.plan(40_000).node("w1").until, None);
+    assert_eq!(world.snapshot.remediations[0].timed_out, Some(at(300 + 33 * 60)));
+    assert_eq!(world.holder("node-w1"), None);
+    assert_eq!(world.plan(40_000).reason("w1"), HealthReason::ChainExhausted);
 }
 
 #[test]
@@ -191,8 +193,10 @@ fn vanished_remediation_is_created_again_with_a_new_start() {
 fn start_in_place_of_a_vanished_remediation_has_to_find_it_gone() {
     let mut world = running();
     let gone = world.snapshot.remediations.pop().unwrap();
-    let plan = world.plan(500);
-    world.apply(plan, 500);
+    for _ in 0..2 {
+        let plan = world.plan(500);
+        world.apply(plan, 500);
+    }
     let plan = world.plan(500);
     let replaces = plan.starts()[0].replaces.clone().unwrap();
     assert_eq!((&replaces.key, &replaces.uid), (&gone.key, &gone.uid));
@@ -389,45 +393,46 @@ fn vanished_remediation_of_another_step_leaves_escalation_alone(#[case] other: &
         entry.remediations.remove(1);
     });
     world.snapshot.remediations.clear();
-    for node in ["w2", "w3", "w4"] {
-        world.fail(node, 605);
-    }
+    world.snapshot.nodes_silent_for = jiff::SignedDuration::from_secs(90);
     world.settle(610);
     assert_eq!(world.remediations(), ["Fence of w1"]);
 }
 
 #[test]
-fn remediation_that_is_being_deleted_is_awaited_and_replaced() {
+fn remediation_that_is_being_deleted_runs_until_its_timeout() {
     let mut world = running();
-    world.change_remediations(|live| live.deleting = true);
-    for second in [400, 600, 5000] {
+    world.change_remediations(|live| live.deleting = Some(at(301)));
+    for second in [400, 599] {
         let plan = world.settle(second);
         assert_eq!(plan.reason("w1"), HealthReason::RemediationRunning);
-        let detail = &plan.node("w1").detail;
-        assert!(detail.ends_with(", which is being deleted"), "{detail}");
+        let node = plan.node("w1");
+        assert!(node.detail.ends_with(", which is being deleted"), "{}", node.detail);
+        assert_eq!(node.until, Some(at(600)), "what is promised is what happens");
         assert_eq!(world.remediations(), ["Reboot of w1"]);
-        assert_eq!(world.snapshot.remediations[0].timed_out, None);
     }
-    // Its step begins anew as a first step does.
+    let mut stuck = world.clone();
+    stuck.settle(600);
+    assert_eq!(stuck.remediations(), ["Fence of w1", "Reboot of w1"]);
+    // Gone before, its step begins anew as a first step does.
     world.snapshot.remediations.clear();
     for node in ["w2", "w3", "w4"] {
-        world.fail(node, 5001);
+        world.fail(node, 599);
     }
-    let plan = world.settle(5010);
+    let plan = world.settle(600);
     assert_eq!(plan.reason("w1"), HealthReason::TooFewHealthy);
     for node in ["w2", "w3", "w4"] {
-        world.heal(node, 5020);
+        world.heal(node, 620);
     }
-    world.settle(5020);
+    world.settle(620);
     assert_eq!(world.remediations(), ["Reboot of w1"]);
-    assert_eq!(world.entry("w1").unwrap().remediations[0].started, Some(at(5020)));
+    assert_eq!(world.entry("w1").unwrap().remediations[0].started, Some(at(620)));
 }
 
 #[test]
 fn remediation_that_is_over_and_being_deleted_stays_over() {
     let mut world = running();
     world.settle(600);
-    world.change_remediations(|live| live.deleting = live.timed_out.is_some());
+    world.change_remediations(|live| live.deleting = live.timed_out);
     world.settle(1200);
     assert_eq!(world.remediations(), ["Fence of w1", "Reboot of w1", "Replace of w1"]);
 }

@@ -36,6 +36,16 @@ fn set_listed(world: &mut World, listed: Listed) {
 
 type Change = fn(&mut World);
 
+fn storm_cooldown(world: &mut World) {
+    world.change_check("workers", |check| {
+        check.spec.storm_cooldown = Some(SignedDuration::from_hours(1));
+        let since = at(299).to_string();
+        let on = |type_: &str| json!({ "type": type_, "status": "True", "reason": "R", "message": "", "lastTransitionTime": since });
+        let conditions = json!([on("StormActive"), on("StormCooldownActive")]);
+        Arc::make_mut(&mut check.status).conditions = serde_json::from_value(conditions).unwrap();
+    });
+}
+
 /// Stops every step; afterwards what was due is done.
 #[rstest]
 #[case::conflict(|w: &mut World| machine_health_checks(w, &["other"]), HealthReason::CheckDisabled)]
@@ -62,6 +72,8 @@ type Change = fn(&mut World);
 #[case::unreadable_maintenances(|w: &mut World| w.snapshot.maintenances = Reading::Unknown("403".to_owned()), HealthReason::SourceUnreadable)]
 #[case::unreadable_machine_health_checks(|w: &mut World| w.snapshot.machine_api.health_checks = Reading::Unknown("403".to_owned()), HealthReason::SourceUnreadable)]
 #[case::foreign_lease(|w: &mut World| w.lease("node-w1", "somebody", 0, 999), HealthReason::LeaseTaken)]
+#[case::threshold(|w: &mut World| for node in ["w2", "w3", "w4"] { w.set_condition(node, "Ready", Some("False"), 299); }, HealthReason::TooFewHealthy)]
+#[case::storm_cooldown(storm_cooldown, HealthReason::StormCooldown)]
 #[case::settling(|w: &mut World| w.snapshot.settle_until = Some(at(9999)), HealthReason::Settling)]
 fn stops_every_step_and_nothing_else(#[case] stop: Change, #[case] reason: HealthReason) {
     // The first step.
@@ -96,16 +108,25 @@ fn stops_every_step_and_nothing_else(#[case] stop: Change, #[case] reason: Healt
     running.snapshot = crate::snapshot::Snapshot {
         remediations: running.snapshot.remediations.clone(),
         leases: running.snapshot.leases.clone(),
+        memory: running.snapshot.memory.clone(),
         ..before.snapshot.clone()
     };
     running.snapshot.leases.remove("node-w1");
-    running.settle(700);
+    let settles = reason != HealthReason::Settling;
+    let plan = running.settle(700);
+    assert_eq!(plan.reason("w1") == HealthReason::Settling, settles);
+    running.settle(759);
+    assert_eq!(
+        running.remediations() == ["Reboot of w1"],
+        settles,
+        "machines may just be coming back"
+    );
+    running.settle(760);
     assert_eq!(running.remediations(), ["Fence of w1", "Reboot of w1"]);
 }
 
 /// Stops first steps; what has begun goes on.
 #[rstest]
-#[case::threshold(|w: &mut World| for node in ["w2", "w3", "w4"] { w.set_condition(node, "Ready", Some("False"), 299); }, HealthReason::TooFewHealthy)]
 #[case::cap(|w: &mut World| { w.change_check("workers", |c| c.spec.max_concurrent = Some(1)); w.fail("w2", -900); w.add_remediation("Replace", "w2", &["uid-of-workers"], -600); }, HealthReason::ConcurrencyLimitReached)]
 #[case::backoff(|w: &mut World| { w.change_check("workers", |c| c.spec.backoff = Some(nodeward_core::node_health_check::Backoff { initial: SignedDuration::from_hours(1), limit: SignedDuration::from_hours(1) })); w.annotate_node("w1", "nodeward.dev/remediations", Some(&format!(r#"{{"count":1,"lastEnd":"{}"}}"#, at(-10)))); }, HealthReason::BackingOff)]
 #[case::silent_nodes(|w: &mut World| w.snapshot.nodes_silent_for = SignedDuration::from_secs(90), HealthReason::SourceUnreadable)]
@@ -293,7 +314,6 @@ pub(super) fn blind_signal(world: &mut World) {
 #[rstest]
 #[case::settling(|w: &mut World| { w.snapshot.settle_until = Some(at(420)); w.settle(300) }, 420)]
 #[case::maintenance(|w: &mut World| { w.drain("w1", "Draining", 420); w.settle(300) }, 420)]
-#[case::maintenance_of_a_healthy_node(|w: &mut World| { w.heal("w1", 200); w.drain("w1", "Draining", 420); w.settle(300) }, 420)]
 #[case::foreign_lease(|w: &mut World| { w.lease("node-w1", "somebody", 300, 2); w.settle(300) }, 420)]
 #[case::unknown_upgrade(|w: &mut World| { blind_signal(w); w.settle(300) }, 900)]
 #[case::backoff(|w: &mut World| {

@@ -2,8 +2,8 @@ use nodeward_api::reason::HealthReason;
 use rstest::rstest;
 use serde_json::json;
 
-use super::world::{World, chain, kind, name, template_ref};
-use crate::plan::{Action, Plan, RestsOn};
+use super::world::{World, at, chain, kind, name, template_ref};
+use crate::plan::{Action, Plan, RemediationChange, RestsOn};
 use crate::snapshot::RemediationKind;
 
 fn remediated() -> World {
@@ -27,8 +27,11 @@ fn remediation_of_a_deleted_node_is_deleted() {
     let mut world = remediated();
     world.remove_node("w1");
     let plan = world.plan(400);
-    assert_eq!(rests_on(&plan), [RestsOn::Gone]);
+    assert_eq!(rests_on(&plan), [], "its remediator is told first");
+    assert_eq!(plan.annotations(), [RemediationChange::TimedOut(at(400))]);
     assert_eq!(plan.reason("w1"), HealthReason::RemediatedNodeGone);
+    world.apply(plan, 400);
+    assert_eq!(rests_on(&world.plan(400)), [RestsOn::Gone]);
     world.settle(400);
     assert_eq!((world.remediations(), world.entry("w1")), (vec![], None));
     assert!(world.snapshot.leases.is_empty());
@@ -40,6 +43,8 @@ fn remediation_of_a_node_that_was_made_again_is_deleted() {
     world.remove_node("w1");
     world.add_node("w1", "worker", 390);
     world.fail("w1", 395);
+    let plan = world.plan(400);
+    world.apply(plan, 400);
     let plan = world.plan(400);
     let by = world.snapshot.nodes["w1"].view.uid.clone();
     assert_eq!(rests_on(&plan), [RestsOn::Replaced { by }]);
@@ -78,10 +83,14 @@ fn new_node_waits_until_its_predecessors_remediation_is_gone() {
     world.remove_node("w1");
     world.add_node("w1", "worker", 390);
     world.fail("w1", 395);
-    world.change_remediations(|live| live.deleting = true);
+    world.change_remediations(|live| {
+        live.deleting = Some(at(391));
+        live.key.name = "w1".into();
+    });
     let plan = world.settle(700);
     assert_eq!(plan.started(), [""; 0]);
-    assert_eq!(plan.reason("w1"), HealthReason::RemediatedNodeGone);
+    assert_eq!(plan.reason("w1"), HealthReason::StartingRemediation);
+    assert_eq!(plan.node("w1").until, Some(at(995)), "as long as its step");
     world.snapshot.remediations.clear();
     world.settle(701);
     assert_eq!(world.remediations(), ["Reboot of w1"]);
@@ -95,6 +104,8 @@ fn peers_remediation_is_told_by_the_nodes_age(#[case] created: i64, #[case] is_d
     world.add_node("w1", "worker", created);
     world.fail("w1", 399);
     world.add_remediation("Reboot", "w1", &["uid-of-workers"], 300);
+    let plan = world.plan(400);
+    world.apply(plan, 400);
     assert_eq!(!world.plan(400).deleted().is_empty(), is_deleted);
 }
 
@@ -169,7 +180,7 @@ fn intent_for_a_node_that_is_gone_is_withdrawn() {
 #[test]
 fn entry_of_a_node_without_remediation_goes_with_the_node() {
     let mut world = World::watched(5).failed("w1", 0);
-    world.snapshot.settle_until = Some(super::world::at(9999));
+    world.snapshot.settle_until = Some(at(9999));
     world.settle(300);
     assert!(world.entry("w1").is_some());
     world.remove_node("w1");
@@ -220,8 +231,9 @@ fn remediation_of_another_owner_is_not_looked_up_in_the_status() {
     let plan = world.plan(400);
     assert_eq!(plan.deleted(), [""; 0]);
     assert_eq!(plan.started(), [""; 0]);
+    world.apply(plan, 400);
     assert_eq!(
-        plan.intended("workers"),
+        world.plan(400).intended("workers"),
         ["w1"],
         "for it is not known to be of the node"
     );

@@ -39,19 +39,23 @@ fn node_is_healthy_only_once_its_remediation_is_gone() {
     let mut world = World::watched(5).failed("w1", 0);
     world.settle(300);
     world.heal("w1", 310);
-    world.change_remediations(|live| live.deleting = true);
-    let plan = world.settle(310);
+    assert!(
+        world.plan(310).leases().is_empty(),
+        "it may fail again before it is deleted"
+    );
+    world.change_remediations(|live| live.deleting = Some(at(310)));
+    let plan = world.plan(310);
     assert_eq!(plan.counts("workers"), (4, 5));
-    assert!(world.entry("w1").is_some() && world.holder("node-w1").is_some());
-    world.snapshot.remediations.clear();
-    let plan = world.plan(320);
-    assert_eq!(plan.counts("workers"), (5, 5));
     assert_eq!(
         plan.leases().iter().map(|change| &change.step).collect::<Vec<_>>(),
         [&LeaseStep::GiveBack]
     );
-    world.settle(320);
-    assert!(world.entry("w1").is_none() && world.holder("node-w1").is_none());
+    world.settle(310);
+    assert!(world.entry("w1").is_some() && world.holder("node-w1").is_none());
+    world.snapshot.remediations.clear();
+    let plan = world.settle(320);
+    assert_eq!(plan.counts("workers"), (5, 5));
+    assert!(world.entry("w1").is_none());
 }
 
 #[test]
@@ -160,7 +164,7 @@ fn confirmation_is_kept_until_every_remediation_is_gone() {
     world.set_check("others", json!({ "healthyDelay": "1h" }));
     world.heal("w1", 400);
     world.annotate_node("w1", CONFIRMED, Some(""));
-    world.change_remediations(|live| live.deleting = true);
+    world.change_remediations(|live| live.deleting = Some(at(301)));
     world.settle(400);
     assert_eq!(world.node_annotation("w1", CONFIRMED), Some(""));
     world.snapshot.remediations.clear();

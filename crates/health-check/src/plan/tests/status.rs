@@ -236,7 +236,8 @@ fn record_gone_step(world: &mut World, node: &str) {
 
 #[test]
 fn status_too_large_drops_the_oldest_steps_that_are_still_there() {
-    let mut world = World::workers(0).check("workers", json!({ "maxUnhealthy": "100%" }));
+    let check = json!({ "maxUnhealthy": "100%", "pauseRequests": ["me"] });
+    let mut world = World::workers(0).check("workers", check);
     for number in 0..4000 {
         let node = format!("a-node-with-a-rather-long-name-such-as-clouds-make-them-{number:04}.example.org");
         world.add_node(&node, "worker", -9000);
@@ -244,7 +245,7 @@ fn status_too_large_drops_the_oldest_steps_that_are_still_there() {
         if number == 0 {
             record_gone_step(&mut world, &node);
         } else {
-            world.add_remediation("Reboot", &node, &["uid-of-workers"], -4000 + number);
+            world.add_remediation("Reboot", &node, &["uid-of-workers"], -1500 + number / 4);
         }
     }
     let plan = world.plan(0);

@@ -3,7 +3,6 @@ use serde_json::json;
 
 use super::world::World;
 use crate::plan::{Action, Plan};
-use crate::snapshot::Reading;
 
 /// Of five workers two may be unhealthy; the cooldown is a minute.
 fn stormy() -> World {
@@ -118,37 +117,7 @@ fn second_storm_is_one_of_its_own() {
 }
 
 #[test]
-fn what_has_begun_goes_on_in_a_storm() {
-    let steps = super::world::chain(&[("Reboot", "5m"), ("Fence", "5m")]);
-    let check = super::world::with(steps, json!({ "maxUnhealthy": 2, "stormCooldownDuration": "1m" }));
-    let mut world = World::workers(5).check("workers", check).failed("w1", 0);
-    world.settle(300);
-    for node in ["w2", "w3"] {
-        world.fail(node, 100);
-    }
-    world.settle(400);
-    assert_eq!(conditions(&world), ("True", "False"));
-    world.settle(600);
-    assert_eq!(world.remediations(), ["Fence of w1", "Reboot of w1"]);
-    world.heal("w1", 650);
-    world.settle(650);
-    assert_eq!(world.remediations(), [""; 0]);
-}
-
-#[test]
-fn cooldown_waits_until_maintenance_is_known() {
-    let mut world = in_a_storm();
-    world.heal("w3", 400);
-    world.snapshot.maintenances = Reading::Unknown("403".to_owned());
-    world.settle(400);
-    assert_eq!(conditions(&world), ("True", "False"));
-    world.snapshot.maintenances = Reading::default();
-    world.settle(410);
-    assert_eq!(conditions(&world), ("True", "True"));
-}
-
-#[test]
-fn escalation_begins_no_storm() {
+fn what_has_begun_is_cleaned_up_in_a_storm_and_goes_no_further() {
     let steps = super::world::chain(&[("Reboot", "5m"), ("Fence", "5m")]);
     let check = super::world::with(steps, json!({ "maxUnhealthy": 2, "stormCooldownDuration": "1m" }));
     let mut world = World::workers(5).check("workers", check).failed("w1", 0);
@@ -156,9 +125,13 @@ fn escalation_begins_no_storm() {
     for node in ["w2", "w3"] {
         world.fail(node, 590);
     }
-    world.settle(600);
-    assert_eq!(world.remediations(), ["Fence of w1", "Reboot of w1"]);
-    assert_eq!(conditions(&world), ("False", "False"), "no expired node was refused");
+    let plan = world.settle(600);
+    assert_eq!(plan.reason("w1"), HealthReason::TooFewHealthy);
+    assert_eq!(world.remediations(), ["Reboot of w1"]);
+    assert_eq!(conditions(&world), ("False", "False"), "no first step was refused");
+    world.heal("w1", 650);
+    world.settle(650);
+    assert_eq!(world.remediations(), [""; 0]);
 }
 
 #[test]

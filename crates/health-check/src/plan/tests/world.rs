@@ -332,7 +332,8 @@ impl World {
             uid: format!("cr-{}", self.version).into(),
             resource_version: self.version.to_string().as_str().into(),
             created: at(created),
-            deleting: false,
+            deleting: None,
+            finalizers: [].into(),
             node: node.into(),
             tells_node: true,
             node_uid: None,
@@ -388,6 +389,7 @@ impl World {
     pub fn apply(&mut self, plan: Plan, second: i64) {
         self.snapshot.memory.absent_since = plan.absent_since;
         self.snapshot.memory.unknown_since = plan.unknown_since;
+        self.snapshot.memory.held_since = plan.held_since;
         for action in plan.actions {
             let shown = format!("{action:?}");
             assert!(self.try_act(action, second), "what it rests on does not hold: {shown}");
@@ -399,6 +401,7 @@ impl World {
         for _ in 0..20 {
             let plan = self.plan(second);
             if plan.actions.is_empty() {
+                self.apply(plan.clone(), second);
                 return plan;
             }
             self.apply(plan, second);
@@ -526,7 +529,8 @@ impl World {
             uid: format!("cr-{}", self.version).into(),
             resource_version: self.version.to_string().as_str().into(),
             created: at(second),
-            deleting: false,
+            deleting: None,
+            finalizers: [].into(),
             node: start.node,
             tells_node: true,
             node_uid: annotation("nodeward.dev/node-uid").map(Into::into),

@@ -1,0 +1,156 @@
+//! What must hold before a step is taken, each condition once. The plan asks all of it; what a cache may have told too late is
+//! asked again under the permit, right before the create ([`crate::execute`]): the Node (same UID, same condition, same time),
+//! the intent, the template where it is polled, that a remediation which is gone is gone, both leases, etcd's quorum.
+
+use nodeward_api::reason::HealthReason;
+use nodeward_core::deadline::{is_due, saturating_add};
+use nodeward_core::id::NodeName;
+
+use super::case::{Case, Check, Standing};
+use super::gates::{check_concurrency, check_enabled, check_paused, check_storm, check_threshold, unreadable};
+use super::start::{Candidate, Tally};
+use super::{Planner, backoff};
+use crate::snapshot::{NodeFacts, Reading};
+
+impl Planner<'_> {
+    /// Whether a candidate may take its step.
+    ///
+    /// # Errors
+    /// With what stops it.
+    pub(super) fn may_take(
+        &mut self,
+        check: &Check<'_>,
+        case: &Case<'_>,
+        node: &NodeFacts,
+        candidate: &Candidate,
+        tally: &Tally<'_>,
+    ) -> Result<(), Standing> {
+        let Some(step) = check.spec.steps.get(candidate.step) else {
+            return Ok(());
+        };
+        if candidate.is_escalation {
+            self.may_escalate(check, case, node)?;
+        } else {
+            self.may_start(check, case, node, tally)?;
+        }
+        // It has not just come to nothing.
+        self.check_refusal(check, &case.name)?;
+        // Nobody is at work on the machine for an earlier node or an earlier outage.
+        self.check_leftovers(case, step)?;
+        // The name of its remediation is free.
+        self.check_name(check, case, node, candidate)?;
+        // Its owners can be told.
+        self.machine_of(node, step)?;
+        // Nobody else has its leases.
+        self.leases_to_start(check, node, step.timeout).map(drop)
+    }
+
+    /// What must hold of a first step, and of one whose remediation is gone, beyond what every step needs. What is cheap to
+    /// tell comes first.
+    fn may_start(
+        &mut self,
+        check: &Check<'_>,
+        case: &Case<'_>,
+        node: &NodeFacts,
+        tally: &Tally<'_>,
+    ) -> Result<(), Standing> {
+        self.check_followed(check)?;
+        // Nobody else remediates the node.
+        self.check_other_owners(check, case, tally)?;
+        self.check_node(check, &case.name, node)?;
+        // The watch of nodes is alive, or their number would be told wrong.
+        self.check_nodes_heard()?;
+        // Enough nodes are healthy, and have been for a while if many were not.
+        check_threshold(check)?;
+        check_storm(check)?;
+        // A repeat waits.
+        if let Some(until) = backoff::waits_until(node, check.spec.backoff.as_ref(), self.now) {
+            return Err(Standing::new(HealthReason::BackingOff, "").until(until));
+        }
+        // No other control-plane node is away, and etcd keeps its quorum.
+        self.check_control_plane(node, tally)?;
+        // A slot is free.
+        check_concurrency(check, case, tally, self.now)?;
+        // No second failure domain of a Ceph goes down. What is not known of either postpones from now on: the two waits do
+        // not add up.
+        let ceph = self.check_ceph(node, tally);
+        self.check_upgrade(node)?;
+        ceph
+    }
+
+    /// What must hold when a step's time is over, and of the step after it. What has stopped it ends for many nodes at once,
+    /// and machines may just be coming back: it goes on a while later.
+    pub(super) fn may_escalate(
+        &mut self,
+        check: &Check<'_>,
+        case: &Case<'_>,
+        node: &NodeFacts,
+    ) -> Result<(), Standing> {
+        let key = (check.facts.name.clone(), case.name.clone());
+        let allowed = self
+            .check_any_step(check, &case.name, node)
+            .and_then(|()| check_threshold(check))
+            .and_then(|()| check_storm(check));
+        match allowed {
+            Err(stopped) if stopped.reason == HealthReason::Settling => Err(stopped),
+            Err(stopped) => {
+                self.plan.held_since.insert(key, None);
+                Err(stopped)
+            }
+            Ok(()) => {
+                let Some(released) = self.snapshot.memory.held_since.get(&key) else {
+                    return Ok(());
+                };
+                let released = released.unwrap_or(self.now);
+                let until = saturating_add(released, self.policy.settle);
+                if is_due(until, self.now) {
+                    return Ok(());
+                }
+                self.plan.held_since.insert(key, Some(released));
+                let text = "what stopped its next step has just ended";
+                Err(Standing::new(HealthReason::Settling, text).until(until))
+            }
+        }
+    }
+
+    /// What every step needs.
+    ///
+    /// # Errors
+    /// With what stops it.
+    pub(super) fn check_any_step(
+        &mut self,
+        check: &Check<'_>,
+        name: &NodeName,
+        node: &NodeFacts,
+    ) -> Result<(), Standing> {
+        self.check_followed(check)?;
+        self.check_node(check, name, node)?;
+        // The node is not being upgraded.
+        self.check_upgrade(node)
+    }
+
+    /// What must hold of the NodeHealthCheck as a whole.
+    ///
+    /// # Errors
+    /// With what stops it.
+    pub(super) fn check_followed(&self, check: &Check<'_>) -> Result<(), Standing> {
+        // The peer is not at work.
+        self.check_peer()?;
+        // No MachineHealthCheck is, either.
+        if let Reading::Unknown(why) = &self.snapshot.machine_api.health_checks {
+            return Err(unreadable(why));
+        }
+        // Its templates are there, and so are their remediators.
+        check_enabled(check)?;
+        check_paused(check)?;
+        // Neither we nor the API server were away.
+        self.check_settled()
+    }
+
+    /// What must hold of the node.
+    fn check_node(&self, check: &Check<'_>, name: &NodeName, node: &NodeFacts) -> Result<(), Standing> {
+        Self::check_exclusion(node)?;
+        // Nor is it in maintenance, by declaration or by lease.
+        self.check_maintenance(check, name)
+    }
+}

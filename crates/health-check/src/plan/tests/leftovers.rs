@@ -1,0 +1,340 @@
+//! A record is not a remediation: what is left of one blocks nobody, and what may still be at work blocks all that it must.
+
+use nodeward_api::node_health_check::Phase;
+use nodeward_api::reason::HealthReason;
+use rstest::rstest;
+use serde_json::json;
+
+use super::world::{World, at, chain, template, with};
+
+const EXCLUDED: &str = "remediation.medik8s.io/exclude-from-remediation";
+
+/// One at a time. `w1` fails at 0, and its first step runs since 300.
+fn running() -> World {
+    let check = with(
+        chain(&[("Reboot", "5m"), ("Fence", "5m")]),
+        json!({ "maxConcurrentRemediations": 1, "maxUnhealthy": "100%" }),
+    );
+    let mut world = World::workers(5).check("workers", check).failed("w1", 0);
+    world.settle(300);
+    assert_eq!(world.remediations(), ["Reboot of w1"]);
+    world
+}
+
+/// The same with a template alone.
+fn classic() -> World {
+    let check = json!({ "maxConcurrentRemediations": 1, "maxUnhealthy": "100%" });
+    let mut world = World::workers(5).check("workers", check).failed("w1", 0);
+    world.settle(300);
+    world
+}
+
+/// A finalizer keeps it.
+fn stick(world: &mut World, since: i64) {
+    world.change_remediations(|live| {
+        live.deleting = Some(at(since));
+        live.finalizers = ["example.org/remediator".into()].into();
+    });
+}
+
+/// Whether the node runs: the slot is taken, its lease is held, and the phase is Remediating.
+#[rstest]
+#[case::running(running(), |_: &mut World| {}, 400, true)]
+#[case::in_deletion_before_its_timeout(running(), |w: &mut World| stick(w, 350), 400, true)]
+#[case::between_two_steps(running(), |w: &mut World| { w.change_remediations(|live| live.timed_out = Some(at(399))); w.label("w1", EXCLUDED, Some("true")); }, 400, true)]
+#[case::healthy_for_less_than_its_delay(running(), |w: &mut World| { w.change_check("workers", |c| c.spec.healthy_delay = nodeward_core::node_health_check::HealthyDelay::UntilConfirmed); w.heal("w1", 390); }, 400, true)]
+#[case::over(running(), |w: &mut World| { w.live(300, 900); }, 901, false)]
+#[case::classic_over(classic(), |w: &mut World| w.live(300, 2280), 2281, false)]
+#[case::classic_failed(classic(), |w: &mut World| w.succeeded("False"), 400, false)]
+#[case::gone(running(), |w: &mut World| { w.snapshot.remediations.clear(); w.label("w1", EXCLUDED, Some("true")); }, 400, false)]
+#[case::orphan(running(), |w: &mut World| { w.remove_node("w1"); stick(w, 390); }, 400, false)]
+#[case::in_deletion_of_a_healthy_node(running(), |w: &mut World| { w.heal("w1", 390); stick(w, 391); }, 400, false)]
+#[case::of_an_earlier_outage(running(), |w: &mut World| { stick(w, 350); w.heal("w1", 360); w.fail("w1", 390); }, 400, false)]
+fn only_a_node_that_runs_takes_a_slot(
+    #[case] mut world: World,
+    #[case] change: fn(&mut World),
+    #[case] now: i64,
+    #[case] runs: bool,
+) {
+    change(&mut world);
+    world.settle(now);
+    assert_eq!(world.holder("node-w1").is_some(), runs, "the lease");
+    assert_eq!(
+        world.status("workers").phase == Some(Phase::Remediating),
+        runs,
+        "the phase"
+    );
+    world.fail("w2", now - 300);
+    let plan = world.settle(now);
+    let blocked = plan.reason("w2") == HealthReason::ConcurrencyLimitReached;
+    assert_eq!(blocked, runs, "{:?}", plan.node("w2"));
+    let first_of_w2 = world
+        .remediations()
+        .iter()
+        .filter(|live| live.ends_with("of w2"))
+        .count();
+    assert_eq!(first_of_w2, usize::from(!runs));
+}
+
+/// Whatever is left keeps its node out of the count, as in the peer.
+#[rstest]
+#[case::over(|w: &mut World| w.live(300, 900), 901)]
+#[case::in_deletion_of_a_healthy_node(|w: &mut World| { w.heal("w1", 390); stick(w, 391); }, 400)]
+fn any_remediation_keeps_its_node_from_being_healthy(#[case] change: fn(&mut World), #[case] now: i64) {
+    let mut world = running();
+    change(&mut world);
+    assert_eq!(world.settle(now).counts("workers"), (4, 5));
+}
+
+#[test]
+fn leftover_is_named_with_what_keeps_it() {
+    let mut world = running();
+    world.remove_node("w1");
+    stick(&mut world, 390);
+    let plan = world.settle(400);
+    assert!(world.entry("w1").is_none(), "as in the peer");
+    assert_eq!(plan.reason("w1"), HealthReason::RemediatedNodeGone);
+    let told: Vec<&str> = plan.verdicts.warnings.iter().map(|warning| &*warning.text).collect();
+    assert_eq!(told.len(), 1);
+    for part in ["RebootRemediation", "node w1", "example.org/remediator"] {
+        assert!(told[0].contains(part), "{told:?}");
+    }
+}
+
+/// It was deleted when the node was healthy, and is there still: no step 2 without a step 1 of this outage.
+#[test]
+fn chain_begins_anew_in_another_outage() {
+    let mut world = running().single();
+    world.settle(600);
+    assert_eq!(world.remediations(), ["Fence of w1", "Reboot of w1"]);
+    world.change_remediations(|live| live.key.name = "w1".into());
+    world.heal("w1", 700);
+    stick(&mut world, 700);
+    world.settle(700);
+    world.fail("w1", 800);
+    world.settle(1099);
+    assert!(
+        world
+            .snapshot
+            .remediations
+            .iter()
+            .all(|live| live.timed_out < Some(at(1099)))
+    );
+    let plan = world.settle(1100);
+    assert!(
+        world.snapshot.remediations.iter().all(|live| live.timed_out.is_some()),
+        "all are told"
+    );
+    assert_eq!(plan.reason("w1"), HealthReason::StartingRemediation);
+    assert_eq!(
+        plan.node("w1").until,
+        Some(at(1400)),
+        "step 1 waits for its name for its timeout"
+    );
+    // Its name is free: step 1, not 2.
+    let mut freed = world.clone();
+    freed
+        .snapshot
+        .remediations
+        .retain(|live| &*live.kind.kind == "FenceRemediation");
+    freed.settle(1200);
+    assert_eq!(freed.remediations(), ["Fence of w1", "Reboot of w1"]);
+    assert_eq!(freed.entry("w1").unwrap().remediations.len(), 1);
+    // It is not: step 2 passes all gates of a first one.
+    world
+        .snapshot
+        .remediations
+        .retain(|live| &*live.kind.kind == "RebootRemediation");
+    for node in ["w2", "w3", "w4", "w5"] {
+        world.change_check("workers", |check| {
+            check.spec.threshold = nodeward_core::node_health_check::Threshold::MinHealthy(
+                nodeward_core::node_health_check::Quantity::Nodes(4),
+            );
+        });
+        world.fail(node, 1300);
+    }
+    assert_eq!(world.settle(1400).reason("w1"), HealthReason::TooFewHealthy);
+    for node in ["w2", "w3", "w4", "w5"] {
+        world.heal(node, 1410);
+    }
+    world.settle(1410);
+    assert_eq!(world.remediations(), ["Fence of w1", "Reboot of w1"]);
+}
+
+#[test]
+fn single_template_waits_until_its_name_is_free() {
+    let mut world = classic().single();
+    world.change_remediations(|live| live.key.name = "w1".into());
+    world.heal("w1", 400);
+    stick(&mut world, 400);
+    world.settle(400);
+    world.fail("w1", 500);
+    let plan = world.settle(9000);
+    assert_eq!(plan.reason("w1"), HealthReason::StartingRemediation);
+    assert_eq!(plan.node("w1").until, None);
+    world.snapshot.remediations.clear();
+    world.settle(9001);
+    assert_eq!(world.remediations(), ["Reboot of w1"]);
+}
+
+/// Names carry a hash: the earlier node's remediator acts by the node's name, and needs a moment to stop.
+#[test]
+fn new_node_waits_until_the_earlier_ones_remediator_has_been_told() {
+    let mut world = running();
+    world.remove_node("w1");
+    stick(&mut world, 390);
+    world.add_node("w1", "worker", 391);
+    world.fail("w1", 92);
+    let plan = world.plan(400);
+    assert_eq!(plan.intended("workers"), [""; 0], "it is not told yet");
+    world.apply(plan, 400);
+    let plan = world.settle(459);
+    assert_eq!(
+        (plan.reason("w1"), plan.node("w1").until),
+        (HealthReason::RemediatedNodeGone, Some(at(460)))
+    );
+    world.settle(460);
+    assert_eq!(world.remediations(), ["Reboot of w1", "Reboot of w1"]);
+    let untold = world
+        .snapshot
+        .remediations
+        .iter()
+        .filter(|live| live.timed_out.is_none());
+    assert_eq!(untold.count(), 1, "one remediator at work on the machine");
+}
+
+/// The remediator goes on by the node's name.
+#[test]
+fn new_node_gets_nothing_beside_a_remediator_that_cannot_be_told() {
+    let mut world = running().may_not_annotate();
+    world.remove_node("w1");
+    stick(&mut world, 390);
+    world.add_node("w1", "worker", 391);
+    world.fail("w1", 92);
+    let plan = world.settle(9000);
+    assert_eq!(plan.reason("w1"), HealthReason::RemediatedNodeGone);
+    assert_eq!(world.remediations(), ["Reboot of w1"]);
+}
+
+/// By whomever and of whichever kind.
+#[rstest]
+#[case::at_work(|_: &mut World| {}, false)]
+#[case::told_to_stop(|w: &mut World| w.change_remediations(|live| live.timed_out = Some(at(200))), true)]
+#[case::succeeded(|w: &mut World| w.succeeded("True"), true)]
+#[case::failed(|w: &mut World| w.succeeded("False"), true)]
+#[case::undecided(|w: &mut World| w.succeeded("Unknown"), false)]
+fn foreign_remediation_blocks_the_first_step_while_it_runs(#[case] change: fn(&mut World), #[case] starts: bool) {
+    let mut world = World::watched(5).failed("w1", 0);
+    world.add_remediation("Fence", "w1", &["somebody"], 100);
+    change(&mut world);
+    world.settle(300);
+    assert_eq!(world.remediations().contains(&"Reboot of w1".to_owned()), starts);
+    if !starts {
+        assert_eq!(world.plan(300).reason("w1"), HealthReason::ForeignRemediation);
+    }
+}
+
+/// An over one still blocks its own name.
+#[test]
+fn foreign_remediation_that_is_over_blocks_its_own_name() {
+    let mut world = World::watched(5).single().failed("w1", 0);
+    world.add_remediation("Reboot", "w1", &["somebody"], 100);
+    world.succeeded("False");
+    let plan = world.settle(300);
+    assert_eq!(plan.reason("w1"), HealthReason::ForeignRemediation);
+    assert_eq!(plan.node("w1").detail, "RebootRemediation remediators/w1");
+}
+
+/// Over or not, any remediation of a control-plane node blocks the others.
+#[test]
+fn control_plane_node_whose_remediation_is_over_blocks_the_others() {
+    let selects = json!({
+        "selector": { "matchExpressions": [{ "key": "node-role.kubernetes.io/control-plane", "operator": "Exists" }] },
+        "remediationTemplate": template("Reboot"), "maxUnhealthy": "100%",
+    });
+    let mut world = World::workers(1)
+        .control_plane(5)
+        .check("workers", selects)
+        .failed("m1", 0);
+    world.settle(300);
+    world.succeeded("False");
+    world.settle(400);
+    assert_eq!(world.holder("node-m1"), None, "it does not run any more");
+    world.fail("m2", 50);
+    let plan = world.settle(400);
+    assert_eq!(plan.reason("m2"), HealthReason::ControlPlaneNodeAway);
+    assert!(plan.node("m2").detail.contains("m1"), "{:?}", plan.node("m2"));
+    assert_eq!(
+        world.holder("nodeward-control-plane"),
+        Some("NodeHealthCheck-workers/m1")
+    );
+    world.snapshot.remediations.clear();
+    world.heal("m1", 410);
+    world.settle(410);
+    assert_eq!(world.remediations(), ["Reboot of m2"]);
+}
+
+/// The switch is back, and with it the machines: their timeouts were overdue all along.
+#[test]
+fn overdue_timeouts_do_not_fire_in_the_instant_in_which_the_threshold_holds_again() {
+    let check = with(
+        chain(&[("Reboot", "5m"), ("Replace", "5m")]),
+        json!({ "minHealthy": 5 }),
+    );
+    let mut world = World::workers(10).check("workers", check);
+    for node in ["w1", "w2", "w3"] {
+        world.fail(node, 0);
+    }
+    world.settle(300);
+    for node in ["w4", "w5", "w6", "w7"] {
+        world.fail(node, 310);
+    }
+    world.live(310, 700);
+    assert_eq!(world.plan(700).reason("w1"), HealthReason::TooFewHealthy);
+    for node in ["w4", "w5", "w6", "w7"] {
+        world.heal(node, 700);
+    }
+    let plan = world.settle(700);
+    assert_eq!(
+        (plan.reason("w1"), plan.node("w1").until),
+        (HealthReason::Settling, Some(at(760)))
+    );
+    for node in ["w1", "w2"] {
+        world.heal(node, 730);
+    }
+    world.live(700, 760);
+    assert_eq!(world.remediations(), ["Reboot of w3", "Replace of w3"]);
+}
+
+/// A stop that returns begins the wait anew.
+#[test]
+fn overdue_timeout_waits_after_the_last_of_several_stops() {
+    let mut world = running();
+    world.label("w1", EXCLUDED, Some("true"));
+    world.settle(600);
+    world.label("w1", EXCLUDED, None);
+    world.settle(610);
+    world.label("w1", EXCLUDED, Some("true"));
+    world.settle(620);
+    world.label("w1", EXCLUDED, None);
+    world.settle(640);
+    world.settle(699);
+    assert_eq!(world.remediations(), ["Reboot of w1"]);
+    world.settle(700);
+    assert_eq!(world.remediations(), ["Fence of w1", "Reboot of w1"]);
+}
+
+/// `w1` is healthy for a moment and fails again: its remediation has run all along.
+#[test]
+fn relapse_finds_its_slot() {
+    let mut world = running();
+    world.change_check("workers", |check| {
+        check.spec.healthy_delay = nodeward_core::node_health_check::HealthyDelay::UntilConfirmed;
+    });
+    world.heal("w1", 400);
+    world.fail("w2", 0);
+    assert_eq!(world.settle(400).reason("w2"), HealthReason::ConcurrencyLimitReached);
+    world.fail("w1", 410);
+    world.settle(420);
+    assert_eq!(world.remediations(), ["Reboot of w1"]);
+}

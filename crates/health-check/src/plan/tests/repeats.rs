@@ -1,0 +1,85 @@
+//! A chain that begins anew without health between: the first time at once, and each further time later.
+
+use nodeward_api::reason::HealthReason;
+use rstest::rstest;
+use serde_json::{Value, json};
+
+use super::world::{World, chain, with};
+
+fn exhausted(check: Value) -> World {
+    let mut world = World::workers(5).check("workers", check).failed("w1", 0);
+    world.settle(300);
+    world.succeeded("False");
+    world.settle(300);
+    world
+}
+
+/// Whatever is there is deleted at once, by an automation say; when the remediations come.
+fn created_while_all_is_deleted(world: &mut World, from: i64, to: i64) -> Vec<i64> {
+    let mut created = Vec::new();
+    for second in from..=to {
+        world.snapshot.remediations.clear();
+        world.settle(second);
+        if !world.snapshot.remediations.is_empty() {
+            created.push(second);
+        }
+    }
+    created
+}
+
+#[rstest]
+#[case::single_template(json!({}))]
+#[case::chain(chain(&[("Reboot", "5m")]))]
+fn repeats_come_at_growing_distances(#[case] check: Value) {
+    let mut world = exhausted(check);
+    let created = created_while_all_is_deleted(&mut world, 310, 3000);
+    // A remediation is seen to be gone a second later.
+    assert_eq!(created, [310, 371, 492, 733, 1214, 1815, 2416]);
+}
+
+#[test]
+fn deleting_the_chain_begins_it_anew_at_its_first_step() {
+    let mut world = exhausted(chain(&[("Reboot", "5m"), ("Fence", "5m")]));
+    world.succeeded("False");
+    let plan = world.settle(310);
+    assert_eq!(plan.reason("w1"), HealthReason::ChainExhausted);
+    assert_eq!(world.remediations(), ["Fence of w1", "Reboot of w1"]);
+    // One of two is not all.
+    world.snapshot.remediations.remove(0);
+    assert_eq!(world.settle(320).reason("w1"), HealthReason::ChainExhausted);
+    world.snapshot.remediations.clear();
+    world.settle(330);
+    assert_eq!(world.remediations(), ["Reboot of w1"]);
+    assert_eq!(world.entry("w1").unwrap().remediations.len(), 1);
+}
+
+#[test]
+fn repeat_passes_all_gates() {
+    let mut world = exhausted(json!({}));
+    for node in ["w2", "w3", "w4"] {
+        world.fail(node, 320);
+    }
+    world.snapshot.remediations.clear();
+    assert_eq!(world.settle(330).reason("w1"), HealthReason::TooFewHealthy);
+    assert_eq!(world.remediations(), [""; 0]);
+}
+
+#[test]
+fn longer_of_backoff_and_the_delay_of_repeats_counts() {
+    let backoff = json!({ "backoff": { "type": "exponential", "initial": "1s", "limit": "2s" } });
+    let mut world = exhausted(with(chain(&[("Reboot", "5m")]), backoff));
+    let created = created_while_all_is_deleted(&mut world, 310, 500);
+    assert_eq!(created, [310, 371, 492]);
+}
+
+#[test]
+fn health_between_ends_the_row() {
+    let mut world = exhausted(json!({}));
+    created_while_all_is_deleted(&mut world, 310, 400);
+    world.heal("w1", 500);
+    world.settle(500);
+    assert_eq!(world.node_annotation("w1", "nodeward.dev/remediations"), None);
+    world.fail("w1", 600);
+    world.settle(900);
+    assert_eq!(world.remediations(), ["Reboot of w1"]);
+}
