@@ -9,11 +9,14 @@ pub const FORCE_DRAIN: &str = "nodeward.dev/force-drain";
 /// The value of [`FORCE_DRAIN`] that keeps a budget from being overridden.
 pub const FORCE_DRAIN_NEVER: &str = "never";
 
+/// On a Node: it runs a member of etcd. Where no node has it, the control-plane nodes do.
+pub const ETCD_ROLE: &str = "node-role.kubernetes.io/etcd";
+
 /// Any of these on a Node makes it a control-plane node: it runs the API server, or a member of etcd.
 pub const CONTROL_PLANE_ROLES: [&str; 4] = [
     "node-role.kubernetes.io/control-plane",
     "node-role.kubernetes.io/master",
-    "node-role.kubernetes.io/etcd",
+    ETCD_ROLE,
     "node-role.kubernetes.io/arbiter",
 ];
 

@@ -205,7 +205,6 @@ pub(crate) fn escalating_remediations(generator: &mut SchemaGenerator) -> Schema
     );
     json_schema!({
         "type": "array",
-        "minItems": 1,
         "maxItems": 32,
         "x-kubernetes-validations": [{
             "rule": "self.all(a, self.exists_one(b, a.order == b.order))",
@@ -281,17 +280,19 @@ pub(crate) fn node_health_check_rules(schema: &mut Schema) {
          r.remediationTemplate.kind == '{kind}'))",
         kind = crate::node_health_check::MACHINE_DELETION_TEMPLATE,
     );
+    // Stored objects have an empty list beside a single template.
+    let escalates = "has(SELF.escalatingRemediations) && size(SELF.escalatingRemediations) > 0";
     let broken = [
         (
             "has(SELF.minHealthy) && has(SELF.maxUnhealthy)".to_owned(),
             "minHealthy and maxUnhealthy exclude each other: remove one of them",
         ),
         (
-            "has(SELF.remediationTemplate) && has(SELF.escalatingRemediations)".to_owned(),
+            format!("has(SELF.remediationTemplate) && {escalates}"),
             "remediationTemplate and escalatingRemediations exclude each other: remove one of them",
         ),
         (
-            "!has(SELF.remediationTemplate) && !has(SELF.escalatingRemediations)".to_owned(),
+            format!("!has(SELF.remediationTemplate) && !({escalates})"),
             "a template is needed: set remediationTemplate or escalatingRemediations",
         ),
         (

@@ -215,7 +215,9 @@ impl CheckSpec {
 }
 
 fn steps(spec: &NodeHealthCheckSpec, problems: &mut Vec<String>) -> (Vec<Step>, bool) {
-    match (&spec.remediation_template, &spec.escalating_remediations) {
+    // Stored objects have an empty list beside a single template.
+    let escalating = spec.escalating_remediations.as_deref();
+    match (&spec.remediation_template, escalating.filter(|steps| !steps.is_empty())) {
         (Some(template), None) => {
             let template = template_ref(template, "remediationTemplate", problems);
             let step = template.map(|template| Step {
@@ -237,9 +239,6 @@ fn steps(spec: &NodeHealthCheckSpec, problems: &mut Vec<String>) -> (Vec<Step>, 
 }
 
 fn chain(remediations: &[api::EscalatingRemediation], problems: &mut Vec<String>) -> Vec<Step> {
-    if remediations.is_empty() {
-        problems.push("escalatingRemediations: at least one is needed".to_owned());
-    }
     let mut ordered: Vec<&api::EscalatingRemediation> = remediations.iter().collect();
     ordered.sort_by_key(|remediation| remediation.order);
     for pair in ordered.windows(2) {

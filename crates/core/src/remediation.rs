@@ -5,9 +5,11 @@ use std::fmt;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use nodeward_api::annotation::REMEDIATION_NODE_NAME;
+use nodeward_api::annotation::{REMEDIATION_NODE_NAME, REMEDIATION_TIMED_OUT};
+use nodeward_api::condition::SUCCEEDED;
 use nodeward_api::node_health_check::NodeHealthCheck;
 use nodeward_api::node_lease::REMEDIATION_HOLDER_PREFIX;
+use serde_json::Value;
 
 use crate::id::{NamespacedName, NodeName};
 use crate::lease::{LeaseView, remediation_lease};
@@ -64,18 +66,26 @@ pub fn node_of(name: &str, annotations: &BTreeMap<String, String>) -> NodeName {
     told.map_or(name, String::as_str).into()
 }
 
-/// The nodes that a NodeHealthCheck's status lists with a remediation.
+/// Whether a remediation says that its remediator is not at work any more: it was told that its time is over, or has failed.
+pub fn is_over(annotations: &BTreeMap<String, String>, data: &Value) -> bool {
+    let conditions = data.pointer("/status/conditions").and_then(Value::as_array);
+    let has_failed = |condition: &Value| condition["type"] == SUCCEEDED && condition["status"] == "False";
+    annotations.contains_key(REMEDIATION_TIMED_OUT) || conditions.into_iter().flatten().any(has_failed)
+}
+
+/// The nodes that a NodeHealthCheck's status lists with a remediation that is not over.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RemediatedNodes(BTreeMap<NodeName, OpenRemediation>);
 
 impl RemediatedNodes {
-    /// Projects a NodeHealthCheck as the API server sends it; `None` without a name. A step that has timed out is open
-    /// until its remediation is gone.
+    /// Projects a NodeHealthCheck as the API server sends it; `None` without a name. A step that is over is no open one,
+    /// though its remediation may be there for days.
     pub fn project(check: &NodeHealthCheck) -> Option<Self> {
         let name: Arc<str> = check.metadata.name.as_deref()?.into();
         let unhealthy = check.status.iter().flat_map(|status| &status.unhealthy_nodes);
         let remediated = unhealthy.filter_map(|node| {
-            let newest = node.remediations.last()?;
+            let mut newest_first = node.remediations.iter().rev();
+            let newest = newest_first.find(|step| step.timed_out.is_none())?;
             let open = OpenRemediation::Status {
                 check: Arc::clone(&name),
                 kind: newest.resource.kind.as_deref().unwrap_or("remediation").into(),
@@ -102,7 +112,7 @@ impl Remediations {
             .extend(check.0.iter().map(|(node, open)| (node.clone(), open.clone())));
     }
 
-    /// Adds a remediation itself: it is open until it is gone. A status tells more of it.
+    /// Adds a remediation itself, which is not over. A status tells more of it.
     pub fn add_object(&mut self, node: NodeName, kind: Arc<str>, key: NamespacedName) {
         self.by_node
             .entry(node)
@@ -137,7 +147,7 @@ impl Remediations {
 #[cfg(test)]
 mod tests {
     use rstest::rstest;
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
 
@@ -176,8 +186,14 @@ mod tests {
         json!([{ "name": "n1", "remediations": [{ "resource": { "kind": "Fence" } }] }]),
         Some("NodeHealthCheck workers has a Fence for it")
     )]
-    #[case::timed_out_and_still_there(
+    #[case::over(
         json!([{ "name": "n1", "remediations": [{ "resource": { "kind": "Fence" }, "timedOut": at(9) }] }]),
+        None
+    )]
+    #[case::running_beside_one_that_is_over(
+        json!([{ "name": "n1", "remediations": [
+            { "resource": { "kind": "Reboot" }, "timedOut": at(9) }, { "resource": { "kind": "Fence" } },
+        ] }]),
         Some("NodeHealthCheck workers has a Fence for it")
     )]
     fn a_status_tells_the_remediations_that_are_open(#[case] unhealthy: Value, #[case] expected: Option<&str>) {
@@ -217,6 +233,21 @@ mod tests {
             text(&remediations).as_deref(),
             Some("NodeHealthCheck workers has a Fence for it")
         );
+    }
+
+    #[rstest]
+    #[case::running(json!({}), "Unknown", false)]
+    #[case::succeeded(json!({}), "True", false)]
+    #[case::failed(json!({}), "False", true)]
+    #[case::told_to_stop(json!({ "remediation.medik8s.io/nhc-timed-out": "no time" }), "Unknown", true)]
+    fn remediation_says_itself_whether_it_is_over(
+        #[case] annotations: Value,
+        #[case] succeeded: &str,
+        #[case] expected: bool,
+    ) {
+        let annotations = serde_json::from_value(annotations).unwrap();
+        let data = json!({ "status": { "conditions": [{ "type": "Succeeded", "status": succeeded }] } });
+        assert_eq!(is_over(&annotations, &data), expected);
     }
 
     #[test]

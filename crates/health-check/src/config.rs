@@ -40,7 +40,7 @@ pub struct Config {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PeerConfig {
     /// Namespaces in which its leader lease is looked for. Default `openshift-workload-availability`,
-    /// `node-healthcheck-operator-system` and `operators`.
+    /// `node-healthcheck-operator-system`, `operators` and `openshift-operators`.
     pub namespaces: Option<Vec<String>>,
 }
 

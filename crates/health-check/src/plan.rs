@@ -46,8 +46,10 @@ pub use self::action::{
     RemediationRef, SelectorWrite, StartRemediation, StatusWrite,
 };
 pub use self::backoff::RemediationHistory;
+pub use self::chain::longest_run;
 pub use self::control_plane::keeps_quorum;
 pub use self::evidence::{NodeEvidence, RestsOn};
+pub use self::expiry::TERMINATING;
 pub use self::verdict::{CheckVerdict, NodeVerdict, Verdicts};
 
 /// What follows from a [`crate::snapshot::Snapshot`].

@@ -12,11 +12,12 @@ use nodeward_runtime::ConfigError;
 use crate::config::{Config, DefaultConfig, TemplateConfig};
 use crate::snapshot::TemplateRef;
 
-/// Where OpenShift, the project's own manifests and OperatorHub on plain Kubernetes install the peer.
-const PEER_NAMESPACES: [&str; 3] = [
+/// Where OpenShift, the project's own manifests, OperatorHub on plain Kubernetes and that of OpenShift install the peer.
+const PEER_NAMESPACES: [&str; 4] = [
     "openshift-workload-availability",
     "node-healthcheck-operator-system",
     "operators",
+    "openshift-operators",
 ];
 const OLD_REMEDIATION: SignedDuration = SignedDuration::from_hours(48);
 const SETTLE: SignedDuration = SignedDuration::from_secs(60);

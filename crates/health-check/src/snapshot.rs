@@ -249,8 +249,8 @@ impl RemediationFacts {
 /// What of the Machine API matters here.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MachineApi {
-    /// MachineHealthChecks.
-    pub health_checks: Reading<BTreeSet<NamespacedName>>,
+    /// MachineHealthChecks, and whether each only handles the termination of machines.
+    pub health_checks: Reading<BTreeMap<NamespacedName, bool>>,
     /// Machines, by namespace and name, with what an owner reference needs.
     pub machines: Reading<BTreeMap<NamespacedName, MachineFacts>>,
 }
@@ -269,6 +269,6 @@ pub struct MachineFacts {
 pub struct EtcdGuards {
     /// `disruptionsAllowed` of each PodDisruptionBudget of `openshift-etcd`.
     pub disruptions_allowed: Vec<i32>,
-    /// By node, whether its guard pod (`app=guard`) is Ready.
+    /// By node, whether its guard pod (`app=guard`) is Ready, or not known not to be.
     pub guards: BTreeMap<NodeName, bool>,
 }

@@ -1,11 +1,13 @@
 //! The webhook for NodeHealthChecks: it refuses what the schema cannot see, and says what to do instead.
 //!
-//! A review is read, the templates that it names are looked up ([`templates`]), and both are judged ([`mod@decide`], pure) by the
-//! same compilation that the operator goes by. Every replica answers. Nothing rests on it: what was admitted while it was
+//! A review is read, the templates that it names are looked up ([`templates`]), and so are the remediations that its status
+//! names where it matters whether they run ([`running`]). All is judged ([`mod@decide`], pure) by the same compilation that the
+//! operator goes by. Every replica answers. Nothing rests on it: what was admitted while it was
 //! away is checked again in each pass.
 
 pub mod decide;
 mod metrics;
+mod running;
 pub mod templates;
 
 use std::sync::Arc;
@@ -67,8 +69,10 @@ impl Webhook {
             (Some(old), None) => Change::Delete(old),
             (None, None) => return Decision::default(),
         };
-        let templates: Templates = templates::read(&self.kinds, decide::named_templates(change)).await;
-        decide::decide(change, &templates)
+        let templates = templates::read(&self.kinds, decide::named_templates(change));
+        let running = running::nodes(&self.kinds, decide::open_records(change));
+        let (templates, running): (Templates, _) = tokio::join!(templates, running);
+        decide::decide(change, &templates, &running)
     }
 }
 

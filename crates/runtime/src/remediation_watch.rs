@@ -81,6 +81,9 @@ impl Fact {
             let check = RemediatedNodes::project(&object.try_parse().ok()?)?;
             return Some(Self::Check(Arc::new(check)));
         }
+        if remediation::is_over(object.annotations(), &object.data) {
+            return None;
+        }
         let node = remediation::node_of(&object.name_any(), object.annotations());
         Some(Self::Remediation(node))
     }

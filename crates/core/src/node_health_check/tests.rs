@@ -97,7 +97,7 @@ fn percentages_round_up(#[case] quantity: Value, #[case] all: usize, #[case] exp
 #[rstest]
 #[case::no_template(json!({ "remediationTemplate": null }), "there is no template")]
 #[case::two_ways(json!({ "escalatingRemediations": [step(1, "a", "1m")] }), "exclude each other")]
-#[case::empty_chain(json!({ "remediationTemplate": null, "escalatingRemediations": [] }), "at least one is needed")]
+#[case::empty_chain(json!({ "remediationTemplate": null, "escalatingRemediations": [] }), "there is no template")]
 #[case::order_twice(json!({ "remediationTemplate": null, "escalatingRemediations": [step(1, "a", "1m"), step(1, "b", "1m")] }), "order 1 is there twice")]
 #[case::template_twice(json!({ "remediationTemplate": null, "escalatingRemediations": [step(1, "a", "1m"), step(2, "a", "1m")] }), "is there twice")]
 #[case::short_timeout(json!({ "remediationTemplate": null, "escalatingRemediations": [step(1, "a", "59s")] }), "shorter than 1m")]
@@ -185,4 +185,11 @@ fn backoff_doubles_up_to_its_limit(#[case] count: u32, #[case] seconds: i64) {
         .backoff
         .unwrap();
     assert_eq!(backoff.delay(count).as_secs(), seconds);
+}
+
+/// Stored objects have both.
+#[test]
+fn single_template_may_stand_beside_an_empty_chain() {
+    let spec = compile(json!({ "escalatingRemediations": [] }));
+    assert_eq!((spec.problems.len(), spec.steps.len(), spec.escalates), (0, 1, false));
 }

@@ -20,20 +20,20 @@ use crate::snapshot::EtcdGuards;
 /// Lists the control-plane nodes, and on OpenShift what guards etcd, and decides as the plan did.
 pub(super) async fn check_quorum(pass: &PassContext, node: &NodeName) -> Result<(), EvidenceError> {
     let unread = |error: kube::Error| EvidenceError::Unread(error.into());
-    let mut ready = BTreeMap::new();
+    let mut views = BTreeMap::new();
     let nodes: Api<Node> = Api::all(pass.clients.requests.clone());
     for role in label::CONTROL_PLANE_ROLES {
         let listed = nodes.list(&ListParams::default().labels(role)).await.map_err(unread)?;
-        let views = listed.items.iter().filter_map(NodeView::project);
-        ready.extend(views.map(|view| (view.name, view.ready)));
+        let listed: Vec<NodeView> = listed.items.iter().filter_map(NodeView::project).collect();
+        views.extend(listed.into_iter().map(|view| (view.name.clone(), view)));
     }
     let guards = if pass.has_etcd_guards {
         Some(etcd_guards(pass).await.map_err(unread)?)
     } else {
         None
     };
-    let ready = ready.iter().map(|(name, ready)| (name, *ready)).collect();
-    keeps_quorum(node, &ready, guards.as_ref()).map_err(EvidenceError::Changed)
+    let views: Vec<&NodeView> = views.values().collect();
+    keeps_quorum(node, &views, guards.as_ref()).map_err(EvidenceError::Changed)
 }
 
 async fn etcd_guards(pass: &PassContext) -> Result<EtcdGuards, kube::Error> {
@@ -44,7 +44,7 @@ async fn etcd_guards(pass: &PassContext) -> Result<EtcdGuards, kube::Error> {
     let guards = guards.list(&ListParams::default().labels(ETCD_GUARDS)).await?;
     Ok(EtcdGuards {
         disruptions_allowed: budgets.items.iter().map(project::disruptions_allowed).collect(),
-        guards: guards.items.into_iter().filter_map(project::guard).collect(),
+        guards: guards.items.iter().filter_map(project::guard).collect(),
     })
 }
 

@@ -11,11 +11,11 @@ use nodeward_api::{annotation, condition, label};
 use nodeward_core::id::{NamespacedName, NodeName};
 use nodeward_core::intern::Pool;
 use nodeward_core::node::NodeView;
-use nodeward_core::pod::PodView;
 use nodeward_core::signal::WatchedResource;
 use serde_json::Value;
 
 use crate::observations::{Moment, Sight, counts_since};
+use crate::plan::TERMINATING;
 use crate::snapshot::{
     CheckFacts, ConditionFacts, MachineFacts, NodeFacts, RemediationFacts, RemediationKind, TemplateFacts,
 };
@@ -174,16 +174,31 @@ pub(super) fn machine(machine: &DynamicObject) -> Option<MachineFacts> {
     })
 }
 
-/// The node that a NodeMaintenance is about.
+/// The node that a NodeMaintenance is about; one that has failed protects nothing, and one that has succeeded means that the
+/// node is in maintenance.
 pub(super) fn maintained_node(maintenance: &DynamicObject) -> Option<NodeName> {
     let node = maintenance.data.pointer("/spec/nodeName")?.as_str()?;
-    Some(node.into())
+    let phase = maintenance.data.pointer("/status/phase").and_then(Value::as_str);
+    (phase != Some("Failed")).then(|| node.into())
 }
 
-/// The node of a guard pod, and whether the pod is Ready.
-pub(crate) fn guard(object: DynamicObject) -> Option<(NodeName, bool)> {
-    let pod = PodView::project(&object.try_parse().ok()?)?;
-    Some((pod.node.clone()?, pod.ready))
+/// The node of a guard pod, and whether the member of etcd there is up, or may be: of a node that has gone silent its pods are
+/// not known to be down.
+pub(crate) fn guard(pod: &DynamicObject) -> Option<(NodeName, bool)> {
+    let node = pod.data.pointer("/spec/nodeName")?.as_str()?;
+    let ready = status_of(&pod.data, "Ready");
+    Some((node.into(), matches!(ready, Some("True" | "Unknown"))))
+}
+
+/// Whether a MachineHealthCheck is about machines that are being terminated, and about nothing else.
+pub(super) fn handles_termination(check: &DynamicObject) -> bool {
+    let conditions = check
+        .data
+        .pointer("/spec/unhealthyConditions")
+        .and_then(Value::as_array);
+    conditions.is_some_and(|conditions| {
+        !conditions.is_empty() && conditions.iter().all(|condition| condition["type"] == TERMINATING)
+    })
 }
 
 /// `status.disruptionsAllowed` of a PodDisruptionBudget: none before the disruption controller has counted.

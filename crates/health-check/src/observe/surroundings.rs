@@ -35,7 +35,7 @@ pub(super) struct Surroundings {
     kinds: KindRegistry,
     drains: DynamicCache<Result<Arc<NodeDrainView>, String>>,
     maintenances: DynamicCache<NodeName>,
-    health_checks: DynamicCache<()>,
+    health_checks: DynamicCache<bool>,
     machines: DynamicCache<MachineFacts>,
     cluster_version: DynamicCache<()>,
     etcd: Option<EtcdWatches>,
@@ -75,7 +75,7 @@ impl Surroundings {
                 "machinehealthchecks",
                 kinds,
                 all(MACHINE_API, "MachineHealthCheck"),
-                |_| Some(()),
+                |object| Some(project::handles_termination(&object)),
             ),
             machines: watches.dynamic("machines", kinds, all(MACHINE_API, "Machine"), |object| {
                 project::machine(&object)
@@ -124,7 +124,10 @@ impl Surroundings {
                 objects.values().map(|node| (**node).clone()).collect()
             }),
             machine_api: MachineApi {
-                health_checks: read(self.health_checks.known(), |objects| objects.keys().cloned().collect()),
+                health_checks: read(self.health_checks.known(), |objects| {
+                    let checks = objects.iter().map(|(key, handles)| (key.clone(), **handles));
+                    checks.collect()
+                }),
                 machines: read(self.machines.known(), |objects| {
                     let machines = objects.iter().map(|(key, machine)| (key.clone(), (**machine).clone()));
                     machines.collect()
@@ -154,7 +157,9 @@ impl Surroundings {
                     budgets: self.watches.dynamic("etcd budgets", &self.kinds, budgets, |object| {
                         Some(project::disruptions_allowed(&object))
                     }),
-                    guards: self.watches.dynamic("etcd guards", &self.kinds, guards, project::guard),
+                    guards: self
+                        .watches
+                        .dynamic("etcd guards", &self.kinds, guards, |object| project::guard(&object)),
                 });
             }
             Known::Absent => self.etcd = None,

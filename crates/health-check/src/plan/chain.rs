@@ -238,7 +238,7 @@ impl<'a> Chain<'a> {
                 started: live.created,
                 timed_out: None,
                 live: None,
-                lasts: lasts(step, known.spec),
+                lasts: longest_run(step, known.spec),
                 is_listed: true,
             };
             record.see(live, known.now);
@@ -403,14 +403,14 @@ impl<'a> Known<'_, 'a> {
             started: remediation.started.unwrap_or(self.now),
             timed_out: remediation.timed_out,
             live: None,
-            lasts: lasts(step, self.spec),
+            lasts: longest_run(step, self.spec),
         })
     }
 }
 
 /// How long a step lasts at most: a single template as the peer has it, and one that is not in the specification any more for
 /// the time of its lease.
-fn lasts(step: Option<usize>, spec: &CheckSpec) -> SignedDuration {
+pub fn longest_run(step: Option<usize>, spec: &CheckSpec) -> SignedDuration {
     match step.and_then(|step| spec.steps.get(step)) {
         Some(step) => step.timeout.unwrap_or(lease::THREE_TERMS),
         None => lease::WITHOUT_TIMEOUT,

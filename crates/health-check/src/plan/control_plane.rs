@@ -1,10 +1,10 @@
 //! One control-plane node at a time, and only while etcd keeps its quorum without it.
 
-use std::collections::BTreeMap;
-
+use nodeward_api::label::ETCD_ROLE;
 use nodeward_api::reason::HealthReason;
 use nodeward_core::id::NodeName;
 use nodeward_core::lease::remediation_lease;
+use nodeward_core::node::NodeView;
 
 use super::Planner;
 use super::case::Standing;
@@ -43,9 +43,8 @@ impl Planner<'_> {
         self.check_unseen_remediations(node)?;
         let quorum = match &self.snapshot.etcd {
             Reading::Known(guards) => {
-                let nodes = self.index.control_plane.iter();
-                let nodes = nodes.map(|node| (&node.view.name, node.view.ready)).collect();
-                keeps_quorum(&node.view.name, &nodes, guards.as_ref())
+                let views: Vec<&NodeView> = self.index.control_plane.iter().map(|node| &node.view).collect();
+                keeps_quorum(&node.view.name, &views, guards.as_ref())
             }
             Reading::Unknown(why) => Err(format!("it cannot be told: {why}")),
         };
@@ -77,26 +76,32 @@ impl Planner<'_> {
     }
 }
 
-/// Whether etcd keeps its quorum without a node: `nodes` are all control-plane nodes, and whether they are Ready; `guards` are
-/// those of OpenShift.
+/// Whether etcd keeps its quorum without a node: `nodes` are all control-plane nodes, `guards` those of OpenShift.
 ///
 /// # Errors
 /// Why it would not, or cannot be told to.
-pub fn keeps_quorum(
-    node: &NodeName,
-    nodes: &BTreeMap<&NodeName, bool>,
-    guards: Option<&EtcdGuards>,
-) -> Result<(), String> {
+pub fn keeps_quorum(node: &NodeName, nodes: &[&NodeView], guards: Option<&EtcdGuards>) -> Result<(), String> {
     match guards {
         Some(guards) => openshift_quorum(guards, node),
         None => majority_is_ready(node, nodes),
     }
 }
 
-/// Off OpenShift the nodes themselves tell: the other Ready ones must be a majority of all.
-fn majority_is_ready(node: &NodeName, nodes: &BTreeMap<&NodeName, bool>) -> Result<(), String> {
-    let all = nodes.len();
-    let ready = nodes.iter().filter(|(name, ready)| **ready && **name != node).count();
+/// Off OpenShift the nodes themselves tell: the other members that are Ready must be a majority of all. Members are the nodes
+/// with the role etcd if any node has it, or else all.
+fn majority_is_ready(node: &NodeName, nodes: &[&NodeView]) -> Result<(), String> {
+    let has_role = |view: &&NodeView| view.labels.get(ETCD_ROLE).is_some();
+    let mut members: Vec<&NodeView> = nodes.iter().copied().filter(has_role).collect();
+    if members.is_empty() {
+        members = nodes.to_vec();
+    } else if members.iter().all(|member| member.name != *node) {
+        return Ok(());
+    }
+    let all = members.len();
+    let ready = members
+        .iter()
+        .filter(|member| member.ready && member.name != *node)
+        .count();
     let majority = all / 2 + 1;
     if ready >= majority {
         return Ok(());
@@ -107,7 +112,7 @@ fn majority_is_ready(node: &NodeName, nodes: &BTreeMap<&NodeName, bool>) -> Resu
         ""
     };
     Err(format!(
-        "{ready} other control-plane nodes are Ready and {majority} of {all} are needed{never}"
+        "{ready} other members of etcd are on Ready nodes, and {majority} of {all} are needed{never}"
     ))
 }
 

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use nodeward_api::label::{EXCLUDE_FROM_REMEDIATION, EXCLUDE_FROM_REMEDIATION_TRUE};
-use nodeward_api::node_health_check::UnhealthyNode;
+use nodeward_api::node_health_check::{NodeHealthCheckStatus, UnhealthyNode};
 use nodeward_api::reason::HealthReason;
 use nodeward_core::id::NodeName;
 use nodeward_core::selector::Selector;
@@ -86,7 +87,11 @@ impl<'a> Planner<'a> {
         if let Some(selector) = &check.spec.selector {
             return selector.clone();
         }
-        let selector = selector::default_selector(&self.snapshot.nodes);
+        let selector = if is_of_the_peer(&check.facts.status) {
+            LabelSelector::default()
+        } else {
+            selector::default_selector(&self.snapshot.nodes)
+        };
         let parsed = Selector::parse(Some(&selector)).unwrap_or(Selector::NOTHING);
         if check.writes_selector() {
             self.act(Action::WriteSelector(SelectorWrite {
@@ -161,4 +166,9 @@ impl<'a> Planner<'a> {
             is_invalid_label: true,
         });
     }
+}
+
+/// Whether the peer has followed the NodeHealthCheck so far: to it an absent selector means all nodes.
+fn is_of_the_peer(status: &NodeHealthCheckStatus) -> bool {
+    status.last_update_time.is_some() && status.observed_generation.is_none()
 }

@@ -1,17 +1,14 @@
 //! Whether a NodeHealthCheck can be followed at all.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use nodeward_api::reason::DisabledReason;
 use nodeward_core::id::NamespacedName;
 
 use super::index::Index;
 use crate::snapshot::{Listed, Reading, Snapshot, TemplateState};
-use crate::template_problem::{MACHINE_API_NAMESPACE, template_problem};
+use crate::template_problem::template_problem;
 use nodeward_core::node_health_check::CheckSpec;
-
-/// The one MachineHealthCheck beside which a NodeHealthCheck may act.
-const TERMINATION_HANDLER: &str = "machine-api-termination-handler";
 
 /// Whether a NodeHealthCheck can be followed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,18 +41,15 @@ pub fn look(spec: &CheckSpec, snapshot: &Snapshot, index: &Index<'_>) -> Enablem
     }
 }
 
-/// Whether the one MachineHealthCheck that terminates machines is there.
+/// Whether a MachineHealthCheck sees to machines that are being terminated.
 pub fn has_termination_handler(snapshot: &Snapshot) -> bool {
     let health_checks = snapshot.machine_api.health_checks.known();
-    health_checks.is_some_and(|checks| checks.iter().any(is_termination_handler))
+    health_checks.is_some_and(|checks| checks.values().any(|handles_termination| *handles_termination))
 }
 
-fn conflicting_check(checks: &BTreeSet<NamespacedName>) -> Option<&NamespacedName> {
-    checks.iter().find(|check| !is_termination_handler(check))
-}
-
-fn is_termination_handler(check: &NamespacedName) -> bool {
-    *check.name == *TERMINATION_HANDLER && *check.namespace == *MACHINE_API_NAMESPACE
+fn conflicting_check(checks: &BTreeMap<NamespacedName, bool>) -> Option<&NamespacedName> {
+    let mut others = checks.iter().filter(|(_, handles_termination)| !**handles_termination);
+    others.next().map(|(check, _)| check)
 }
 
 fn step_enablement(spec: &CheckSpec, step: usize, snapshot: &Snapshot, index: &Index<'_>) -> Enablement {

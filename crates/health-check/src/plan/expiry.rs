@@ -16,7 +16,7 @@ use nodeward_core::node_health_check::UnhealthyCondition;
 const READY: &str = "Ready";
 
 /// On a Node, by the Machine API: its cloud is about to take the machine away.
-const TERMINATING: &str = "Terminating";
+pub const TERMINATING: &str = "Terminating";
 
 /// How a node's conditions stand.
 #[derive(Debug, Clone, PartialEq)]

@@ -110,7 +110,7 @@ impl HealthMetrics {
                 .get_or_create(&[("phase", phase.as_str())])
                 .set(gauge(count));
         }
-        self.show_old(verdicts);
+        self.show_old(snapshot, verdicts);
         self.remove_series_of_gone_nodes(snapshot);
     }
 
@@ -148,7 +148,10 @@ impl HealthMetrics {
     }
 
     /// What is old now, and how often there was one.
-    fn show_old(&mut self, verdicts: &Verdicts) {
+    fn show_old(&mut self, snapshot: &Snapshot, verdicts: &Verdicts) {
+        // Those have been counted, by whoever led then.
+        let flagged = snapshot.remediations.iter().filter(|live| live.is_flagged_old);
+        self.old_counted.extend(flagged.map(|live| Arc::clone(&live.uid)));
         let mut old: BTreeMap<Labels<2>, i64> = BTreeMap::new();
         for remediation in verdicts.checks.iter().flat_map(|check| &check.old_remediations) {
             self.count_old(remediation);

@@ -21,6 +21,7 @@ fn an_empty_file_is_all_defaults() {
         "openshift-workload-availability",
         "node-healthcheck-operator-system",
         "operators",
+        "openshift-operators",
     ];
     let defaults = Policy {
         upgrade_signal: UpgradeSignal::openshift_node(),

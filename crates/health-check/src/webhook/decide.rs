@@ -3,17 +3,35 @@
 //! What was valid when it was stored stays updatable: an update is refused for what it makes worse, never for what was there
 //! before. So a pause is admitted whatever else is wrong.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::ObjectReference;
 use nodeward_api::NodeHealthCheck;
-use nodeward_api::node_health_check::NodeHealthCheckSpec;
+use nodeward_api::node_health_check::{NodeHealthCheckSpec, Remediation};
+use nodeward_core::deadline::saturating_add;
 
-use crate::snapshot::{TemplateRef, TemplateState};
+use crate::plan;
+use crate::snapshot::{RemediationKind, TemplateRef, TemplateState};
 use crate::template_problem::template_problem;
 use nodeward_core::node_health_check::CheckSpec;
 
+/// A remediation that a NodeHealthCheck's status has as one that is not over.
+#[derive(Debug, Clone, PartialEq)]
+pub struct OpenRecord {
+    /// Its node.
+    pub node: String,
+    /// The remediation; without a UID it is intended.
+    pub resource: ObjectReference,
+    /// When the time of its step is over.
+    pub ends: Timestamp,
+}
+
 /// What is known of the templates that a NodeHealthCheck names.
 pub type Templates = BTreeMap<TemplateRef, TemplateState>;
+
+/// What lets a change through that waits for remediations.
+const ADVICE: &str = "add a line to spec.pauseRequests, delete the remediations, and repeat this";
 
 /// Nodes that a refusal names at most.
 const NAMED_NODES: usize = 3;
@@ -58,8 +76,39 @@ fn templates_of(spec: &CheckSpec) -> Vec<TemplateRef> {
     spec.steps.iter().map(|step| step.template.clone()).collect()
 }
 
-/// Judges a change.
-pub fn decide(change: Change<'_>, templates: &Templates) -> Decision {
+/// The records of which it matters whether they are remediations that run.
+pub fn open_records(change: Change<'_>) -> Vec<OpenRecord> {
+    let old = match change {
+        Change::Create(_) => return Vec::new(),
+        Change::Update { old, new } if !changes_what_runs(&old.spec, &new.spec) => return Vec::new(),
+        Change::Update { old, .. } | Change::Delete(old) => old,
+    };
+    let spec = CheckSpec::compile(&old.spec);
+    let nodes = old.status.iter().flat_map(|status| &status.unhealthy_nodes);
+    let records = nodes.flat_map(|node| node.remediations.iter().map(|record| (&node.name, record)));
+    let open = records.filter(|(_, record)| record.timed_out.is_none());
+    open.map(|(node, record)| OpenRecord {
+        node: node.clone(),
+        resource: record.resource.clone(),
+        ends: ends(record, &spec),
+    })
+    .collect()
+}
+
+fn ends(record: &Remediation, spec: &CheckSpec) -> Timestamp {
+    let resource = &record.resource;
+    let kind = RemediationKind {
+        api_version: resource.api_version.as_deref().unwrap_or_default().into(),
+        kind: resource.kind.as_deref().unwrap_or_default().into(),
+    };
+    let namespace = resource.namespace.as_deref().unwrap_or_default();
+    let step = spec.step_of(&kind, namespace, record.template_name.as_deref());
+    let started = record.started.unwrap_or(Timestamp::MAX);
+    saturating_add(started, plan::longest_run(step, spec))
+}
+
+/// Judges a change, while these nodes run.
+pub fn decide(change: Change<'_>, templates: &Templates, running: &BTreeSet<String>) -> Decision {
     let mut decision = Decision::default();
     match change {
         Change::Create(new) => {
@@ -81,17 +130,16 @@ pub fn decide(change: Change<'_>, templates: &Templates) -> Decision {
             if changes_remediations(&old.spec, &new.spec) {
                 judge_templates(&spec, templates, &mut decision);
             }
-            judge_running(old, &new.spec, &mut decision);
+            judge_running(old, &new.spec, running, &mut decision);
             if old.spec.selector != new.spec.selector {
                 warn_of_wide_selector(&new.spec, &mut decision);
             }
         }
-        Change::Delete(old) => {
-            if let Some(nodes) = remediated_nodes(old) {
+        Change::Delete(_) => {
+            if let Some(nodes) = named(running) {
                 decision.refusals.push(format!(
-                    "{nodes} being remediated, and deleting the NodeHealthCheck would end that halfway: wait until \
-                     status.unhealthyNodes lists no remediation, or delete the remediations first; add a line to \
-                     spec.pauseRequests to start no others"
+                    "{nodes} being remediated, and deleting the NodeHealthCheck would end that halfway: wait until that is \
+                     over, or {ADVICE}"
                 ));
             }
         }
@@ -126,12 +174,15 @@ fn judge_templates(spec: &CheckSpec, templates: &Templates, decision: &mut Decis
 }
 
 /// Remediations that run were made by the templates, for the nodes, of now.
-fn judge_running(old: &NodeHealthCheck, new: &NodeHealthCheckSpec, decision: &mut Decision) {
-    let Some(nodes) = remediated_nodes(old) else { return };
-    // Resolving an absent selector changes nothing.
-    let changes_selector = old.spec.selector.is_some() && old.spec.selector != new.selector;
+fn judge_running(
+    old: &NodeHealthCheck,
+    new: &NodeHealthCheckSpec,
+    running: &BTreeSet<String>,
+    decision: &mut Decision,
+) {
+    let Some(nodes) = named(running) else { return };
     let fields = [
-        ("selector", changes_selector),
+        ("selector", changes_selector(&old.spec, new)),
         (
             "remediationTemplate",
             old.spec.remediation_template != new.remediation_template,
@@ -143,10 +194,18 @@ fn judge_running(old: &NodeHealthCheck, new: &NodeHealthCheckSpec, decision: &mu
     ];
     for (field, _) in fields.iter().filter(|(_, changes)| *changes) {
         decision.refusals.push(format!(
-            "spec.{field} cannot be changed: {nodes} being remediated. Add a line to spec.pauseRequests to start no others, \
-             wait until status.unhealthyNodes lists no remediation, and change it then"
+            "spec.{field} cannot be changed: {nodes} being remediated. Wait until that is over, or {ADVICE}"
         ));
     }
+}
+
+fn changes_what_runs(old: &NodeHealthCheckSpec, new: &NodeHealthCheckSpec) -> bool {
+    changes_remediations(old, new) || changes_selector(old, new)
+}
+
+/// Resolving an absent selector changes nothing.
+fn changes_selector(old: &NodeHealthCheckSpec, new: &NodeHealthCheckSpec) -> bool {
+    old.selector.is_some() && old.selector != new.selector
 }
 
 fn changes_remediations(old: &NodeHealthCheckSpec, new: &NodeHealthCheckSpec) -> bool {
@@ -166,15 +225,9 @@ fn warn_of_wide_selector(spec: &NodeHealthCheckSpec, decision: &mut Decision) {
     }
 }
 
-/// `nodes a, b are` or `node a is`; `None`: none has a remediation.
-fn remediated_nodes(check: &NodeHealthCheck) -> Option<String> {
-    let nodes: Vec<&str> = check
-        .status
-        .iter()
-        .flat_map(|status| &status.unhealthy_nodes)
-        .filter(|node| !node.remediations.is_empty())
-        .map(|node| node.name.as_str())
-        .collect();
+/// `nodes a, b are` or `node a is`; `None`: there are none.
+fn named(nodes: &BTreeSet<String>) -> Option<String> {
+    let nodes: Vec<&str> = nodes.iter().map(String::as_str).collect();
     match &*nodes {
         [] => None,
         [node] => Some(format!("node {node} is")),

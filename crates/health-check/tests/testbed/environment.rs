@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::events::v1::Event;
@@ -22,7 +23,7 @@ use nodeward_testkit::operator::{self, Operator, OperatorSpec};
 use nodeward_testkit::proxy::Proxy;
 use nodeward_testkit::remediator::{self, Behavior, Family, Remediator};
 use nodeward_testkit::wait::{self, secs};
-use nodeward_testkit::{ControlPlane, names};
+use nodeward_testkit::{ControlPlane, names, ports};
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
@@ -136,7 +137,8 @@ async fn shared_operator() -> Result<&'static SharedOperator> {
         let operator = operator(
             SYSTEM,
             &format!("{RELEASE}-{COMPONENT}"),
-            &json!({ "safetyPass": "5s" }),
+            // A timeout that something has stopped fires as much later.
+            &json!({ "safetyPass": "5s", "settle": "2s" }),
         )
         .through(&proxy.url())
         .start(plane)
@@ -152,10 +154,15 @@ async fn shared_operator() -> Result<&'static SharedOperator> {
 
 /// An operator of the release whose objects have the name `account`. Its webhook is registered nowhere.
 fn operator(system: &str, account: &str, config: &Value) -> OperatorSpec {
+    operator_on(0, system, account, config)
+}
+
+/// The same, whose webhook is on this port.
+fn operator_on(port: u16, system: &str, account: &str, config: &Value) -> OperatorSpec {
     OperatorSpec::new(COMPONENT, system, account)
         // JSON is YAML.
         .config(&config.to_string())
-        .arg("--webhook-bind=127.0.0.1:0")
+        .arg(&format!("--webhook-bind=127.0.0.1:{port}"))
         .arg(&format!("--webhook-configuration={account}"))
 }
 
@@ -575,6 +582,27 @@ impl OwnEnvironment {
         let operator = self.spec(&config).start(self.plane).await?;
         operator.ready(secs(60)).await?;
         Ok(operator)
+    }
+
+    /// A new environment whose operator's webhook is registered, and that operator.
+    pub async fn reviewed() -> Result<(Self, Operator)> {
+        let port = ports::free()?;
+        let webhook = json!({ "enabled": true, "url": format!("https://127.0.0.1:{port}") });
+        let own = Self::new(json!({ "webhook": webhook })).await?;
+        let config = Self::config_of(&own.name, &json!({}));
+        let spec = operator_on(port, &own.system, &own.service_account, &config);
+        let operator = spec.through(&own.proxy.url()).start(own.plane).await?;
+        operator.ready(secs(60)).await?;
+        Ok((own, operator))
+    }
+
+    /// Takes the registration of its webhook back, which is asked for every NodeHealthCheck.
+    pub async fn unregister_webhook(&self) -> Result<()> {
+        let registrations: Api<ValidatingWebhookConfiguration> = Api::all(self.client.clone());
+        registrations
+            .delete(&self.service_account, &DeleteParams::default())
+            .await?;
+        Ok(())
     }
 
     /// Creates a namespace in which its operators may keep leases.

@@ -12,6 +12,7 @@ mod fault_injection;
 mod faults;
 mod gone;
 mod leaders;
+mod leftovers;
 mod migration;
 mod openshift;
 mod others;

@@ -72,7 +72,7 @@ async fn mass_failures_are_refused_at_first_expiry() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn escalation_continues_below_min_healthy() -> Result<()> {
+async fn escalation_waits_below_min_healthy() -> Result<()> {
     let env = Environment::new().await?;
     let [a, b, _c] = env.add_nodes(["a", "b", "c"]).await?;
     let mut chain = Vec::new();
@@ -89,11 +89,11 @@ async fn escalation_continues_below_min_healthy() -> Result<()> {
     env.not_ready(&b).await?;
     env.until_counted(&check, 1, 3).await?;
     env.say_failed(Family::SelfNode, &first).await?;
-    env.remediation(Family::FenceAgents, &a).await?;
+    env.gets_none(Family::FenceAgents, &a).await?;
     env.gets_none(Family::SelfNode, &b).await?;
-    for node in [&a, &b] {
-        env.recover(node).await?;
-    }
+    env.recover(&b).await?;
+    env.remediation(Family::FenceAgents, &a).await?;
+    env.recover(&a).await?;
     env.until_at_rest(&check, 3).await?;
     env.end([check]).await
 }
@@ -184,5 +184,22 @@ async fn selectors_without_nodes_count_none() -> Result<()> {
         Ok(())
     })
     .await?;
+    env.end([check]).await
+}
+
+/// Five of six nodes work, though three of them are kept out of remediation.
+#[tokio::test(flavor = "multi_thread")]
+async fn excluded_nodes_that_work_count_as_healthy() -> Result<()> {
+    let env = Environment::new().await?;
+    let [a, b, c, d, _e, _f] = env.add_nodes(["a", "b", "c", "d", "e", "f"]).await?;
+    for node in [&b, &c, &d] {
+        fleet::label(&env.client, node, EXCLUDE_FROM_REMEDIATION, Some("true")).await?;
+    }
+    let check = env.add_check("main", json!({ "maxUnhealthy": "49%" })).await?;
+    env.lose_heartbeats(&a).await?;
+    env.remediation(Family::SelfNode, &a).await?;
+    env.until_counted(&check, 5, 6).await?;
+    env.recover(&a).await?;
+    env.until_at_rest(&check, 6).await?;
     env.end([check]).await
 }

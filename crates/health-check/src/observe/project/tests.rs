@@ -176,3 +176,38 @@ fn template_is_read(#[case] mut value: Value, #[case] spec: Option<Value>) {
     let facts = template(&object(value));
     assert_eq!((facts.spec, facts.supports_multiple), (spec, true));
 }
+
+#[rstest]
+#[case::without_a_phase(json!({}), true)]
+#[case::running(json!({ "phase": "Running" }), true)]
+#[case::drained(json!({ "phase": "Succeeded" }), true)]
+#[case::failed(json!({ "phase": "Failed" }), false)]
+fn maintenance_protects_unless_it_has_failed(#[case] status: Value, #[case] protects: bool) {
+    let maintenance = object(json!({ "metadata": { "name": "m" }, "spec": { "nodeName": "n1" }, "status": status }));
+    assert_eq!(maintained_node(&maintenance).is_some(), protects);
+}
+
+#[rstest]
+#[case::ready(Some("True"), true)]
+#[case::not_ready(Some("False"), false)]
+#[case::silent(Some("Unknown"), true)]
+#[case::never_ready(None, false)]
+fn guard_is_down_only_when_it_is_known_to_be(#[case] ready: Option<&str>, #[case] is_up: bool) {
+    let conditions: Vec<Value> = ready
+        .iter()
+        .map(|status| json!({ "type": "Ready", "status": status }))
+        .collect();
+    let pod = object(json!({
+        "metadata": { "name": "guard" }, "spec": { "nodeName": "n1" }, "status": { "conditions": conditions },
+    }));
+    assert_eq!(guard(&pod), Some(("n1".into(), is_up)));
+}
+
+#[rstest]
+#[case::terminating(json!([{ "type": "Terminating", "status": "True" }]), true)]
+#[case::not_ready_too(json!([{ "type": "Terminating", "status": "True" }, { "type": "Ready", "status": "False" }]), false)]
+#[case::nothing(json!([]), false)]
+fn termination_handler_is_known_by_what_it_selects(#[case] conditions: Value, #[case] handles: bool) {
+    let check = object(json!({ "metadata": { "name": "any" }, "spec": { "unhealthyConditions": conditions } }));
+    assert_eq!(handles_termination(&check), handles);
+}

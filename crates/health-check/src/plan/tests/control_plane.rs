@@ -103,10 +103,31 @@ fn intents_of_two_checks_for_two_control_plane_nodes_leave_one() {
 /// `m1` is Ready, and unhealthy for another reason.
 #[test]
 fn node_does_not_count_for_its_own_majority() {
-    let nodes = [("m1", true), ("m2", false), ("m3", true)].map(|(node, ready)| (name(node), ready));
-    let nodes = nodes.iter().map(|(node, ready)| (node, *ready)).collect();
+    let world = masters(3).failed("m2", 0);
+    let nodes = world.snapshot.nodes.values().map(|node| &node.view);
+    let nodes: Vec<_> = nodes.filter(|view| view.is_control_plane()).collect();
     assert!(keeps_quorum(&name("m1"), &nodes, None).is_err());
     assert!(keeps_quorum(&name("m2"), &nodes, None).is_ok());
+}
+
+/// Three members of etcd on five control-plane nodes: a majority is one of three.
+#[rstest]
+#[case::member("m1", 290, false)]
+#[case::member_while_the_others_are_up("m1", 1000, true)]
+#[case::no_member("m4", 290, true)]
+fn only_members_of_etcd_count(#[case] node: &str, #[case] second_fails: i64, #[case] starts: bool) {
+    let mut world = masters(5).failed(node, 0);
+    for member in ["m1", "m2", "m3"] {
+        world.label(member, "node-role.kubernetes.io/etcd", Some(""));
+    }
+    if second_fails < 300 {
+        world.fail("m2", second_fails);
+    }
+    let plan = world.settle(300);
+    assert_eq!(!world.remediations().is_empty(), starts);
+    if !starts {
+        assert_eq!(plan.reason("m1"), HealthReason::EtcdQuorumAtRisk);
+    }
 }
 
 /// Its kind is not in the specification any more, and may not be listed.

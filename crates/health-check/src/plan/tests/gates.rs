@@ -22,8 +22,14 @@ fn world() -> World {
 }
 
 fn machine_health_checks(world: &mut World, names: &[&str]) {
-    let key = |name: &&str| NamespacedName::new("openshift-machine-api", *name);
-    world.snapshot.machine_api.health_checks = Reading::Known(names.iter().map(key).collect());
+    let handles_termination = |name: &str| name == "terminating";
+    let check = |name: &&str| {
+        (
+            NamespacedName::new("openshift-machine-api", *name),
+            handles_termination(name),
+        )
+    };
+    world.snapshot.machine_api.health_checks = Reading::Known(names.iter().map(check).collect());
 }
 
 fn set_template(world: &mut World, state: TemplateState) {
@@ -257,7 +263,7 @@ fn exclusion_label_other_than_true_is_ignored_and_told(#[case] value: &str) {
 #[test]
 fn termination_handler_is_no_conflict() {
     let mut world = world();
-    machine_health_checks(&mut world, &["machine-api-termination-handler"]);
+    machine_health_checks(&mut world, &["terminating"]);
     world.settle(300);
     assert_eq!(world.remediations(), ["Reboot of w1"]);
 }
@@ -265,8 +271,8 @@ fn termination_handler_is_no_conflict() {
 #[test]
 fn terminating_node_is_left_to_the_termination_handler() {
     for (handlers, status, remediated) in [
-        (&["machine-api-termination-handler"][..], "True", false),
-        (&["machine-api-termination-handler"], "False", true),
+        (&["terminating"][..], "True", false),
+        (&["terminating"], "False", true),
         (&[], "True", true),
     ] {
         let mut world = world();
@@ -284,7 +290,7 @@ fn terminating_node_is_left_to_the_termination_handler() {
 fn remediation_of_a_terminating_node_is_deleted() {
     let mut world = world();
     world.settle(300);
-    machine_health_checks(&mut world, &["machine-api-termination-handler"]);
+    machine_health_checks(&mut world, &["terminating"]);
     world.set_condition("w1", "Terminating", Some("True"), 310);
     world.settle(310);
     assert_eq!(world.remediations(), [""; 0]);
@@ -396,7 +402,7 @@ fn signal_that_names_nodes_stops_only_those() {
 
 #[rstest]
 #[case::conflict(|w: &mut World| machine_health_checks(w, &["other"]), DisabledReason::ConflictingMachineHealthCheckDetected, "openshift-machine-api/other")]
-#[case::handler_elsewhere(|w: &mut World| w.snapshot.machine_api.health_checks = Reading::Known([NamespacedName::new("mine", "machine-api-termination-handler")].into()), DisabledReason::ConflictingMachineHealthCheckDetected, "mine/")]
+#[case::handler_by_its_name_alone(|w: &mut World| machine_health_checks(w, &["machine-api-termination-handler"]), DisabledReason::ConflictingMachineHealthCheckDetected, "machine-api-termination-handler")]
 #[case::not_found(|w: &mut World| set_template(w, TemplateState::NotFound), DisabledReason::RemediationTemplateNotFound, "remediators/fence")]
 #[case::kind_absent(|w: &mut World| set_template(w, TemplateState::KindAbsent), DisabledReason::RemediationTemplateNotFound, "install")]
 #[case::malformed(|w: &mut World| set_template(w, TemplateState::Found(Arc::new(TemplateFacts { spec: None, supports_multiple: true }))), DisabledReason::RemediationTemplateInvalid, "spec.template.spec")]

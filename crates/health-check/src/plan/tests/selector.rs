@@ -1,6 +1,8 @@
+use std::sync::Arc;
+
 use serde_json::json;
 
-use super::world::World;
+use super::world::{World, at};
 use crate::plan::selector::default_selector;
 use crate::plan::{Action, Plan};
 
@@ -87,4 +89,17 @@ fn status_waits_for_the_selector_to_be_written() {
     assert_eq!((written(&plan), plan.written("workers").is_some()), (1, false));
     world.apply(plan, 0);
     assert!(world.plan(0).written("workers").is_some());
+}
+
+/// What the peer followed so far meant all nodes.
+#[test]
+fn default_of_the_peers_object_is_all_nodes() {
+    let mut world = World::workers(3)
+        .control_plane(2)
+        .check("workers", json!({ "selector": null }));
+    world.change_check("workers", |check| {
+        Arc::make_mut(&mut check.status).last_update_time = Some(at(0));
+    });
+    world.settle(10);
+    assert_eq!(world.plan(20).counts("workers"), (5, 5));
 }

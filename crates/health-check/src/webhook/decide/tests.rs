@@ -53,12 +53,22 @@ fn all(change: Change<'_>, state: &TemplateState) -> Templates {
 
 fn create(check: &NodeHealthCheck, state: &TemplateState) -> Decision {
     let change = Change::Create(check);
-    decide(change, &all(change, state))
+    decide(change, &all(change, state), &BTreeSet::new())
 }
 
 fn update(old: &NodeHealthCheck, new: &NodeHealthCheck, state: &TemplateState) -> Decision {
     let change = Change::Update { old, new };
-    decide(change, &all(change, state))
+    decide(change, &all(change, state), &nodes_of(change))
+}
+
+/// All that may run does.
+fn nodes_of(change: Change<'_>) -> BTreeSet<String> {
+    open_records(change).into_iter().map(|record| record.node).collect()
+}
+
+fn delete(check: &NodeHealthCheck) -> Decision {
+    let change = Change::Delete(check);
+    decide(change, &Templates::new(), &nodes_of(change))
 }
 
 fn is_refused(decision: &Decision, expected: &str) {
@@ -232,15 +242,41 @@ fn resolved_selector_is_no_change() {
 #[test]
 fn delete_is_refused_while_a_remediation_runs() {
     let running = check(json!({}), &["n1", "n2", "n3", "n4", "n5"]);
-    let decision = decide(Change::Delete(&running), &Templates::new());
+    let decision = delete(&running);
     is_refused(&decision, "nodes n1, n2, n3 and 2 more are being remediated");
     let at_rest = check(json!({}), &[]);
-    assert_eq!(decide(Change::Delete(&at_rest), &Templates::new()), Decision::default());
+    assert_eq!(delete(&at_rest), Decision::default());
 }
 
 #[test]
 fn unhealthy_node_without_remediation_blocks_nothing() {
     let mut waiting = check(json!({}), &["n1"]);
     waiting.status.as_mut().unwrap().unhealthy_nodes[0].remediations.clear();
-    assert_eq!(decide(Change::Delete(&waiting), &Templates::new()), Decision::default());
+    assert_eq!(delete(&waiting), Decision::default());
+}
+
+/// A step that is over runs no more, and of what is gone the API server tells.
+#[test]
+fn only_remediations_that_are_not_over_are_asked_for() {
+    let mut old = check(json!({}), &["n1", "n2"]);
+    old.status.as_mut().unwrap().unhealthy_nodes[0].remediations[0].timed_out = Some(Timestamp::UNIX_EPOCH);
+    let asked = |change| {
+        open_records(change)
+            .into_iter()
+            .map(|record| record.node)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(asked(Change::Delete(&old)), ["n2"]);
+    let slower = check(json!({ "healthyDelay": "1m" }), &[]);
+    assert_eq!(
+        asked(Change::Update {
+            old: &old,
+            new: &slower
+        }),
+        [""; 0]
+    );
+    assert_eq!(
+        decide(Change::Delete(&old), &Templates::new(), &BTreeSet::new()),
+        Decision::default()
+    );
 }
