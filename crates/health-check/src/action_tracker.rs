@@ -151,6 +151,7 @@ impl ActionTracker {
         self.observations.absent_since.clone_from(&plan.absent_since);
         self.observations.unknown_since.clone_from(&plan.unknown_since);
         self.observations.held_since.clone_from(&plan.held_since);
+        self.observations.lost.clone_from(&plan.lost);
     }
 
     /// Leases are kept in this namespace: what was written in another one is not there.

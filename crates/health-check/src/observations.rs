@@ -27,6 +27,8 @@ pub struct Observations {
     pub unannotated: BTreeSet<(Arc<str>, &'static str)>,
     /// Remediations by UID that a delete found to be gone: a list of their kind, which may be unreadable, need not tell it.
     pub gone: BTreeSet<Arc<str>>,
+    /// Remediations by UID whose kind was not served while a status had them: they are not known to have been deleted.
+    pub lost: BTreeSet<Arc<str>>,
     /// NodeHealthChecks that were there since this process began: their kinds of remediations are known.
     pub checks: BTreeSet<CheckName>,
     /// Starts under way, by NodeHealthCheck and node: what they create the watches do not show yet, and a plan that leaves

@@ -65,6 +65,8 @@ pub struct Plan {
     pub unknown_since: BTreeMap<(NodeName, HealthReason), Timestamp>,
     /// For the next plan: [`crate::observations::Observations::held_since`].
     pub held_since: BTreeMap<(CheckName, NodeName), Option<Timestamp>>,
+    /// For the next plan: [`crate::observations::Observations::lost`].
+    pub lost: BTreeSet<Arc<str>>,
     /// When to plan again at the latest.
     pub requeue_at: Option<Timestamp>,
 }

@@ -30,7 +30,6 @@ use crate::model::Unread;
 use crate::model::acts::Act;
 use crate::model::ceph::CephCluster;
 use crate::model::drain::Drain;
-use crate::model::health::time_of;
 
 /// Objects in one answer, as in kubectl, so that no single answer is large.
 const PAGE: u32 = 500;
@@ -282,13 +281,13 @@ impl<'a> Reader<'a> {
         Ok(lease.as_ref().and_then(LeaseView::project))
     }
 
-    /// The last Event that says why the node is not remediated.
-    pub async fn remediation_skipped(&mut self, node: &str) -> Result<Option<Event>, Failure> {
+    /// Events that say why the node is not remediated.
+    pub async fn remediation_skipped(&mut self, node: &str) -> Result<Vec<Event>, Failure> {
         let reason = HealthEvent::RemediationSkipped;
         let fields = format!("involvedObject.kind=Node,involvedObject.name={node},reason={reason}");
         let (events, params) = (self.api::<Event>(None), ListParams::default().fields(&fields));
         let events = self.list("events", events, params, |event| event).await?;
-        Ok(events.into_iter().flatten().max_by_key(time_of))
+        Ok(events.unwrap_or_default())
     }
 
     /// A remediation; `None` where it does not exist, or its kind is not served.
@@ -305,7 +304,14 @@ impl<'a> Reader<'a> {
             "" => Api::all_with(client, &resource),
             namespace => Api::namespaced_with(client, namespace, &resource),
         };
-        Ok(self.read("remediation", remediations.get_opt(&name)).await?.flatten())
+        let found = async {
+            match remediations.get_opt(&name).await {
+                // Of a kind that is not served, which the API server words in another way.
+                Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
+                found => found,
+            }
+        };
+        Ok(self.read("remediation", found).await?.flatten())
     }
 
     /// In one namespace or in all.

@@ -44,7 +44,7 @@ impl Planner<'_> {
         }
     }
 
-    /// Nodes with a remediation, whoever owns it. A node that is healthy again is back, though `healthyDelay` may keep its
+    /// Nodes that run, or have a remediation that does, whoever owns it. A node that is healthy again is back, though `healthyDelay` may keep its
     /// remediations.
     pub(super) fn nodes_away(&self, checks: &[Check<'_>]) -> BTreeSet<NodeName> {
         let cases = || checks.iter().flat_map(|check| check.cases.values());
@@ -54,7 +54,11 @@ impl Planner<'_> {
         for case in cases().filter(|case| !is_healthy(&case.health)) {
             back.remove(&case.name);
         }
-        let remediated = self.index.remediated();
+        let run = checks.iter().flat_map(|check| {
+            let run = check.cases.values().filter(|case| case.has_begun(check, self.now));
+            run.map(|case| &case.name)
+        });
+        let remediated = self.index.remediated().chain(run);
         remediated.filter(|node| !back.contains(node)).cloned().collect()
     }
 }

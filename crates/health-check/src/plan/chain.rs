@@ -42,6 +42,8 @@ pub struct Record<'a> {
     lasts: SignedDuration,
     /// Whether all remediations of its kind are known.
     is_listed: bool,
+    /// Its kind is not served, or was not for a while: that its remediation is gone says nothing of what its remediator does.
+    pub is_lost: bool,
 }
 
 /// Where a remediation stands.
@@ -62,7 +64,7 @@ impl<'a> Record<'a> {
     pub fn stage(&self) -> Stage {
         match (self.timed_out, &self.uid) {
             (Some(_), _) => Stage::Over,
-            (None, _) if self.may_be_there() => Stage::Running,
+            (None, _) if self.may_be_there() || self.is_lost => Stage::Running,
             (None, None) => Stage::Intended,
             (None, Some(_)) => Stage::Gone,
         }
@@ -134,11 +136,13 @@ impl<'a> Record<'a> {
             live: None,
             lasts: SignedDuration::MAX,
             is_listed: true,
+            is_lost: false,
         }
     }
 
     /// A time that cannot be read, or is still to come, is that of its first sight.
     fn see(&mut self, live: Live<'a>, now: Timestamp) {
+        self.is_lost = false;
         self.uid = Some(Arc::clone(&live.uid));
         self.kind = live.kind.clone();
         self.started = self.started.max(live.created);
@@ -240,6 +244,7 @@ impl<'a> Chain<'a> {
                 live: None,
                 lasts: longest_run(step, known.spec),
                 is_listed: true,
+                is_lost: false,
             };
             record.see(live, known.now);
             chain.sort_in(record, known);
@@ -291,8 +296,9 @@ impl<'a> Chain<'a> {
     fn forget_replaced(&mut self) {
         let there = self.records.iter().filter(|record| record.live.is_some());
         let there: Vec<Option<usize>> = there.map(|record| record.step).collect();
+        let is_gone = |record: &Record<'_>| record.stage() == Stage::Gone || record.is_lost;
         self.records
-            .retain(|record| record.stage() != Stage::Gone || !there.contains(&record.step));
+            .retain(|record| !is_gone(record) || !there.contains(&record.step));
     }
 
     /// Whether the node is being remediated: it takes a slot, and its lease is held. It runs from its intent until it is
@@ -310,7 +316,8 @@ impl<'a> Chain<'a> {
         if health.is_fine() {
             // Their node may fail again before they are being deleted.
             let mut records = self.records.iter();
-            return records.any(|record| record.stage() == Stage::Running && !record.is_deleting());
+            let may_go_on = |record: &Record<'_>| record.may_be_there() && !record.is_deleting();
+            return records.any(|record| record.timed_out.is_none() && may_go_on(record));
         }
         self.records.iter().any(|record| record.stage() == Stage::Running)
             || self
@@ -393,8 +400,10 @@ impl<'a> Known<'_, 'a> {
         let uid = resource.uid.as_deref().filter(|uid| !uid.is_empty());
         let template = remediation.template_name.as_deref().filter(|name| !name.is_empty());
         let step = self.spec.step_of(&kind, &key.namespace, template);
+        let is_lost = |uid: &str| !self.index.is_gone(uid) && self.index.is_lost(&kind, uid);
         Some(Record {
             step,
+            is_lost: uid.is_some_and(is_lost),
             is_listed: self.index.is_listed(&kind) || uid.is_some_and(|uid| self.index.is_gone(uid)),
             kind,
             key,

@@ -23,7 +23,7 @@ impl Planner<'_> {
     pub(super) fn conclude(&mut self, check: Check<'_>) {
         let old_remediations = self.flag_old(&check);
         self.warn_of_unlisted(&check);
-        self.warn_of_leftovers(&check);
+        let stuck_remediations = self.warn_of_leftovers(&check);
         let (phase, reason) = status::phase(&check, self.now);
         self.plan.verdicts.checks.push(CheckVerdict {
             check: check.reference(),
@@ -37,9 +37,12 @@ impl Planner<'_> {
             healthy: check.healthy,
             remediating: status::remediated(&check, self.now).count(),
             old_remediations,
+            stuck_remediations,
         });
         for case in check.cases.values() {
             self.requeue_at.note(case.standing.until);
+            let lost = case.chain.records.iter().filter(|record| record.is_lost);
+            self.plan.lost.extend(lost.filter_map(|record| record.uid.clone()));
         }
         let name = &check.facts.name;
         let nodes = check.cases.into_values().map(|case| NodeVerdict {
@@ -116,8 +119,9 @@ impl Planner<'_> {
         }
     }
 
-    /// Names what is being deleted though nothing wants it any more, and what keeps it.
-    fn warn_of_leftovers(&mut self, check: &Check<'_>) {
+    /// Names what is being deleted though nothing wants it any more, and what keeps it; answers with it.
+    fn warn_of_leftovers(&mut self, check: &Check<'_>) -> Vec<RemediationRef> {
+        let mut stuck = Vec::new();
         for case in check.cases.values() {
             let is_running = |record: &Record<'_>| record.stage() == Stage::Running && !case.health.is_fine();
             let leftovers = case.chain.records.iter().filter(|record| !is_running(record));
@@ -126,6 +130,7 @@ impl Planner<'_> {
                 let Some(deleted) = live.deleting.filter(|_| !live.finalizers.is_empty()) else {
                     continue;
                 };
+                stuck.push(reference(live));
                 let (kind, key, kept_by) = (&live.kind.kind, &live.key, live.finalizers.join(", "));
                 let text = format!(
                     "{kind} {key} of node {} is being deleted since {}, and its finalizers keep it: {kept_by}",
@@ -141,6 +146,7 @@ impl Planner<'_> {
                 });
             }
         }
+        stuck
     }
 
     fn warn_of_kind(&mut self, check: &Check<'_>, verb: &str, kind: &RemediationKind, text: String) {

@@ -1,6 +1,6 @@
 //! What may stop a step, one by one; [`super::may_start`] says which of these stops which.
 
-use std::sync::Arc;
+use std::collections::BTreeSet;
 
 use jiff::{SignedDuration, Timestamp};
 use nodeward_api::label::{EXCLUDE_FROM_REMEDIATION, EXCLUDE_FROM_REMEDIATION_TRUE};
@@ -11,17 +11,21 @@ use nodeward_core::id::NodeName;
 use nodeward_core::signal::Tristate;
 
 use super::case::{Case, Check, Standing};
+use super::chain::longest_run;
 use super::enablement::Enablement;
 use super::escalation::record_name;
 use super::start::{Candidate, Tally};
 use super::storm::Storm;
 use super::{Planner, lease, remediation};
 use crate::policy::UNKNOWN_POSTPONES;
-use crate::snapshot::{NodeFacts, Reading};
+use crate::snapshot::{CheckName, NodeFacts, Reading};
 use nodeward_core::node_health_check::{Step, ThresholdState};
 
 /// A watch of nodes that is silent for longer may be dead, and what it told out of date.
 const NODES_RELIED_ON_FOR: SignedDuration = SignedDuration::from_secs(90);
+
+/// Nodes that a reason names at most.
+const NAMED_NODES: usize = 10;
 
 /// How soon a silent watch is looked at again.
 const NODES_LOOKED_AT_AGAIN: SignedDuration = SignedDuration::from_secs(5);
@@ -139,15 +143,24 @@ impl Planner<'_> {
             let text = format!("NodeHealthCheck {other}");
             return Err(Standing::new(HealthReason::RemediatedByAnotherCheck, text));
         }
-        let is_looked_after = |owner: &Arc<str>| self.snapshot.checks.values().any(|check| check.uid == *owner);
-        let mut others = self.index.remediations_of(&case.name).iter();
-        match others.find(|live| live.runs() && !live.owners.iter().any(is_looked_after)) {
-            Some(live) => {
+        let others = self.index.remediations_of(&case.name).iter();
+        for live in others.filter(|live| live.runs() && !live.owners.contains(&check.facts.uid)) {
+            let mut checks = self.snapshot.checks.values();
+            let Some(owner) = checks.find(|check| live.owners.contains(&check.uid)) else {
                 let what = format!("{} {}", live.kind.kind, live.key);
-                Err(Standing::new(HealthReason::ForeignRemediation, what))
+                return Err(Standing::new(HealthReason::ForeignRemediation, what));
+            };
+            // It may be done with the node, and its remediator not.
+            let step = owner
+                .spec
+                .step_of(&live.kind, &live.key.namespace, live.template.as_deref());
+            let ends = saturating_add(live.created, longest_run(step, &owner.spec));
+            if self.now < ends {
+                let text = format!("NodeHealthCheck {}", owner.name);
+                return Err(Standing::new(HealthReason::RemediatedByAnotherCheck, text).until(ends));
             }
-            None => Ok(()),
         }
+        Ok(())
     }
 
     /// No second remediator is at work on a machine: what is left of an earlier node, or of an earlier outage, has been told to
@@ -269,6 +282,10 @@ pub(super) fn check_concurrency(
     if running < limit {
         return Ok(());
     }
-    let text = format!("{running} of {limit}");
+    let is_ours =
+        |(node, checks): &(&NodeName, &BTreeSet<CheckName>)| **node != case.name && checks.contains(&check.facts.name);
+    let others = tally.running_for.iter().filter(is_ours);
+    let names: Vec<&str> = others.take(NAMED_NODES).map(|(node, _)| node.as_str()).collect();
+    let text = format!("{running} of {limit}: {}", names.join(", "));
     Err(Standing::new(HealthReason::ConcurrencyLimitReached, text))
 }

@@ -161,9 +161,13 @@ impl<'a> Index<'a> {
         self.of_node.get(node).map_or(&[], Vec::as_slice)
     }
 
-    /// The nodes that have a remediation, of whatever owner.
+    /// The nodes that have a remediation whose remediator may be at work, of whatever owner.
     pub fn remediated(&self) -> impl Iterator<Item = &'a NodeName> {
-        self.of_node.keys().copied()
+        let running = self
+            .of_node
+            .iter()
+            .filter(|(_, all)| all.iter().any(|live| live.runs()));
+        running.map(|(node, _)| *node)
     }
 
     /// The remediation of this kind and name, of whatever owner.
@@ -189,6 +193,13 @@ impl<'a> Index<'a> {
     /// Whether a remediation was found to be gone, whatever a list tells.
     pub fn is_gone(&self, uid: &str) -> bool {
         self.snapshot.memory.gone.contains(uid)
+    }
+
+    /// Whether a remediation's kind is not served, or was not while this process has known it: a definition that is made again
+    /// has no objects.
+    pub fn is_lost(&self, kind: &RemediationKind, uid: &str) -> bool {
+        let listed = self.kind(kind).map(|facts| &facts.listed);
+        listed == Some(&Listed::NotServed) || self.snapshot.memory.lost.contains(uid)
     }
 
     /// Whether remediations of the kind may be annotated.

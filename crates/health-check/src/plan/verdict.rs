@@ -40,6 +40,8 @@ pub struct CheckVerdict {
     pub remediating: usize,
     /// Its remediations that are older than 48 hours.
     pub old_remediations: Vec<RemediationRef>,
+    /// Its remediations that are being deleted, that nothing wants any more, and that finalizers keep.
+    pub stuck_remediations: Vec<RemediationRef>,
 }
 
 /// How a node stands in the eyes of a NodeHealthCheck.

@@ -40,6 +40,7 @@ pub(super) struct HealthMetrics {
     nodes: Family<Label<1>, Gauge>,
     checks: Family<Label<1>, Gauge>,
     old_now: Series<2>,
+    stuck: Series<2>,
     dropped_fields: Series<1>,
     actions: Family<Label<2>, Counter>,
     shown: Shown,
@@ -83,6 +84,10 @@ impl HealthMetrics {
             old_now: metrics.register(
                 "old_remediations",
                 "Remediations that are old now (48 hours, unless configured)",
+            ),
+            stuck: metrics.register(
+                "stuck_remediations",
+                "Remediations that are being deleted, that nothing wants any more, and that finalizers keep",
             ),
             dropped_fields: metrics.register(
                 "dropped_fields",
@@ -155,14 +160,19 @@ impl HealthMetrics {
         let mut old: BTreeMap<Labels<2>, i64> = BTreeMap::new();
         for remediation in verdicts.checks.iter().flat_map(|check| &check.old_remediations) {
             self.count_old(remediation);
-            *old.entry(old_labels(remediation)).or_default() += 1;
+            *old.entry(node_labels(remediation)).or_default() += 1;
         }
         self.old_now.show(old);
+        let mut stuck: BTreeMap<Labels<2>, i64> = BTreeMap::new();
+        for remediation in verdicts.checks.iter().flat_map(|check| &check.stuck_remediations) {
+            *stuck.entry(node_labels(remediation)).or_default() += 1;
+        }
+        self.stuck.show(stuck);
     }
 
     fn count_old(&mut self, remediation: &RemediationRef) {
         if self.old_counted.insert(Arc::clone(&remediation.uid)) {
-            let labels = old_labels(remediation);
+            let labels = node_labels(remediation);
             self.old.get_or_create(&labels).inc();
             self.shown.old.insert(labels);
         }
@@ -230,12 +240,13 @@ impl HealthMetrics {
             series.show([]);
         }
         self.old_now.show([]);
+        self.stuck.show([]);
         self.nodes.clear();
         self.checks.clear();
     }
 }
 
-fn old_labels(remediation: &RemediationRef) -> Labels<2> {
+fn node_labels(remediation: &RemediationRef) -> Labels<2> {
     let [name, namespace, _] = labels(&remediation.node, &remediation.key, &remediation.kind);
     [name, namespace]
 }

@@ -136,7 +136,10 @@ async fn steps_that_are_stuck_in_deletion_time_out() -> Result<()> {
     })
     .await?;
     let first = env.remediations(Family::SelfNode).get(&first.name_any()).await?;
-    ensure!(first.annotations().contains_key(REMEDIATION_TIMED_OUT), "it is not told");
+    ensure!(
+        first.annotations().contains_key(REMEDIATION_TIMED_OUT),
+        "it is not told"
+    );
     env.recover(&a).await?;
     keeps.release();
     env.until_at_rest(&check, 2).await?;
@@ -172,11 +175,21 @@ async fn checks_are_deleted_once_their_remediations_are() -> Result<()> {
     let check = own.add_check("main", json!({})).await?;
     own.lose_heartbeats(&a).await?;
     let remediation = own.remediation(Family::SelfNode, &a).await?;
-    own.until_status(&check, "phase Remediating", |status| status.phase == Some(Phase::Remediating))
-        .await?;
+    own.until_status(&check, "phase Remediating", |status| {
+        status.phase == Some(Phase::Remediating)
+    })
+    .await?;
     let checks = own.checks();
     let refused = || async {
-        let answer = checks.delete(&check, &DeleteParams { dry_run: true, ..DeleteParams::default() }).await;
+        let answer = checks
+            .delete(
+                &check,
+                &DeleteParams {
+                    dry_run: true,
+                    ..DeleteParams::default()
+                },
+            )
+            .await;
         anyhow::Ok(answer.err().map(|error| error.to_string()))
     };
     wait::until("the refusal", SOON, || async {
@@ -185,7 +198,8 @@ async fn checks_are_deleted_once_their_remediations_are() -> Result<()> {
         Ok(())
     })
     .await?;
-    own.change_check(&check, json!({ "pauseRequests": ["it goes"] })).await?;
+    own.change_check(&check, json!({ "pauseRequests": ["it goes"] }))
+        .await?;
     own.until_status(&check, "phase Paused", |status| status.phase == Some(Phase::Paused))
         .await?;
     ensure!(refused().await?.is_some(), "a pause alone ends nothing");

@@ -3,6 +3,7 @@
 use anyhow::{Context, Result, ensure};
 use jiff::Timestamp;
 use kube::ResourceExt;
+use nodeward_api::label::EXCLUDE_FROM_REMEDIATION;
 use nodeward_api::node_health_check::NodeHealthCheckStatus;
 use nodeward_testkit::fleet;
 use nodeward_testkit::remediator::Family;

@@ -36,7 +36,7 @@ pub struct HealthCheck {
     pub healthy: Option<i32>,
     /// Selected nodes.
     pub observed: Option<i32>,
-    /// Nodes with a remediation of it.
+    /// Nodes with a remediation of it that is not over.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub remediating: Vec<String>,
     /// Why its phase is as it is.
@@ -129,20 +129,19 @@ pub struct HealthSources<'a> {
     pub lease: Option<&'a LeaseView>,
     /// The lease of whoever takes a control-plane node down; absent for a worker.
     pub control_plane: Option<&'a LeaseView>,
-    /// The last Event that says why the node is not remediated.
-    pub skipped: Option<&'a Event>,
+    /// Events that say why the node is not remediated, of whichever NodeHealthCheck.
+    pub skipped: &'a [Event],
 }
 
 impl HealthCheck {
     pub fn of(check: &NodeHealthCheck) -> Self {
         let status = check.status.clone().unwrap_or_default();
-        let remediated = status.unhealthy_nodes.iter().filter(|node| is_remediated(node));
         Self {
             name: check.name_any(),
             phase: status.phase,
             healthy: status.healthy_nodes,
             observed: status.observed_nodes,
-            remediating: remediated.map(|node| node.name.clone()).collect(),
+            remediating: running(&status),
             reason: status.reason.clone(),
             dry_run: check.spec.dry_run,
         }
@@ -213,7 +212,7 @@ impl<'a> Judge<'a> {
         // A first step is stopped by more than a further one.
         let mut stopped_by = Vec::new();
         if condition.is_some() {
-            stopped_by = stops_of_every_step(name, check, status, sources, now);
+            stopped_by = stops_of_every_step(name, check, spec, status, sources, now);
             if entry.is_none() {
                 let expired = condition.as_ref().filter(|_| has_expired);
                 stopped_by.extend(stops_of_first_step(name, check, spec, status, sources, expired, now));
@@ -221,7 +220,7 @@ impl<'a> Judge<'a> {
             } else if let Some(due) = step.as_ref().and_then(|step| step.escalates_at(now))
                 && stopped_by.is_empty()
             {
-                stopped_by.extend(sources.skipped.and_then(|skipped| said(name, skipped, due)));
+                stopped_by.extend(said(name, check, sources.skipped, due));
             }
         }
         let reason = match (entry, &step) {
@@ -263,6 +262,13 @@ impl<'a> Judge<'a> {
 
 fn is_remediated(node: &UnhealthyNode) -> bool {
     !node.remediations.is_empty()
+}
+
+/// The nodes with a remediation that is not over.
+fn running(status: &NodeHealthCheckStatus) -> Vec<String> {
+    let is_running = |node: &&UnhealthyNode| node.remediations.iter().any(|step| step.timed_out.is_none());
+    let nodes = status.unhealthy_nodes.iter().filter(is_running);
+    nodes.map(|node| node.name.clone()).collect()
 }
 
 fn has_ready(node: &Node) -> bool {
@@ -388,6 +394,7 @@ impl Step {
 fn stops_of_every_step(
     name: &str,
     check: &NodeHealthCheck,
+    spec: &CheckSpec,
     status: &NodeHealthCheckStatus,
     sources: &HealthSources<'_>,
     now: Timestamp,
@@ -419,6 +426,20 @@ fn stops_of_every_step(
         let detail = format!("{holder} holds the lease of {name}");
         stop(HealthReason::LeaseTaken, detail, Some(until));
     }
+    let count = |nodes: Option<i32>| usize::try_from(nodes?).ok();
+    if let (Some(healthy), Some(observed)) = (count(status.healthy_nodes), count(status.observed_nodes))
+        && let ThresholdState::TooFewHealthy(text) | ThresholdState::Unusable(text) =
+            spec.threshold.judge(observed, healthy.min(observed))
+    {
+        let unhealthy: Vec<&str> = status.unhealthy_nodes.iter().map(|node| node.name.as_str()).collect();
+        let named = prefixed(": ", Some(unhealthy.join(", ")).filter(|names| !names.is_empty()));
+        stop(HealthReason::TooFewHealthy, format!("{text}{named}"), None);
+    }
+    if let Some(cooldown) = is_true(&status.conditions, STORM_COOLDOWN_ACTIVE) {
+        let began = cooldown.last_transition_time.0;
+        let until = spec.storm_cooldown.map(|lasts| saturating_add(began, lasts));
+        stop(HealthReason::StormCooldown, cooldown.message.clone(), until);
+    }
     stops
 }
 
@@ -446,21 +467,10 @@ fn stops_of_first_step(
             stop(HealthReason::RemediatedByAnotherCheck, detail, None);
         }
     }
-    let count = |nodes: Option<i32>| usize::try_from(nodes?).ok();
-    if let (Some(healthy), Some(observed)) = (count(status.healthy_nodes), count(status.observed_nodes))
-        && let ThresholdState::TooFewHealthy(text) | ThresholdState::Unusable(text) =
-            spec.threshold.judge(observed, healthy.min(observed))
-    {
-        stop(HealthReason::TooFewHealthy, text, None);
-    }
-    if let Some(cooldown) = is_true(&status.conditions, STORM_COOLDOWN_ACTIVE) {
-        let began = cooldown.last_transition_time.0;
-        let until = spec.storm_cooldown.map(|lasts| saturating_add(began, lasts));
-        stop(HealthReason::StormCooldown, cooldown.message.clone(), until);
-    }
-    let remediated = status.unhealthy_nodes.iter().filter(|node| is_remediated(node)).count();
-    if let Some(most) = spec.max_concurrent.filter(|most| remediated >= *most) {
-        let detail = format!("{remediated} nodes are being remediated, maxConcurrentRemediations is {most}");
+    let running = running(status);
+    if let Some(most) = spec.max_concurrent.filter(|most| running.len() >= *most) {
+        let (count, names) = (running.len(), running.join(", "));
+        let detail = format!("{count} nodes are being remediated, maxConcurrentRemediations is {most}: {names}");
         stop(HealthReason::ConcurrencyLimitReached, detail, None);
     }
     let us = format!("{}/{name}", holder_of(&this));
@@ -470,16 +480,23 @@ fn stops_of_first_step(
     }
     if let Some(condition) = expired.filter(|_| stops.is_empty()) {
         let told = cause(name, &status.reason);
-        let said = || said(name, sources.skipped?, condition.expires);
+        let said = || said(name, check, sources.skipped, condition.expires);
         stops.extend(told.or_else(said));
     }
     stops
 }
 
-/// The cause that the operator gave in an Event since a step is due.
-fn said(name: &str, skipped: &Event, due: Timestamp) -> Option<Stop> {
-    let stop = cause(name, skipped.message.as_deref()?)?;
-    (time_of(skipped)? >= due).then_some(stop)
+/// The cause that the operator gave last in an Event for this NodeHealthCheck since a step is due.
+fn said(name: &str, check: &NodeHealthCheck, skipped: &[Event], due: Timestamp) -> Option<Stop> {
+    let this = check.name_any();
+    let is_of_another = |event: &&Event| {
+        let related = event.related.as_ref().and_then(|related| related.name.as_ref());
+        related.is_some_and(|related| *related != this)
+    };
+    let told = skipped.iter().filter(|event| !is_of_another(event));
+    let told = told.filter_map(|event| Some((time_of(event)?, cause(name, event.message.as_deref()?)?)));
+    let (at, stop) = told.max_by_key(|(at, _)| *at)?;
+    (at >= due).then_some(stop)
 }
 
 /// What stops this node's remediation, as health-check words it: `node NAME is unhealthy, but …`, and the detail in

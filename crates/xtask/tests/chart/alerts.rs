@@ -257,12 +257,21 @@ const DRAIN_LOCK: [Firing; 13] = [
     ),
 ];
 
-const HEALTH_CHECK: [Firing; 11] = [
+const HEALTH_CHECK: [Firing; 12] = [
     firing(
         "NodewardRemediationOld",
         &[("nodeward_health_check_old_remediations{JOB,name=\"a\"}", FROM_MINUTE_10)],
         &[("name", "a")],
         (14, 20),
+    ),
+    firing(
+        "NodewardRemediationStuck",
+        &[(
+            "nodeward_health_check_stuck_remediations{JOB,name=\"a\"}",
+            FROM_MINUTE_10,
+        )],
+        &[("name", "a")],
+        (24, 30),
     ),
     firing(
         "NodewardTooFewNodesHealthy",

@@ -5,7 +5,8 @@ use nodeward_api::reason::HealthReason;
 use rstest::rstest;
 use serde_json::json;
 
-use super::world::{World, at, chain, template, with};
+use super::world::{World, at, chain, kind, template, template_ref, with};
+use crate::snapshot::Listed;
 
 const EXCLUDED: &str = "remediation.medik8s.io/exclude-from-remediation";
 
@@ -337,4 +338,101 @@ fn relapse_finds_its_slot() {
     world.fail("w1", 410);
     world.settle(420);
     assert_eq!(world.remediations(), ["Reboot of w1"]);
+}
+
+/// A remediator's definition is deleted and made again, and with it go all remediations: no machine is rebooted a second time.
+#[test]
+fn remediator_that_is_installed_again_restarts_nothing() {
+    let mut world = running();
+    world.snapshot.remediations.clear();
+    let serve = |world: &mut World, listed: Listed| {
+        world.snapshot.kinds.get_mut(&kind("Reboot")).unwrap().listed = listed;
+    };
+    serve(&mut world, Listed::NotServed);
+    world.settle(400);
+    serve(&mut world, Listed::Complete);
+    let plan = world.settle(410);
+    assert_eq!(
+        (plan.reason("w1"), world.remediations()),
+        (HealthReason::RemediationRunning, vec![])
+    );
+    // Its time passes as it would have, and the node is not left dead.
+    world.settle(600);
+    assert_eq!(world.remediations(), ["Fence of w1"]);
+    world.heal("w1", 700);
+    world.settle(700);
+    assert_eq!(world.entry("w1"), None);
+}
+
+/// Fences of nodes that are gone, all kept by a finalizer.
+#[test]
+fn thousand_leftovers_are_named_and_make_nobody_wait() {
+    let mut world = World::watched(5).failed("w1", 0);
+    for number in 0..1000 {
+        world.add_remediation("Fence", &format!("gone-{number}"), &["uid-of-workers"], 100);
+    }
+    stick(&mut world, 200);
+    let plan = world.settle(300);
+    assert_eq!(plan.verdicts.warnings.len(), 1000);
+    assert_eq!(plan.check("workers").stuck_remediations.len(), 1000);
+    assert_eq!(world.status("workers").unhealthy_nodes.len(), 1);
+    assert!(world.remediations().contains(&"Reboot of w1".to_owned()));
+}
+
+/// Whatever others write: nothing panics, and no other node waits.
+#[rstest]
+#[case::created_in_the_future(|w: &mut World| w.change_remediations(|live| live.created = at(99_999)))]
+#[case::timed_out_in_the_future(|w: &mut World| w.change_remediations(|live| live.timed_out = Some(at(99_999))))]
+#[case::timed_out_at_no_time(|w: &mut World| w.change_remediations(|live| live.timed_out = Some(jiff::Timestamp::MAX)))]
+#[case::deleted_in_the_future(|w: &mut World| stick(w, 99_999))]
+#[case::unknown_outcome(|w: &mut World| w.succeeded("Perhaps"))]
+#[case::owned_by_nobody(|w: &mut World| w.change_remediations(|live| live.owners = ["nobody".into()].into()))]
+#[case::without_an_owner(|w: &mut World| w.change_remediations(|live| live.owners = [].into()))]
+#[case::not_served(|w: &mut World| { w.snapshot.remediations.clear(); w.snapshot.kinds.get_mut(&kind("Fence")).unwrap().listed = Listed::NotServed; })]
+#[case::template_gone(|w: &mut World| { w.snapshot.templates.insert(template_ref("Fence"), crate::snapshot::TemplateState::KindAbsent); })]
+fn what_others_write_makes_no_other_node_wait(#[case] change: fn(&mut World)) {
+    let mut world = World::workers(5).check("workers", json!({})).check(
+        "fences",
+        json!({ "selector": { "matchLabels": { "fenced": "true" } }, "remediationTemplate": template("Fence") }),
+    );
+    world.label("w1", "fenced", Some("true"));
+    world.label("w1", "node-role.kubernetes.io/worker", None);
+    for name in ["w1", "w2"] {
+        world.fail(name, 0);
+    }
+    world.add_remediation("Fence", "w1", &["uid-of-fences"], 100);
+    change(&mut world);
+    world.live(300, 3000);
+    assert!(
+        world.remediations().contains(&"Reboot of w2".to_owned()),
+        "{:?}",
+        world.remediations()
+    );
+}
+
+/// To one NodeHealthCheck the node is healthy, and its remediator has not finished; another finds the node's disk full.
+#[test]
+fn no_second_remediator_beside_one_that_has_yet_to_finish() {
+    let disk = json!({
+        "unhealthyConditions": [{ "type": "DiskPressure", "status": "True", "duration": "1m" }],
+        "remediationTemplate": template("Fence"),
+    });
+    let mut world = running().check("disks", disk);
+    world.heal("w1", 390);
+    world.set_condition("w1", "DiskPressure", Some("True"), 330);
+    stick(&mut world, 391);
+    let of_disks = |world: &mut World, now: i64| {
+        let plan = world.settle(now);
+        let mut nodes = plan.verdicts.nodes.iter();
+        nodes.find(|verdict| *verdict.check == *"disks").unwrap().reason
+    };
+    assert_eq!(
+        world.holder("node-w1").map(str::to_owned),
+        Some("NodeHealthCheck-workers".to_owned())
+    );
+    assert_eq!(of_disks(&mut world, 400), HealthReason::RemediatedByAnotherCheck);
+    assert_eq!(world.remediations(), ["Reboot of w1"]);
+    // It does not wait for ever.
+    world.settle(600);
+    assert_eq!(world.remediations(), ["Fence of w1", "Reboot of w1"]);
 }

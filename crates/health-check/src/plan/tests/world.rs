@@ -390,6 +390,7 @@ impl World {
         self.snapshot.memory.absent_since = plan.absent_since;
         self.snapshot.memory.unknown_since = plan.unknown_since;
         self.snapshot.memory.held_since = plan.held_since;
+        self.snapshot.memory.lost = plan.lost;
         for action in plan.actions {
             let shown = format!("{action:?}");
             assert!(self.try_act(action, second), "what it rests on does not hold: {shown}");

@@ -38,6 +38,7 @@ fn verdicts(reasons: &[(&str, HealthReason)]) -> Verdicts {
             healthy: 2,
             remediating: 0,
             old_remediations: Vec::new(),
+            stuck_remediations: Vec::new(),
         }],
         nodes: reasons.iter().map(node).collect(),
         warnings: Vec::new(),

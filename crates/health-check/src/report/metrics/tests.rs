@@ -70,6 +70,7 @@ fn verdicts(old: &[&str]) -> Verdicts {
             healthy: 2,
             remediating: 1,
             old_remediations: old.iter().map(|node| reference(node)).collect(),
+            stuck_remediations: Vec::new(),
         }],
         ..Verdicts::default()
     }

@@ -49,7 +49,7 @@ pub async fn fetch(
     let skipped = reader.remediation_skipped(name).await?;
     sources.lease = lease.as_ref();
     sources.control_plane = control_plane.as_ref();
-    sources.skipped = skipped.as_ref();
+    sources.skipped = &skipped;
     let mut health = of_node(name, &sources, now);
     for step in health.iter_mut().filter_map(|health| health.step.as_mut()) {
         let remediation = reader.remediation(&step.resource).await?;
@@ -129,7 +129,8 @@ fn next(health: &NodeHealth, now: Timestamp) -> Vec<String> {
         )),
         (_, HealthReason::WouldRemediate) => next.push("nothing: the NodeHealthCheck is a dry run".to_owned()),
         (Some(step), _) => {
-            let at = step.at.map(|at| moment(at.max(now), now));
+            // What was to come at a time that has passed waits for something: no time is promised.
+            let at = step.at.filter(|at| *at > now).map(|at| moment(at, now));
             let when = match at {
                 Some(at) if health.stopped_by.is_empty() => format!(" at {at}, unless the node is healthy before"),
                 _ if health.stopped_by.is_empty() => String::new(),

@@ -148,7 +148,7 @@ fn the_condition_that_counts_first_is_shown() {
     json!({ "maxConcurrentRemediations": 1 }),
     json!({ "unhealthyNodes": [{ "name": "n2", "remediations": [remediation("First", json!({}))] }] }),
     HealthReason::ConcurrencyLimitReached,
-    "1 nodes are being remediated, maxConcurrentRemediations is 1"
+    "1 nodes are being remediated, maxConcurrentRemediations is 1: n2"
 )]
 #[case::dry_run(json!({ "dryRun": true }), json!({}), HealthReason::WouldRemediate, "")]
 fn first_step_is_stopped(
@@ -322,7 +322,7 @@ fn what_only_the_operator_knows_comes_from_its_event(
     let sources = HealthSources {
         checks: &checks,
         node: Some(&node),
-        skipped: Some(&event),
+        skipped: std::slice::from_ref(&event),
         ..HealthSources::default()
     };
     let health = of_node("n1", &sources, at(NOW)).pop().unwrap();
@@ -358,7 +358,7 @@ fn what_stops_an_escalation_comes_from_the_operators_event(
     let sources = HealthSources {
         checks: &checks,
         node: Some(&node),
-        skipped: Some(&event),
+        skipped: std::slice::from_ref(&event),
         ..HealthSources::default()
     };
     let health = of_node("n1", &sources, at(NOW)).pop().unwrap();
@@ -423,4 +423,48 @@ fn only_selected_nodes_are_watched(#[case] selector: Value, #[case] watched: boo
         ..HealthSources::default()
     };
     assert_eq!(of_node("n1", &sources, at(NOW)).len(), usize::from(watched));
+}
+
+/// Two NodeHealthChecks watch the node, and each says why it waits.
+#[test]
+fn an_event_is_of_the_check_that_it_names() {
+    let event = |check: &str, why: &str, at: &str| {
+        let event = json!({
+            "metadata": {}, "involvedObject": { "kind": "Node", "name": "n1" }, "reason": "RemediationSkipped",
+            "related": { "kind": "NodeHealthCheck", "name": check }, "lastTimestamp": at, "message": why,
+        });
+        serde_json::from_value(event).unwrap()
+    };
+    let upgraded = "node n1 is unhealthy, but being upgraded: its annotation upgrading";
+    let events = [
+        event("workers", upgraded, "2026-01-01T10:26:00Z"),
+        event("others", "node n1 is unhealthy, but settling", "2026-01-01T10:27:00Z"),
+        event(
+            "workers",
+            "Reboot ns/n1 of node n1 is being deleted",
+            "2026-01-01T10:28:00Z",
+        ),
+    ];
+    let (node, checks) = (sick(), [check("workers", json!({}), json!({}))]);
+    let sources = HealthSources {
+        checks: &checks,
+        node: Some(&node),
+        skipped: &events,
+        ..HealthSources::default()
+    };
+    let health = of_node("n1", &sources, at(NOW)).pop().unwrap();
+    assert_eq!(health.reason, HealthReason::ClusterUpgrading);
+}
+
+#[test]
+fn only_nodes_with_a_remediation_that_runs_are_remediated() {
+    let over = json!([remediation("First", json!({ "timedOut": "2026-01-01T10:20:00Z" }))]);
+    let told = HealthCheck::of(&check("workers", json!({}), entry(over, json!({}))));
+    assert_eq!(told.remediating, [""; 0]);
+    let running = json!([
+        remediation("First", json!({ "timedOut": "2026-01-01T10:20:00Z" })),
+        remediation("Second", json!({})),
+    ]);
+    let told = HealthCheck::of(&check("workers", json!({}), entry(running, json!({}))));
+    assert_eq!(told.remediating, ["n1"]);
 }
