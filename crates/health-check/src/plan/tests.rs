@@ -9,6 +9,7 @@ mod gates;
 mod gone;
 mod leases;
 mod leftovers;
+mod peer;
 mod peer_faults;
 mod properties;
 mod recorded;

@@ -1,16 +1,18 @@
 //! Pages of what several components have to say.
 
-use anyhow::Result;
+use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::events::v1::Event;
 use kube::ResourceExt;
-use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use nodeward_api::NodeHealthCheck;
 use nodeward_api::node_drain::Phase;
+use nodeward_api::reason::HealthReason;
 use nodeward_testkit::fleet;
 use nodeward_testkit::wait::{self, secs};
 use nodeward_testkit::workload::{Budget, PodTemplate};
 use nodeward_testkit::{bulk, workload};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::environment::Environment;
 use crate::person::{Person, says};
@@ -143,12 +145,7 @@ async fn why_names_a_pending_pod_and_its_cordoned_node() -> Result<()> {
 async fn why_shows_what_stops_a_remediation() -> Result<()> {
     let env = Environment::new().await?;
     let [node] = env.workers().await?;
-    bulk::create(&env.client, nodeward_api::crd::health_check()).await?;
-    let checks: Api<NodeHealthCheck> = Api::all(env.client.clone());
-    wait::until("NodeHealthChecks to be served", secs(60), || async {
-        Ok(checks.list(&ListParams::default()).await.map(drop)?)
-    })
-    .await?;
+    let checks = health_checks(&env).await?;
     let check = json!({
         "apiVersion": "remediation.medik8s.io/v1alpha1",
         "kind": "NodeHealthCheck",
@@ -189,5 +186,122 @@ async fn why_shows_what_stops_a_remediation() -> Result<()> {
     let status = admin.page(&["status"]).await?;
     says(&status, &["HEALTH CHECK", "Paused", "0/1"])?;
     checks.delete(&env.name, &DeleteParams::default()).await?;
+    Ok(())
+}
+
+async fn health_checks(env: &Environment) -> Result<Api<NodeHealthCheck>> {
+    bulk::create(&env.client, nodeward_api::crd::health_check()).await?;
+    let checks: Api<NodeHealthCheck> = Api::all(env.client.clone());
+    wait::until("NodeHealthChecks to be served", secs(60), || async {
+        Ok(checks.list(&ListParams::default()).await.map(drop)?)
+    })
+    .await?;
+    Ok(checks)
+}
+
+/// Remediations that are over, late, or of others; and none of their kinds is served.
+#[tokio::test(flavor = "multi_thread")]
+async fn why_and_status_tell_of_remediations_that_run_alone() -> Result<()> {
+    let env = Environment::new().await?;
+    let [node] = env.workers().await?;
+    let checks = health_checks(&env).await?;
+    let named = |what: &str| format!("{}-{what}", env.name);
+    let step = |order: i32| {
+        let template = json!({
+            "apiVersion": "a.example.com/v1", "kind": format!("Some{order}Template"), "namespace": "n", "name": "t",
+        });
+        json!({ "remediationTemplate": template, "order": order, "timeout": "1m" })
+    };
+    let record = |changes: Value| {
+        let mut record = json!({
+            "resource": { "apiVersion": "a.example.com/v1", "kind": "Some1", "namespace": "n", "name": node, "uid": "u" },
+            "started": "2026-01-01T00:00:00Z", "templateName": "t",
+        });
+        for (key, value) in changes.as_object().into_iter().flatten() {
+            record[key] = value.clone();
+        }
+        record
+    };
+    let over = record(json!({ "timedOut": "2026-01-01T00:01:00Z" }));
+    for (what, steps, entry) in [
+        ("over", vec![step(1)], json!({ "name": node, "remediations": [over] })),
+        (
+            "late",
+            vec![step(1), step(2)],
+            json!({ "name": node, "remediations": [record(json!({}))] }),
+        ),
+        (
+            "limited",
+            vec![step(1)],
+            json!({ "name": "another", "remediations": [record(json!({}))] }),
+        ),
+    ] {
+        let check = json!({
+            "apiVersion": "remediation.medik8s.io/v1alpha1", "kind": "NodeHealthCheck", "metadata": { "name": named(what) },
+            "spec": {
+                "selector": { "matchLabels": { "kubernetes.io/hostname": node } },
+                "unhealthyConditions": [{ "type": "Ready", "status": "False", "duration": "1s" }],
+                "escalatingRemediations": steps, "maxConcurrentRemediations": 1, "maxUnhealthy": "100%",
+            },
+        });
+        bulk::create(&env.client, [serde_json::from_value::<NodeHealthCheck>(check)?]).await?;
+        let status = json!({ "status": { "healthyNodes": 0, "observedNodes": 1, "unhealthyNodes": [entry] } });
+        checks
+            .patch_status(&named(what), &PatchParams::default(), &Patch::Merge(status))
+            .await?;
+    }
+    fleet::set_ready(&env.client, &node, false).await?;
+    // What stops one NodeHealthCheck is not said of another.
+    let event = json!({
+        "metadata": { "generateName": "skipped-", "namespace": "default" },
+        "regarding": { "apiVersion": "v1", "kind": "Node", "name": node },
+        "related": { "apiVersion": "remediation.medik8s.io/v1alpha1", "kind": "NodeHealthCheck", "name": named("none") },
+        "reason": "RemediationSkipped", "action": "ClusterUpgrading", "type": "Warning",
+        "note": format!("node {node} {}: its annotation", HealthReason::ClusterUpgrading.explanation()),
+        "eventTime": "2050-01-01T00:00:00.000000Z", "reportingController": "test", "reportingInstance": "test",
+    });
+    let events: Api<Event> = Api::namespaced(env.client.clone(), "default");
+    events
+        .create(&PostParams::default(), &serde_json::from_value(event)?)
+        .await?;
+    let admin = &env.admin;
+    wait::until("the condition to count", secs(60), || async {
+        let why = admin.page(&["why", &node]).await?;
+        says(
+            &why,
+            &[
+                "[ChainExhausted]",
+                "its kind is not served",
+                "[ConcurrencyLimitReached]",
+                "another",
+                "step 2, Some2Template n/t",
+            ],
+        )?;
+        ensure!(!why.contains("[ClusterUpgrading]"), "{why}");
+        let next = why
+            .lines()
+            .find(|line| line.contains("step 2, "))
+            .context("no next step")?;
+        ensure!(!next.contains(" at "), "its time has passed: {next}");
+        Ok(())
+    })
+    .await?;
+    let status = admin.page(&["status", "-o", "json"]).await?;
+    let status: Value = serde_json::from_str(&status)?;
+    for (what, remediating) in [
+        ("over", json!(null)),
+        ("late", json!([node])),
+        ("limited", json!(["another"])),
+    ] {
+        let told = status["healthChecks"].as_array().context("none")?;
+        let told = told
+            .iter()
+            .find(|told| told["name"] == named(what))
+            .context("not told")?;
+        ensure!(told["remediating"] == remediating, "{what}: {told}");
+    }
+    for what in ["over", "late", "limited"] {
+        checks.delete(&named(what), &DeleteParams::default()).await?;
+    }
     Ok(())
 }
