@@ -110,7 +110,7 @@ async fn a_drain_and_a_remediation_never_take_two_control_plane_nodes() -> Resul
     until_drained(&own, a).await?;
     until_the_lease_is_held_by(&own, Some(&format!("nodeward-drain-lock/{a}"))).await?;
     own.lose_heartbeats(b).await?;
-    own.until_counted(&check, 1, 3).await?;
+    own.until_counted(&check, 2, 3).await?;
     own.gets_none(Family::SelfNode, b).await?;
     ensure!(
         away(&own).await? == BTreeSet::from([a.clone()]),

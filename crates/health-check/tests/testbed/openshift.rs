@@ -56,7 +56,7 @@ async fn machine_health_checks_disable_others() -> Result<()> {
     let own = environment(plane).await?;
     let [a, _b] = own.add_nodes(["a", "b"]).await?;
     let check = own.add_check("main", json!({})).await?;
-    let body = json!({ "spec": { "selector": {}, "unhealthyConditions": [{ "type": "Terminating", "status": "True", "timeout": "0s" }] } });
+    let body = json!({ "spec": { "selector": {}, "unhealthyConditions": [] } });
     Foreign::MachineHealthCheck
         .put(&own.client, Some(&own.name), "workers", body)
         .await?;
@@ -185,7 +185,7 @@ async fn terminating_nodes_are_left_to_their_handler() -> Result<()> {
     let [a, b, _c] = own.add_nodes(["a", "b", "c"]).await?;
     let check = own.add_check("main", json!({})).await?;
     let handler = "machine-api-termination-handler";
-    let body = json!({ "spec": { "selector": {}, "unhealthyConditions": [] } });
+    let body = json!({ "spec": { "selector": {}, "unhealthyConditions": [{ "type": "Terminating", "status": "True", "timeout": "0s" }] } });
     Foreign::MachineHealthCheck
         .put(&own.client, Some(MACHINE_API), handler, body)
         .await?;

@@ -98,10 +98,13 @@ async fn nodes_stay_unhealthy_until_remediations_are_gone() -> Result<()> {
         Ok(())
     })
     .await?;
-    wait::throughout("an unhealthy node with its lease", secs(3), || async {
-        env.until_counted(&check, 1, 2).await?;
-        ensure!(env.lease_holder(&a).await?.is_some(), "the lease is gone");
+    wait::until("its lease to be released", SOON, || async {
+        ensure!(env.lease_holder(&a).await?.is_none(), "it is held");
         Ok(())
+    })
+    .await?;
+    wait::throughout("an unhealthy node", secs(3), || async {
+        env.until_counted(&check, 1, 2).await
     })
     .await?;
     remediator.release();
