@@ -13,6 +13,7 @@ use nodeward_testkit::wait::{self, secs};
 use nodeward_testkit::workload::{Budget, PodTemplate};
 use nodeward_testkit::{bulk, workload};
 use serde_json::{Value, json};
+use tokio::sync::OnceCell;
 
 use crate::environment::Environment;
 use crate::person::{Person, says};
@@ -190,7 +191,13 @@ async fn why_shows_what_stops_a_remediation() -> Result<()> {
 }
 
 async fn health_checks(env: &Environment) -> Result<Api<NodeHealthCheck>> {
-    bulk::create(&env.client, nodeward_api::crd::health_check()).await?;
+    static CREATED: OnceCell<()> = OnceCell::const_new();
+    let create = || async {
+        bulk::create(&env.client, nodeward_api::crd::health_check())
+            .await
+            .map(drop)
+    };
+    CREATED.get_or_try_init(create).await?;
     let checks: Api<NodeHealthCheck> = Api::all(env.client.clone());
     wait::until("NodeHealthChecks to be served", secs(60), || async {
         Ok(checks.list(&ListParams::default()).await.map(drop)?)
@@ -286,8 +293,8 @@ async fn why_and_status_tell_of_remediations_that_run_alone() -> Result<()> {
         Ok(())
     })
     .await?;
-    let status = admin.page(&["status", "-o", "json"]).await?;
-    let status: Value = serde_json::from_str(&status)?;
+    let status = admin.nodeward(&["status", "-o", "json"]).await?;
+    let status: Value = serde_json::from_str(&status.out)?;
     for (what, remediating) in [
         ("over", json!(null)),
         ("late", json!([node])),
