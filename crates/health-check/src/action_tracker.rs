@@ -38,6 +38,8 @@ pub struct ActionTracker {
     /// Statuses that the API server did not store as they were written, and the version that it made of each.
     cut_statuses: BTreeMap<CheckName, (ResourceVersion, Arc<NodeHealthCheckStatus>)>,
     lease_namespace: Option<Arc<str>>,
+    /// Leases that were renewed in the future, and since when their version is seen.
+    future_leases: BTreeMap<Arc<str>, (ResourceVersion, Timestamp)>,
     /// What the definition was last seen to drop.
     dropped_fields: Option<Fields>,
 }
@@ -78,6 +80,7 @@ impl ActionTracker {
                 None => {}
             }
         }
+        self.judge_future_leases(&mut snapshot.leases, now);
         self.overlay_annotations(snapshot, now);
         self.observations.checks.extend(snapshot.checks.keys().cloned());
         if !self.observations.unannotated.is_empty() {
@@ -97,6 +100,22 @@ impl ActionTracker {
                 facts.may_annotate = false;
             }
         }
+    }
+
+    /// A lease that was renewed in the future was so by a clock that is wrong: it counts from when we saw it move.
+    fn judge_future_leases(&mut self, leases: &mut BTreeMap<Arc<str>, Arc<LeaseView>>, now: Timestamp) {
+        let mut seen = BTreeMap::new();
+        for (name, lease) in leases {
+            if lease.renewed.is_none_or(|renewed| renewed <= now) {
+                continue;
+            }
+            let before = self.future_leases.get(name);
+            let before = before.filter(|(version, _)| *version == lease.resource_version);
+            let first_seen = before.map_or(now, |(_, at)| *at);
+            seen.insert(Arc::clone(name), (lease.resource_version.clone(), first_seen));
+            Arc::make_mut(lease).renewed = Some(first_seen);
+        }
+        self.future_leases = seen;
     }
 
     fn overlay_remediations(&mut self, remediations: &mut Vec<Arc<RemediationFacts>>, now: Timestamp) {

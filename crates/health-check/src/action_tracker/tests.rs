@@ -484,3 +484,25 @@ fn delete_tells_what_is_gone(#[case] left: Option<Arc<RemediationFacts>>, #[case
     tracker.overlay(&mut Snapshot::default(), at(2));
     assert!(tracker.observations(at(2)).gone.is_empty(), "no status names it");
 }
+
+/// Its holder's clock is years ahead: it ends when it has not been renewed for as long as it lasts.
+#[test]
+fn lease_from_the_future_counts_from_when_it_moved() {
+    let mut tracker = ActionTracker::default();
+    let mut until = |version: &str, second: i64| {
+        let lease = LeaseView {
+            renewed: Some(at(99_999_999)),
+            duration: Some(SignedDuration::from_secs(60)),
+            ..(*lease(version)).clone()
+        };
+        let mut snapshot = Snapshot {
+            leases: [(Arc::clone(&lease.name), Arc::new(lease))].into(),
+            ..Snapshot::default()
+        };
+        tracker.overlay(&mut snapshot, at(second));
+        snapshot.leases["node-n1"].until()
+    };
+    assert_eq!(until("1", 10), Some(at(70)));
+    assert_eq!(until("1", 60), Some(at(70)));
+    assert_eq!(until("2", 65), Some(at(125)), "it was renewed");
+}
