@@ -21,6 +21,10 @@ use crate::selector::Selector;
 pub const MAX_DISRUPTED_PODS: usize = 2000;
 
 /// A PodDisruptionBudget, projected to what decisions read.
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "each is true or not, whatever the others are"
+)]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BudgetView {
     /// Namespace and name.

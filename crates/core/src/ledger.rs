@@ -183,9 +183,9 @@ impl Ledger {
     /// Queues the claim of a node anew that another program drains again before the pods of its last drain are back: they stay
     /// owed, and under that program's cordon they do not come back before.
     pub fn take_over(&mut self, node_uid: &str, now: Timestamp) {
-        if !self
+        if self
             .claim(node_uid)
-            .is_some_and(|claim| claim.state == ClaimState::Returning)
+            .is_none_or(|claim| claim.state != ClaimState::Returning)
         {
             return;
         }

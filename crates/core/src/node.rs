@@ -39,6 +39,10 @@ const OWN_CONDITIONS: [&str; 3] = [
 ];
 
 /// A Node, projected to what decisions read.
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "each is true or not, whatever the others are"
+)]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeView {
     pub name: NodeName,

@@ -51,7 +51,7 @@ impl Ledger {
         let needs = disruptions::normal(needs);
         match self.claim(node_uid).map(|claim| claim.state) {
             None => return NeedChange::NoClaim,
-            Some(state) if state == ClaimState::Returning => return NeedChange::ComesBack,
+            Some(ClaimState::Returning) => return NeedChange::ComesBack,
             Some(state) if !state.has_grant() => return self.plan_needs(node_uid, &needs),
             Some(_) => {}
         }

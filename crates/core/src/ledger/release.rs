@@ -95,7 +95,7 @@ impl Ledger {
             return TimedOut::Unchanged;
         };
         match claim.state {
-            ClaimState::Waiting if claim.holds.is_empty() && !(claim.returns_its_node() && !claim.may_go_down) => {
+            ClaimState::Waiting if claim.holds.is_empty() && (claim.may_go_down || !claim.returns_its_node()) => {
                 claim.queued_at = now;
                 TimedOut::KeepsWaiting
             }
