@@ -26,6 +26,7 @@ pub mod cluster;
 pub mod control_plane;
 pub mod debian;
 pub mod documented;
+pub mod drainers;
 pub mod fault_injection;
 pub mod fleet;
 pub mod foreign;

@@ -12,7 +12,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, bail, ensure};
 use sha2::{Digest, Sha256};
 
-use crate::binaries::{run, workspace};
+use crate::binaries::{run, stdout_of, workspace};
 use crate::kubernetes::Kubernetes;
 use crate::progress::Progress;
 
@@ -33,7 +33,7 @@ pub struct Toolchain {
 }
 
 /// One Go module and what is built from it.
-struct Module {
+pub(crate) struct Module {
     name: &'static str,
     /// For people.
     title: String,
@@ -43,6 +43,29 @@ struct Module {
     binaries: &'static [(&'static str, &'static str)],
     /// Variables set at link time, for the versions that the programs report.
     link: Vec<String>,
+    /// Required modules and directories of theirs that are kept beside the binaries: CRDs, charts.
+    files: &'static [(&'static str, &'static str)],
+}
+
+impl Module {
+    /// With these directories of required modules beside its binaries.
+    pub(crate) fn files(self, files: &'static [(&'static str, &'static str)]) -> Self {
+        Self { files, ..self }
+    }
+
+    /// The version of the required Go module that its `go.mod` pins, as in `v1.14.1`.
+    pub(crate) fn pinned(&self, required: &str) -> Result<String> {
+        let path = self.source.join("go.mod");
+        let text = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
+        let mut versions = text.lines().filter_map(|line| {
+            let mut words = line.split_whitespace();
+            (words.next()? == required).then(|| words.next()).flatten()
+        });
+        let version = versions
+            .next()
+            .with_context(|| format!("{} requires no {required}", path.display()))?;
+        Ok(version.to_owned())
+    }
 }
 
 /// `release` is that of `kubernetes`.
@@ -68,17 +91,19 @@ fn kubernetes_module(kubernetes: Kubernetes, release: &str) -> Module {
             of_version("gitMinor", minor),
             of_version("gitTreeState", "clean"),
         ],
+        files: &[],
     }
 }
 
 /// One under `e2e/tools`.
-fn module(name: &'static str, binaries: &'static [(&'static str, &'static str)], link: &[&str]) -> Module {
+pub(crate) fn module(name: &'static str, binaries: &'static [(&'static str, &'static str)], link: &[&str]) -> Module {
     Module {
         name,
         title: name.to_owned(),
         source: workspace().join("e2e/tools").join(name),
         binaries,
         link: link.iter().map(|variable| (*variable).to_owned()).collect(),
+        files: &[],
     }
 }
 
@@ -121,6 +146,14 @@ pub fn ensure_built(kubernetes: Kubernetes) -> Result<Toolchain> {
         kubectl: programs.join("kubectl"),
         kubernetes: release,
     })
+}
+
+/// Finds what is built of this module in the cache, and builds it if it is missing; gives the directory.
+///
+/// # Errors
+/// As [`ensure_built`].
+pub(crate) fn ensure_module_built(module: &Module) -> Result<PathBuf> {
+    built(&Go::find()?, module)
 }
 
 /// The same with the Kubernetes that the environment asks for.
@@ -225,6 +258,9 @@ fn key(go: &Go, module: &Module, flags: &str) -> Result<String> {
     hash.update(&go.version);
     hash.update(flags);
     hash.update(format!("{:?}", module.binaries));
+    if !module.files.is_empty() {
+        hash.update(format!("{:?}", module.files));
+    }
     let digest = hash.finalize();
     let short: [u8; 8] = digest[..8].try_into()?;
     Ok(format!("{:016x}", u64::from_be_bytes(short)))
@@ -271,6 +307,26 @@ fn build(go: &Go, module: &Module, flags: &str, into: &Path, progress: &Progress
         });
         lines.with_context(|| format!("build {package} in {}", source.display()))?;
         ensure!(into.join(binary).is_file(), "go build made no {binary}");
+    }
+    for (required, dir) in module.files {
+        let root = stdout_of(go.command(source).args(["list", "-m", "-f", "{{.Dir}}", required]))?;
+        let copied = copy(&Path::new(&root).join(dir), &into.join(dir));
+        copied.with_context(|| format!("copy {dir} of {required}"))?;
+    }
+    Ok(())
+}
+
+/// Copies a directory with all that is in it.
+fn copy(from: &Path, to: &Path) -> Result<()> {
+    fs::create_dir_all(to)?;
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        let to = to.join(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            copy(&entry.path(), &to)?;
+        } else {
+            fs::copy(entry.path(), to)?;
+        }
     }
     Ok(())
 }

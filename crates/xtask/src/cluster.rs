@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use clap::Subcommand;
 use nodeward_testkit::ceph::{Ceph, CephOptions, Programs};
+use nodeward_testkit::drainers::{self, Drainer};
 use nodeward_testkit::fleet::{self, NodeSpec};
 use nodeward_testkit::kubernetes::{self, Kubernetes};
 use nodeward_testkit::process::{ProcessId, Signal};
@@ -76,10 +77,15 @@ struct Contents {
     /// OSDs of each host
     #[arg(long, default_value_t = 1, requires = "ceph", value_parser = clap::value_parser!(u16).range(1..))]
     osds_per_host: u16,
+    /// Programs of others that empty nodes, built when first needed: karpenter, cluster-api, descheduler
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    drainers: Vec<Drainer>,
 }
 
 /// What runs.
 struct Running {
+    // Before the control plane, which they talk to.
+    drainers: Vec<drainers::Running>,
     // Before the control plane, which has its objects.
     rook: Option<Rook>,
     plane: ControlPlane,
@@ -172,6 +178,10 @@ fn up_detached(contents: &Contents, dir: &Path) -> Result<ExitCode> {
     prepare(dir)?;
     // Here, for its progress to be seen.
     toolchain::ensure_built(contents.kubernetes)?;
+    for drainer in &contents.drainers {
+        // What cannot be built is named when the rest has started.
+        let _ = drainer.ensure_built();
+    }
     let progress = Progress::begin("starting the control plane");
     let log = dir.join("supervisor.log");
     let out = OpenOptions::new().create(true).write(true).truncate(true).open(&log)?;
@@ -254,7 +264,11 @@ async fn start(contents: &Contents, dir: &Path) -> Result<Running> {
         fleet::create(&plane.client().await?, NodeSpec::workers("worker", nodes)).await?;
         progress.done("Ready");
     }
-    let mut running = Running { rook: None, plane };
+    let mut running = Running {
+        drainers: start_drainers(&contents.drainers, &plane).await,
+        rook: None,
+        plane,
+    };
     if contents.ceph {
         let options = CephOptions {
             hosts: contents.hosts.into(),
@@ -265,6 +279,21 @@ async fn start(contents: &Contents, dir: &Path) -> Result<Running> {
         running.rook = Some(start_ceph(&running.plane, options).await?);
     }
     Ok(running)
+}
+
+/// What cannot be had is named, and the rest runs.
+async fn start_drainers(drainers: &[Drainer], plane: &ControlPlane) -> Vec<drainers::Running> {
+    let mut running = Vec::new();
+    for drainer in drainers {
+        match drainer.start(plane).await {
+            Ok(started) => {
+                println!("{drainer} runs; its log is {}", started.process().log().display());
+                running.push(started);
+            }
+            Err(error) => eprintln!("no {drainer}: {}", drainers::in_one_line(&error)),
+        }
+    }
+    running
 }
 
 async fn start_ceph(plane: &ControlPlane, options: CephOptions) -> Result<Rook> {
@@ -313,8 +342,10 @@ fn prepare(dir: &Path) -> Result<()> {
     Ok(())
 }
 
-fn record(Running { rook, plane }: &Running, dir: &Path) -> Result<State> {
+fn record(running: &Running, dir: &Path) -> Result<State> {
+    let Running { drainers, rook, plane } = running;
     let mut parts = plane.process_ids();
+    parts.extend(drainers.iter().filter_map(|drainer| drainer.process().id()));
     parts.extend(rook.iter().flat_map(|rook| rook.ceph().process_ids()));
     let state = State {
         supervisor: ProcessId::own().context("this process's start time")?,

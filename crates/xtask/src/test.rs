@@ -23,6 +23,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use nodeward_testkit::audit::AUDIT_LOGS;
 use nodeward_testkit::ceph::Programs;
+use nodeward_testkit::drainers::{self, Drainer};
 use nodeward_testkit::kubernetes::{self, Kubernetes};
 use nodeward_testkit::{binaries, lock, toolchain};
 use serde_json::Value;
@@ -122,6 +123,9 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     }
     let mut binaries = build_tests(args)?;
     provide_librados(&mut binaries);
+    if binaries.iter().any(Binary::needs_drainers) {
+        build_drainers();
+    }
     let audit_logs = args.unused_permissions.then(AuditLogs::begin).transpose()?;
     if let Some(logs) = &audit_logs {
         for binary in &mut binaries {
@@ -194,6 +198,16 @@ struct Binary {
     audit_logs: Option<PathBuf>,
 }
 
+/// Builds the drainers of others before any test waits for one. Tests that need one which cannot be had fail by themselves:
+/// none is skipped.
+fn build_drainers() {
+    for drainer in Drainer::ALL {
+        if let Err(error) = drainer.ensure_built() {
+            eprintln!("{}", drainers::in_one_line(&error));
+        }
+    }
+}
+
 /// Has the loader find librados. Where Ceph cannot be had the tests that need it fail by themselves: none is skipped.
 fn provide_librados(binaries: &mut [Binary]) {
     let mut in_need: Vec<&mut Binary> = binaries.iter_mut().filter(|binary| binary.needs_ceph()).collect();
@@ -252,6 +266,10 @@ impl Binary {
 
     fn needs_control_plane(&self) -> bool {
         self.target.is_some() && self.package != "nodeward-core"
+    }
+
+    fn needs_drainers(&self) -> bool {
+        self.target.is_some() && self.package == "drain-lock"
     }
 
     fn needs_ceph(&self) -> bool {
