@@ -103,9 +103,14 @@ impl Drop for Lock {
 impl Environment {
     /// A new environment with these workers.
     pub async fn new(nodes: &[&str]) -> Result<Self> {
-        let turn = TURNS.acquire().await?;
         // A machine that is busy with many control planes must not make a node look silent.
-        let plane = ControlPlane::start(Options::patient()).await?;
+        Self::with_options(nodes, Options::patient()).await
+    }
+
+    /// The same on a control plane that is set up so.
+    pub async fn with_options(nodes: &[&str], options: Options) -> Result<Self> {
+        let turn = TURNS.acquire().await?;
+        let plane = ControlPlane::start(options).await?;
         let client = plane.client().await?;
         install(&plane, &client).await?;
         plane.namespace(APPS).await?;

@@ -32,6 +32,7 @@ mod one_life;
 mod pause;
 mod planless;
 mod queue;
+mod real;
 mod refusals;
 mod requesters;
 mod requests;

@@ -26,7 +26,11 @@ pub struct Reviewed {
 impl Reviewed {
     /// A new environment with these workers, where the chart is installed with these values of drain-lock's.
     pub async fn new(nodes: &[&str], values: Value) -> Result<Self> {
-        let env = Environment::new(nodes).await?;
+        Self::of(Environment::new(nodes).await?, values).await
+    }
+
+    /// An environment, where the chart is now installed with these values of drain-lock's.
+    pub async fn of(env: Environment, values: Value) -> Result<Self> {
         let port = ports::free()?;
         let mut all = json!({
             "webhook": { "url": format!("https://127.0.0.1:{port}") },

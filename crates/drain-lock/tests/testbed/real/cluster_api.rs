@@ -1,0 +1,115 @@
+//! Cluster API's Machine controller drains in the order of its MachineDrainRules, and deletes the node.
+
+use anyhow::{Result, ensure};
+use kube::ResourceExt;
+use nodeward_testkit::drainers::{ClusterApi, node_of};
+use nodeward_testkit::wait::{self, secs};
+use nodeward_testkit::workload::PodTemplate;
+use serde_json::{Value, json};
+
+use super::{Figures, Stage, compare};
+
+const POOL: &str = "workers";
+const SELECTOR: &str = "pool=workers";
+
+fn small(tier: &str) -> PodTemplate {
+    let containers =
+        json!([{ "name": "main", "image": "registry.example/app:1", "resources": { "requests": { "cpu": "100m" } } }]);
+    PodTemplate::new().spec("containers", containers).label("tier", tier)
+}
+
+/// Pods with this label leave in this order.
+fn rule(tier: &str, order: u32) -> Value {
+    json!({
+        "drain": { "behavior": "Drain", "order": order },
+        "pods": [{ "selector": { "matchLabels": { "tier": tier } } }],
+    })
+}
+
+/// The pods of one tier may move; those of the other are, like its database, one a node.
+#[tokio::test(flavor = "multi_thread")]
+async fn cluster_api_rolls_machines_in_the_order_of_its_rules() -> Result<()> {
+    compare("Cluster API rolls three Machines, rules in two orders", roll).await
+}
+
+async fn roll(stage: &Stage) -> Result<Figures> {
+    let env = &stage.env;
+    let cluster = ClusterApi::start(&env.plane).await?;
+    cluster.drain_rule("data-first", rule("data", 0)).await?;
+    cluster.drain_rule("web-later", rule("web", 10)).await?;
+    let deletion = json!({ "nodeDrainTimeoutSeconds": 0 });
+    cluster.add_machines(POOL, 3, deletion).await?;
+    let old = cluster.machines(SELECTOR).await?;
+    let old: Vec<String> = old.iter().filter_map(node_of).map(str::to_owned).collect();
+    let apart = json!({ "podAntiAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": [{
+        "labelSelector": { "matchLabels": { "app": "data" } }, "topologyKey": "kubernetes.io/hostname",
+    }] } });
+    let three = ["", "", ""];
+    env.add_deployment("web", &three, small("web")).await?;
+    env.add_deployment("data", &three, small("data").spec("affinity", apart))
+        .await?;
+    let begun = stage.begin(ClusterApi::USER)?;
+    cluster.roll(POOL).await?;
+    let outcome = wait::until("all Machines to be replaced", secs(420), || async {
+        let machines = cluster.machines(SELECTOR).await?;
+        let nodes: Vec<&str> = machines.iter().filter_map(node_of).collect();
+        let is_new = |node: &&str| !old.iter().any(|old| old == node);
+        let drains: Vec<&str> = machines
+            .iter()
+            .flat_map(|machine| machine.data["status"]["conditions"].as_array().into_iter().flatten())
+            .filter(|condition| condition["type"] == "Deleting" && condition["status"] == "True")
+            .filter_map(|condition| condition["message"].as_str())
+            .collect();
+        ensure!(nodes.len() == 3 && nodes.iter().all(is_new), "{nodes:?}; {drains:?}");
+        for app in ["web", "data"] {
+            stage.all_ready(app, 3).await?;
+        }
+        Ok(())
+    })
+    .await;
+    if outcome.is_err() {
+        println!("Cluster API's log ends with:\n{}", cluster.process().log_tail(25));
+    }
+    stage.released(secs(60)).await?;
+    begun.end(outcome).await
+}
+
+/// Cluster API asks in the order of names, twenty a second for ten seconds at a time. The first sixty may not go while their
+/// budget is spent; behind them are fifty that may.
+#[tokio::test(flavor = "multi_thread")]
+async fn cluster_api_reaches_movable_pods_behind_held_ones() -> Result<()> {
+    compare("Cluster API drains 110 pods, 60 held before 50 movable", drain_many).await
+}
+
+async fn drain_many(stage: &Stage) -> Result<Figures> {
+    let env = &stage.env;
+    let cluster = ClusterApi::start(&env.plane).await?;
+    cluster
+        .add_machines(POOL, 2, json!({ "nodeDrainTimeoutSeconds": 0 }))
+        .await?;
+    let machines = cluster.machines(SELECTOR).await?;
+    let nodes: Vec<&str> = machines.iter().filter_map(node_of).collect();
+    ensure!(nodes.len() == 2, "{nodes:?}");
+    // The pods begin on the first node; the second is for those that may move.
+    nodeward_testkit::fleet::cordon(&env.client, nodes[1]).await?;
+    let names: Vec<&str> = vec![nodes[0]; 60];
+    let held = small("held").node_selector("kubernetes.io/hostname", nodes[0]);
+    let tiny =
+        json!([{ "name": "main", "image": "registry.example/app:1", "resources": { "requests": { "cpu": "10m" } } }]);
+    env.add_deployment("a-held", &names, held.spec("containers", tiny.clone()))
+        .await?;
+    env.add_deployment("z-free", &names[..50], small("free").spec("containers", tiny))
+        .await?;
+    env.uncordon(nodes[1]).await?;
+    let begun = stage.begin(ClusterApi::USER)?;
+    cluster.delete_machine(&machines[0].name_any()).await?;
+    let outcome = wait::until("each movable pod to have been asked for", secs(180), || async {
+        let asked = env.plane.audit().since(begun.since())?.writes();
+        let asked = asked.only(|request| request.resource == "pods/eviction" && request.name.starts_with("z-free"));
+        let names: std::collections::BTreeSet<_> = asked.0.iter().map(|request| request.name.clone()).collect();
+        ensure!(names.len() >= 50, "{} of 50", names.len());
+        Ok(())
+    })
+    .await;
+    begun.end(outcome).await
+}

@@ -1,0 +1,201 @@
+//! Karpenter replaces and removes nodes: what leaves with a node needs no claim, and each pod goes as its budget allows.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use k8s_openapi::api::core::v1::Node;
+use kube::ResourceExt;
+use kube::api::{Patch, PatchParams};
+use nodeward_testkit::drainers::{Karpenter, NodePool, interrupt};
+use nodeward_testkit::kubectl::Kubectl;
+use nodeward_testkit::wait::{self, secs};
+use nodeward_testkit::workload::{self, PodTemplate};
+use serde_json::{Value, json};
+
+use super::{Figures, Stage, compare};
+use crate::environment::{APPS, Environment};
+
+const POOL: &str = "default";
+const DO_NOT_DISRUPT: &str = "karpenter.sh/do-not-disrupt";
+
+/// Three fit a node of the pool, which has 4 CPUs and keeps a little for itself.
+fn a_third() -> PodTemplate {
+    let resources = json!({ "requests": { "cpu": "1200m" } });
+    let containers = json!([{ "name": "main", "image": "registry.example/app:1", "resources": resources }]);
+    PodTemplate::new()
+        .spec("containers", containers)
+        .node_selector("pool", POOL)
+}
+
+fn pool() -> NodePool {
+    NodePool::new(POOL, 4)
+}
+
+async fn scale(env: &Environment, app: &str, replicas: usize) -> Result<()> {
+    let scale = Patch::Merge(json!({ "spec": { "replicas": replicas } }));
+    let deployments: kube::Api<k8s_openapi::api::apps::v1::Deployment> =
+        kube::Api::namespaced(env.client.clone(), APPS);
+    deployments.patch(app, &PatchParams::default(), &scale).await?;
+    workload::ready_pods(&env.client, APPS, app, replicas, secs(180)).await?;
+    env.counts_healthy(app, replicas).await
+}
+
+async fn nodes_of_pool(env: &Environment) -> Result<Vec<Node>> {
+    pool().nodes(&env.client).await
+}
+
+/// Waits until the pool's nodes are so, and all pods of the application are Ready and none is on its way out.
+async fn settled(
+    stage: &Stage,
+    pods: usize,
+    what: &str,
+    deadline: Duration,
+    is_so: impl Fn(&[Node]) -> bool,
+) -> Result<()> {
+    wait::until(what, deadline, || async {
+        let nodes = nodes_of_pool(&stage.env).await?;
+        let names: Vec<String> = nodes.iter().map(ResourceExt::name_any).collect();
+        let leaving = nodes.iter().any(|node| node.metadata.deletion_timestamp.is_some());
+        ensure!(is_so(&nodes) && !leaving, "nodes {names:?}, one is leaving: {leaving}");
+        stage.all_ready("web", pods).await
+    })
+    .await
+}
+
+/// On full nodes the pods of a node that goes are Pending until Karpenter has made another one.
+#[tokio::test(flavor = "multi_thread")]
+async fn karpenter_interrupts_drifts_and_consolidates_full_and_half_empty_nodes() -> Result<()> {
+    compare("Karpenter interruption, drift, consolidation", replace_nodes).await
+}
+
+async fn replace_nodes(stage: &Stage) -> Result<Figures> {
+    let env = &stage.env;
+    let karpenter = Karpenter::start(&env.plane).await?;
+    pool().put(&env.client).await?;
+    let spread = ["", "", "", "", "", ""];
+    env.add_deployment("web", &spread, a_third()).await?;
+    let full = nodes_of_pool(env).await?;
+    ensure!(full.len() == 2, "{} nodes", full.len());
+    let begun = stage.begin(Karpenter::USER)?;
+    let outcome = async {
+        // An interruption of a full node.
+        let interrupted = full[0].name_any();
+        interrupt(&env.client, &interrupted).await?;
+        settled(stage, 6, "the interrupted node to be replaced", secs(150), |nodes| {
+            nodes.len() == 2 && nodes.iter().all(|node| node.name_any() != interrupted)
+        })
+        .await?;
+        // Another label on the pool: every node drifts, all of them at once.
+        let drifted = pool().label("generation", "2");
+        drifted.put(&env.client).await?;
+        let is_new = |node: &Node| node.labels().get("generation").map(String::as_str) == Some("2");
+        settled(stage, 6, "drifted nodes to be replaced", secs(240), |nodes| {
+            nodes.len() == 2 && nodes.iter().all(is_new)
+        })
+        .await?;
+        // Half of the pods go; what is left fits one node.
+        scale(env, "web", 3).await?;
+        drifted
+            .consolidates("WhenEmptyOrUnderutilized", "0s")
+            .put(&env.client)
+            .await?;
+        settled(stage, 3, "nodes to be consolidated", secs(240), |nodes| {
+            nodes.len() == 1
+        })
+        .await
+    };
+    let outcome = outcome.await;
+    if outcome.is_err() {
+        println!("Karpenter's log ends with:\n{}", karpenter.process().log_tail(25));
+    }
+    stage.released(secs(60)).await?;
+    begun.end(outcome).await
+}
+
+/// A cordon does not keep Karpenter from deleting a node that a drain has emptied; the node's `karpenter.sh/do-not-disrupt`
+/// does. A node that goes all the same ends its drain, and nothing of it is left.
+#[tokio::test(flavor = "multi_thread")]
+async fn node_that_is_drained_and_deleted_as_empty_leaves_nothing_behind() -> Result<()> {
+    compare("Karpenter WhenEmpty beside a drain", drain_beside_when_empty).await
+}
+
+async fn drain_beside_when_empty(stage: &Stage) -> Result<Figures> {
+    let env = &stage.env;
+    let _karpenter = Karpenter::start(&env.plane).await?;
+    pool().put(&env.client).await?;
+    env.add_deployment("web", &["", "", "", "", "", ""], a_third()).await?;
+    scale(env, "web", 4).await?;
+    let first = nodes_of_pool(env).await?[0].name_any();
+    pool().consolidates("WhenEmpty", "5s").put(&env.client).await?;
+    let begun = stage.begin(Karpenter::USER)?;
+    let outcome = if stage.lock().is_some() {
+        env.drain(&first, json!({})).await.map(drop)
+    } else {
+        let kubectl = Kubectl::of(&env.plane)?;
+        kubectl
+            .run(["drain", &first, "--ignore-daemonsets"], secs(180))
+            .await
+            .map(drop)
+    };
+    let outcome = match outcome {
+        Ok(()) => goes_or_is_kept(env, &first).await,
+        Err(error) => Err(error),
+    };
+    if let Ok(is_kept) = outcome
+        && is_kept
+    {
+        println!("Karpenter WhenEmpty beside a drain: {DO_NOT_DISRUPT} keeps the drained node");
+        env.uncordon(&first).await?;
+    }
+    stage.released(secs(60)).await?;
+    workload::ready_pods(&env.client, APPS, "web", 4, secs(120)).await?;
+    begun.end(outcome.map(drop)).await
+}
+
+/// Waits until the drained node is gone, or its annotation says that it is to be kept; tells which.
+async fn goes_or_is_kept(env: &Environment, name: &str) -> Result<bool> {
+    wait::until(format!("{name} to go, or to be kept"), secs(180), || async {
+        let Some(node) = env.nodes().get_opt(name).await? else {
+            return Ok(false);
+        };
+        let kept = node.annotations().get(DO_NOT_DISRUPT).map(String::as_str) == Some("true");
+        let left = env.pods_on(name).await?.len();
+        ensure!(kept && left == 0, "kept: {kept}, {left} pods are left");
+        Ok(true)
+    })
+    .await
+}
+
+/// All claims expire at once, and each node has half a minute: a StatefulSet of three, of which one may be away, and whose
+/// pods take their time to start. Karpenter deletes what is left then.
+#[tokio::test(flavor = "multi_thread")]
+async fn nodes_that_expire_at_once_with_a_grace_period_all_go() -> Result<()> {
+    compare("Karpenter expires all nodes, terminationGracePeriod", expire).await
+}
+
+async fn expire(stage: &Stage) -> Result<Figures> {
+    let env = &stage.env;
+    let _karpenter = Karpenter::start(&env.plane).await?;
+    pool()
+        .claims("terminationGracePeriod", json!("60s"))
+        .put(&env.client)
+        .await?;
+    let apart: Value = json!({ "podAntiAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": [{
+        "labelSelector": { "matchLabels": { "app": "web" } }, "topologyKey": "kubernetes.io/hostname",
+    }] } });
+    env.add_app("web", &["", "", ""], a_third().spec("affinity", apart))
+        .await?;
+    let old: Vec<String> = nodes_of_pool(env).await?.iter().map(ResourceExt::name_any).collect();
+    ensure!(old.len() == 3, "{old:?}");
+    let begun = stage.begin(Karpenter::USER)?;
+    // What `expireAfter` does once it has passed: the claim is deleted, whatever the NodePool's budgets say.
+    for node in &old {
+        interrupt(&env.client, node).await?;
+    }
+    let outcome = settled(stage, 3, "all nodes to be replaced", secs(240), |nodes| {
+        nodes.len() == 3 && nodes.iter().all(|node| !old.contains(&node.name_any()))
+    })
+    .await;
+    stage.released(secs(60)).await?;
+    begun.end(outcome).await
+}
