@@ -29,7 +29,7 @@ fn rule(tier: &str, order: u32) -> Value {
 /// The pods of one tier may move; those of the other are, like its database, one a node.
 #[tokio::test(flavor = "multi_thread")]
 async fn cluster_api_rolls_machines_in_the_order_of_its_rules() -> Result<()> {
-    compare("Cluster API rolls three Machines, rules in two orders", roll).await
+    Box::pin(compare("Cluster API rolls three Machines, rules in two orders", roll)).await
 }
 
 async fn roll(stage: &Stage) -> Result<Figures> {
@@ -78,7 +78,11 @@ async fn roll(stage: &Stage) -> Result<Figures> {
 /// budget is spent; behind them are fifty that may.
 #[tokio::test(flavor = "multi_thread")]
 async fn cluster_api_reaches_movable_pods_behind_held_ones() -> Result<()> {
-    compare("Cluster API drains 110 pods, 60 held before 50 movable", drain_many).await
+    Box::pin(compare(
+        "Cluster API drains 110 pods, 60 held before 50 movable",
+        drain_many,
+    ))
+    .await
 }
 
 async fn drain_many(stage: &Stage) -> Result<Figures> {

@@ -15,7 +15,7 @@ const APPLICATIONS: [&str; 2] = ["a", "b"];
 
 #[tokio::test(flavor = "multi_thread")]
 async fn descheduler_drains_no_cordoned_node() -> Result<()> {
-    compare("descheduler, cordoned node", deschedule).await
+    Box::pin(compare("descheduler, cordoned node", deschedule)).await
 }
 
 async fn deschedule(stage: &Stage) -> Result<Figures> {

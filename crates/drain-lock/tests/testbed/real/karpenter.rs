@@ -65,7 +65,7 @@ async fn settled(
 /// On full nodes the pods of a node that goes are Pending until Karpenter has made another one.
 #[tokio::test(flavor = "multi_thread")]
 async fn karpenter_interrupts_drifts_and_consolidates_full_and_half_empty_nodes() -> Result<()> {
-    compare("Karpenter interruption, drift, consolidation", replace_nodes).await
+    Box::pin(compare("Karpenter interruption, drift, consolidation", replace_nodes)).await
 }
 
 async fn replace_nodes(stage: &Stage) -> Result<Figures> {
@@ -116,7 +116,7 @@ async fn replace_nodes(stage: &Stage) -> Result<Figures> {
 /// does. A node that goes all the same ends its drain, and nothing of it is left.
 #[tokio::test(flavor = "multi_thread")]
 async fn node_that_is_drained_and_deleted_as_empty_leaves_nothing_behind() -> Result<()> {
-    compare("Karpenter WhenEmpty beside a drain", drain_beside_when_empty).await
+    Box::pin(compare("Karpenter WhenEmpty beside a drain", drain_beside_when_empty)).await
 }
 
 async fn drain_beside_when_empty(stage: &Stage) -> Result<Figures> {
@@ -170,7 +170,7 @@ async fn goes_or_is_kept(env: &Environment, name: &str) -> Result<bool> {
 /// pods take their time to start. Karpenter deletes what is left then.
 #[tokio::test(flavor = "multi_thread")]
 async fn nodes_that_expire_at_once_with_a_grace_period_all_go() -> Result<()> {
-    compare("Karpenter expires all nodes, terminationGracePeriod", expire).await
+    Box::pin(compare("Karpenter expires all nodes, terminationGracePeriod", expire)).await
 }
 
 async fn expire(stage: &Stage) -> Result<Figures> {

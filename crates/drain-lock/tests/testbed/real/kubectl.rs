@@ -18,7 +18,7 @@ const USER: &str = "admin";
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "the drain that waits names no node to uncordon yet: the first node is drained and stays cordoned"]
 async fn drain_of_selector_over_full_nodes_names_node_to_uncordon() -> Result<()> {
-    compare("kubectl drain -l, six full nodes", drain_selector).await
+    Box::pin(compare("kubectl drain -l, six full nodes", drain_selector)).await
 }
 
 async fn drain_selector(stage: &Stage) -> Result<Figures> {
@@ -93,7 +93,7 @@ async fn named(env: &Environment) -> Result<String> {
             .flat_map(|status| &status.blocked_by)
             .collect();
         let circle = blocked.iter().find(|one| one.reason == LockReason::CircularWait);
-        let circle = circle.with_context(|| format!("{}", serde_json::to_string(&blocked).unwrap_or_default()))?;
+        let circle = circle.with_context(|| serde_json::to_string(&blocked).unwrap_or_default())?;
         let node = circle.node.clone().context("no node is named")?;
         ensure!(
             circle.message.contains(&format!("kubectl uncordon {node}")),
