@@ -15,7 +15,7 @@ use nodeward_testkit::wait::{self, secs};
 use nodeward_testkit::workload::{self, Budget, End, Start};
 use serde_json::json;
 
-use crate::environment::{APPS, Environment, pinned, spec};
+use crate::environment::{APPS, Environment, fixed_budget, pinned, spec};
 
 const NODES: [&str; 3] = ["n1", "n2", "n3"];
 
@@ -38,7 +38,7 @@ async fn is_blocked(env: &Environment, node: &str, reasons: &[LockReason]) -> Re
 #[tokio::test(flavor = "multi_thread")]
 async fn changed_budgets_count_as_they_are_now() -> Result<()> {
     let env = Environment::new(&NODES).await?;
-    env.add_pinned("a", &NODES).await?;
+    env.add_fixed("a", &NODES).await?;
     let lock = env.start(json!({})).await?;
     env.drain("n1", json!({})).await?;
     env.phase("n1", Phase::Drained, secs(60)).await?;
@@ -52,7 +52,7 @@ async fn changed_budgets_count_as_they_are_now() -> Result<()> {
     budgets(&env).delete("a", &DeleteParams::default()).await?;
     env.phase("n2", Phase::Drained, secs(60)).await?;
     // The same name, another budget: two pods are down, one more than it allows.
-    bulk::create(&env.client, [Budget::max_unavailable(APPS, "a", 1).of("a").build()?]).await?;
+    bulk::create(&env.client, [fixed_budget("a")?]).await?;
     workload::counted_budget(&env.client, APPS, "a", 3, secs(60)).await?;
     env.drain("n3", json!({})).await?;
     is_blocked(&env, "n3", &[LockReason::BudgetUnhealthy]).await?;
@@ -202,6 +202,7 @@ async fn ledger_of_wrong_clocks_delays_nobody() -> Result<()> {
             &[
                 LockReason::WaitsForDisruptions,
                 LockReason::Reserved,
+                LockReason::NoRoom,
                 LockReason::BudgetUnhealthy,
             ],
         )

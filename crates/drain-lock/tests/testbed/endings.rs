@@ -22,13 +22,9 @@ async fn one_drained_one_waiting() -> Result<Environment> {
 }
 
 async fn waits(env: &Environment, node: &str) -> Result<()> {
-    env.status_that(node, "to wait for disruptions", secs(60), |status| {
-        status.blocked_by.iter().any(|blocked| {
-            matches!(
-                blocked.reason,
-                LockReason::WaitsForDisruptions | LockReason::BudgetUnhealthy
-            )
-        })
+    env.status_that(node, "to wait for another drain", secs(60), |status| {
+        let mut reasons = status.blocked_by.iter().map(|blocked| blocked.reason);
+        reasons.any(LockReason::waits_for_a_drain)
     })
     .await?;
     Ok(())
@@ -42,7 +38,7 @@ async fn cancelled_queued_drain_leaves_nothing() -> Result<()> {
     env.phase("n1", Phase::Drained, secs(60)).await?;
     env.drain("n2", json!({})).await?;
     waits(&env, "n2").await?;
-    env.uncordon("n2").await?;
+    env.delete_drain("n2").await?;
     env.released("n2", secs(60)).await?;
     ensure!(env.pods_on("n2").await?.len() == 1, "its pod was evicted");
     env.end([lock]).await

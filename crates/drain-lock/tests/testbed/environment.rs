@@ -142,6 +142,21 @@ impl Environment {
         self.add_deployment(app, nodes, pinned(app, nodes)).await
     }
 
+    /// A pod on each of these nodes that fits no other, even where that is empty, and a budget of one over all of them.
+    pub async fn add_fixed(&self, app: &str, nodes: &[&str]) -> Result<()> {
+        for node in nodes {
+            let template = PodTemplate::new().node_selector("kubernetes.io/hostname", node);
+            let name = format!("{app}-{node}");
+            bulk::create(
+                &self.client,
+                [template.label("budget", app).deployment(APPS, &name, 1)?],
+            )
+            .await?;
+        }
+        bulk::create(&self.client, [fixed_budget(app)?]).await?;
+        self.counts_healthy(app, nodes.len()).await
+    }
+
     /// A Deployment with this template, as many pods as nodes, and a budget of one.
     pub async fn add_deployment(&self, app: &str, nodes: &[&str], template: PodTemplate) -> Result<()> {
         let replicas = u32::try_from(nodes.len())?;
@@ -416,6 +431,12 @@ pub async fn grant(plane: &ControlPlane, values: Value) -> Result<()> {
     }
     let values = json!({ "drainKeeper": { "enabled": false }, "drainLock": all });
     Release::new(RELEASE, SYSTEM).values(values).install(plane).await
+}
+
+/// The budget of [`Environment::add_fixed`].
+pub fn fixed_budget(app: &str) -> Result<PodDisruptionBudget> {
+    let pods = json!({ "matchLabels": { "budget": app } });
+    Budget::max_unavailable(APPS, app, 1).selector(pods).build()
 }
 
 /// A pod of this application that fits these nodes alone, one a node.

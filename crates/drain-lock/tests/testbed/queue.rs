@@ -89,9 +89,9 @@ async fn down_pod_of_integer_minimum_keeps_its_disruption() -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn oldest_drain_keeps_its_budgets_while_others_overtake() -> Result<()> {
     let env = Environment::new(&["n1", "n2", "n3", "n4"]).await?;
-    env.add_pinned("a", &["n1", "n2"]).await?;
-    env.add_pinned("b", &["n2", "n3"]).await?;
-    env.add_pinned("c", &["n3", "n4"]).await?;
+    env.add_fixed("a", &["n1", "n2"]).await?;
+    env.add_fixed("b", &["n2", "n3"]).await?;
+    env.add_fixed("c", &["n3", "n4"]).await?;
     let lock = env.start(json!({})).await?;
     let watch = env.watch_budgets();
     env.drain("n1", json!({})).await?;

@@ -113,9 +113,9 @@ async fn replace_nodes(stage: &Stage) -> Result<Figures> {
 }
 
 /// A cordon does not keep Karpenter from deleting a node that a drain has emptied; the node's `karpenter.sh/do-not-disrupt`
-/// does. A node that goes all the same ends its drain, and nothing of it is left.
+/// does, for as long as the drain is open.
 #[tokio::test(flavor = "multi_thread")]
-async fn node_that_is_drained_and_deleted_as_empty_leaves_nothing_behind() -> Result<()> {
+async fn node_that_is_drained_is_not_deleted_as_empty() -> Result<()> {
     Box::pin(compare("Karpenter WhenEmpty beside a drain", drain_beside_when_empty)).await
 }
 
@@ -141,11 +141,13 @@ async fn drain_beside_when_empty(stage: &Stage) -> Result<Figures> {
         Ok(()) => goes_or_is_kept(env, &first).await,
         Err(error) => Err(error),
     };
-    if let Ok(is_kept) = outcome
-        && is_kept
-    {
-        println!("Karpenter WhenEmpty beside a drain: {DO_NOT_DISRUPT} keeps the drained node");
-        env.uncordon(&first).await?;
+    if let Ok(is_kept) = outcome {
+        ensure!(is_kept == stage.lock().is_some(), "{first} is kept: {is_kept}");
+        if is_kept {
+            let stays = async || env.nodes().get(&first).await.map(drop).map_err(Into::into);
+            wait::throughout("the drained node stays", secs(20), stays).await?;
+            env.uncordon(&first).await?;
+        }
     }
     stage.released(secs(60)).await?;
     workload::ready_pods(&env.client, APPS, "web", 4, secs(120)).await?;
