@@ -1,7 +1,7 @@
 //! The webhook for NodeHealthChecks: it refuses what the schema cannot see, and says what to do instead.
 //!
 //! A review is read, the templates that it names are looked up ([`templates`]), and so are the remediations that its status
-//! names where it matters whether they run ([`running`]). All is judged ([`mod@decide`], pure) by the same compilation that the
+//! names where it matters whether they run (`running.rs`). All is judged ([`mod@decide`], pure) by the same compilation that the
 //! operator goes by. Every replica answers. Nothing rests on it: what was admitted while it was
 //! away is checked again in each pass.
 
