@@ -105,7 +105,7 @@ impl Ledger {
 
     /// How many pods of the budget would be healthy if none were down under a claim: otherwise a pod that is down already,
     /// and comes back, would pass for one that goes down under the grant now made.
-    fn healthy_without_claims(&self, budget: &BudgetFacts) -> i32 {
+    pub(super) fn healthy_without_claims(&self, budget: &BudgetFacts) -> i32 {
         let holds = self.holders_of(&budget.key).flat_map(|claim| &claim.holds);
         let down = holds
             .filter(|u| disruptions::is_of(&u.pdb, &budget.key) && *u.pdb.uid == *budget.uid)

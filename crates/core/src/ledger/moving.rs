@@ -39,46 +39,36 @@ impl Ledger {
     /// of the budget finds no node: nobody knows when it will.
     pub fn settle_moving(&mut self, facts: &Facts, stuck: &BTreeSet<BudgetKey>) {
         let budgets: BTreeSet<BudgetKey> = self.claims.iter().flat_map(Claim::budgets_of_moving).collect();
+        if budgets.is_empty() {
+            return;
+        }
+        let mut claims = self.claims.clone();
         for key in budgets {
             let budget = facts.get(&key).filter(|_| !stuck.contains(&key));
             if budget.is_some_and(|budget| !budget.current) {
                 continue;
             }
-            let mut missing = budget.map_or(0, |budget| self.missing(budget));
-            let uid = budget.map(|budget| budget.uid.clone()).unwrap_or_default();
-            let mut keeps = |moving: &mut Disruptions| {
-                let kept = moving.pods.len().min(missing);
+            let mut missing = budget.map_or(0, |budget| {
+                usize::try_from(budget.expected_pods - self.healthy_without_claims(budget)).unwrap_or_default()
+            });
+            let moving = claims.iter_mut().rev().flat_map(|claim| &mut claim.moving);
+            for moving in moving.filter(|moving| disruptions::is_of(&moving.pdb, &key)) {
+                let is_this_budget = budget.is_some_and(|budget| *budget.uid == *moving.pdb.uid);
+                let kept = if is_this_budget {
+                    moving.pods.len().min(missing)
+                } else {
+                    0
+                };
                 missing -= kept;
                 moving.pods.drain(..moving.pods.len() - kept);
-            };
-            let mut claims = self.claims.clone();
-            for moving in claims.iter_mut().rev().flat_map(|claim| &mut claim.moving) {
-                if disruptions::is_of(&moving.pdb, &key) {
-                    if *moving.pdb.uid == *uid {
-                        keeps(moving);
-                    } else {
-                        moving.pods.clear();
-                    }
-                }
-            }
-            for claim in &mut claims {
-                claim.moving.retain(|moving| !moving.pods.is_empty());
-            }
-            if claims != self.claims {
-                self.note_change();
-                self.claims = claims;
             }
         }
-    }
-
-    /// How many healthy pods a budget lacks, beside the pods of claims that are down.
-    fn missing(&self, budget: &BudgetFacts) -> usize {
-        let held = self.holders_of(&budget.key).flat_map(|claim| &claim.holds);
-        let held = held.filter(|held| disruptions::is_of(&held.pdb, &budget.key) && *held.pdb.uid == *budget.uid);
-        let down = held
-            .flat_map(|held| &held.pods)
-            .filter(|pod| !budget.is_healthy(&pod.uid));
-        let expected = usize::try_from(budget.expected_pods).unwrap_or_default();
-        expected.saturating_sub(budget.healthy.len() + down.count())
+        for claim in &mut claims {
+            claim.moving.retain(|moving| !moving.pods.is_empty());
+        }
+        if claims != self.claims {
+            self.note_change();
+            self.claims = claims;
+        }
     }
 }
