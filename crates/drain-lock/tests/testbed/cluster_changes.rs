@@ -176,8 +176,11 @@ async fn late_eviction_spares_the_pods_successor() -> Result<()> {
         Ok(())
     })
     .await?;
+    // The simulated kubelet deletes pods by their name alone, so it may take the successor: no eviction may.
+    let accepted = |outcome: &Outcome| matches!(outcome, Outcome::Answered(200..300) | Outcome::Lost(200..300));
     wait::throughout("the successor stays", secs(3), || async {
-        ensure!(env.pods().get(&name).await?.uid() == successor.uid(), "it was evicted");
+        let stays = env.pods().get(&name).await?.uid() == successor.uid();
+        ensure!(stays || evictions(accepted) == 0, "it was evicted");
         Ok(())
     })
     .await?;

@@ -168,10 +168,12 @@ impl State {
         unhealthy > allowed + SLACK
     }
 
-    /// NodeHealthChecks that remediate more nodes at the same time than they may; those with a limit have one kind.
+    /// NodeHealthChecks that remediate more nodes at the same time than they may; those with a limit have one kind. A record
+    /// whose step is over, or that is being deleted, takes no slot.
     fn too_many(&self) -> impl Iterator<Item = String> {
         let mut nodes: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
-        for remediation in self.view.remediations.values() {
+        let remediations = self.view.remediations.values();
+        for remediation in remediations.filter(|remediation| !remediation.over && !remediation.deleting) {
             nodes.entry(&remediation.owner).or_default().insert(&remediation.node);
         }
         nodes.into_iter().filter_map(|(owner, nodes)| {

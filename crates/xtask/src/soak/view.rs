@@ -55,6 +55,8 @@ pub struct RemediationView {
     pub kind: String,
     pub owner: String,
     pub deleting: bool,
+    /// Its remediator is not at work any more: its node is not being remediated by it.
+    pub over: bool,
     pub seen: Instant,
 }
 
@@ -75,6 +77,7 @@ impl RemediationView {
                 .map(|types| types.kind.clone())
                 .unwrap_or_default(),
             owner: owner.next().unwrap_or_default(),
+            over: nodeward_core::remediation::is_over(object.annotations(), &object.data),
             deleting: object.metadata.deletion_timestamp.is_some(),
             seen: Instant::now(),
         }
