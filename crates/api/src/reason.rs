@@ -218,8 +218,9 @@ reasons! {
         WaitsForDisruptions => "waits for disruptions of a budget that another drain holds",
         /// An older drain waits for the disruptions.
         Reserved => "waits for disruptions of a budget that are kept for an older drain",
-        /// Another drain holds the disruptions, with pods that are down, and waits in turn for disruptions that this one holds.
-        CircularWait => "waits for disruptions of a drain that waits for it, until one of the two nodes is uncordoned",
+        /// The pods that it waits for come back only once somebody uncordons a node: that of a drain which waits in turn for this
+        /// one, or one that is drained and stays cordoned.
+        CircularWait => "waits for pods that come back only once a node is uncordoned",
         /// Pods of the budget are not healthy.
         BudgetUnhealthy => "waits for a budget whose pods are not healthy",
         /// Ceph's operator has closed the budget, and opens it again by itself.
@@ -240,6 +241,8 @@ reasons! {
         ForgedTicket => "carries a ticket that only drain-lock may use",
         /// The claim was granted, and its budgets are being read once more.
         AwaitsConfirmation => "waits for a second read of its budgets",
+        /// Others evict, and none of them has for a while: it is granted nothing until they go on.
+        AwaitsDrainer => "waits for its drainer, which has evicted nothing for a while",
         /// It asked to be waited for.
         WaitCompleted => "asked to finish before the drain (wait-completed)",
         /// Its pods are on their way out.
@@ -375,6 +378,7 @@ impl LockReason {
             | Self::StaleTicket
             | Self::ForgedTicket
             | Self::AwaitsConfirmation
+            | Self::AwaitsDrainer
             | Self::WaitCompleted
             | Self::AwaitingPods
             | Self::StuckTerminating
@@ -853,7 +857,7 @@ mod tests {
             // Its turn, or a step on the way to it.
             R::Queued | R::NotPlanned | R::Reserved | R::CircularWait | R::AwaitsConfirmation => false,
             R::WaitsForNodeGroup | R::GroupUnhealthy | R::ControlPlaneBusy => false,
-            R::Suspect | R::AwaitingPods | R::AwaitingReady => false,
+            R::Suspect | R::AwaitsDrainer | R::AwaitingPods | R::AwaitingReady => false,
             // What is not known, or not to be.
             R::LedgerUnreadable | R::LedgerFull | R::ReadFailed | R::StaleTicket | R::ForgedTicket => false,
             // Its owner's wish, or what it is.

@@ -96,7 +96,7 @@ impl LockReason {
             Self::WaitsForDisruptions | Self::Reserved => {
                 "wait for the drain that has them, or find out why it does not end"
             }
-            Self::CircularWait => "uncordon one of the two nodes, so that its pods come back",
+            Self::CircularWait => "uncordon the node that is named, so that its pods come back",
             Self::BudgetUnhealthy => "bring the budget's pods back to Ready",
             Self::CephClosed => "wait, or see to what is down: ceph status",
             Self::OwnerHold => "wait for the end of the hold, or talk to the budget's owner",
@@ -108,6 +108,7 @@ impl LockReason {
             Self::LedgerFull => "wait until other drains have ended, and drain fewer nodes at once",
             Self::StaleTicket => "nothing: the eviction was refused",
             Self::ForgedTicket => "find out who sends evictions with drain-lock's ticket",
+            Self::AwaitsDrainer => "find out why its drainer has stopped, or uncordon the node",
             Self::WaitCompleted => "wait until the pod has finished, or ask its owner",
             Self::AwaitingPods => "wait for the pods that are leaving",
             Self::StuckTerminating => "check the kubelet and the container runtime of the node",

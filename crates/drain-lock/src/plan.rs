@@ -187,6 +187,8 @@ struct ActiveDrain<'a> {
     node: &'a Arc<NodeFacts>,
     classes: &'a PodClasses,
     limits: TimeLimits,
+    /// Whether others evict, and have shown no sign of life for a while.
+    is_silent: bool,
     /// Whether its claim is to be asked for: before, its movable pods leave.
     asks: bool,
     /// Whether the ledger has it as away in each of its node's groups.
@@ -267,6 +269,7 @@ impl Planner<'_> {
                 node,
                 classes,
                 limits: TimeLimits::of_active(drain, node, classes, self.policy.deadlines, &self.write.next),
+                is_silent: false,
                 asks: false,
                 has_places: has_places(context.claim.as_ref(), self.policy, node),
             }),
@@ -311,6 +314,7 @@ impl Planner<'_> {
         self.write
             .next
             .enqueue(context.name.as_str(), uid, is_foreign, self.now);
+        active.is_silent = self.is_silent(&active);
         self.apply_timeouts(&active);
         if context.is_by_requester() {
             if is_foreign {

@@ -89,6 +89,14 @@ impl Ledger {
         }
     }
 
+    /// Whether the claim has disruptions that a write can give back.
+    pub fn has_unused(&self, node_uid: &str, is_down: &dyn Fn(&HeldPod) -> bool) -> bool {
+        self.claim(node_uid).is_some_and(|claim| {
+            let mut pods = claim.held_pods();
+            claim.holds.iter().any(|held| held.movable) || pods.any(|pod| claim.can_return(pod, is_down))
+        })
+    }
+
     /// Gives up what a claim whose time ran out can give up, and queues it again.
     pub fn time_out(&mut self, node_uid: &str, is_down: &dyn Fn(&HeldPod) -> bool, now: Timestamp) -> TimedOut {
         let Some(claim) = self.claim_mut(node_uid) else {

@@ -129,7 +129,7 @@ fn decide_milliseconds(policy: &Policy) -> Result<Value> {
             }),
             budgets: budget.map_or(MatchingBudgets::None, |budget| MatchingBudgets::One(budget.clone())),
             is_movable: false,
-            is_beside_held: false,
+            another_goes_last: false,
             always_allowed: false,
             refuse_opt_out: false,
         }));

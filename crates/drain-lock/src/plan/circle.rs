@@ -1,6 +1,7 @@
-//! Drains that wait for each other by pods which went down without a claim: two plain `kubectl drain` while drain-lock was
-//! away, say. Each node waits for a budget whose missing pods can come back on the other node alone, and the ledger, which
-//! knows of circles among claims, shows none of it. Pure.
+//! Drains that wait for pods which find no node until somebody uncordons one. They may wait for each other by pods which went
+//! down without a claim: two plain `kubectl drain` while drain-lock was away, say. Each node waits for a budget whose missing
+//! pods can come back on the other node alone, and the ledger, which knows of circles among claims, shows none of it. Or the
+//! pods fit a node alone that somebody else has drained, and leaves cordoned. Pure.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,7 +23,7 @@ use super::stage::Stage;
 use super::verdict::DrainVerdict;
 use super::{ActiveDrain, Planner};
 
-/// The drains that wait in a circle, by their nodes.
+/// The drains that wait in a circle, or for a node that stays cordoned, by their nodes.
 pub(super) type Circles = BTreeMap<NodeName, InCircle>;
 
 /// How a drain waits in a circle.
@@ -32,8 +33,25 @@ pub(super) struct InCircle {
     pub budget: BudgetKey,
     /// The node of the circle that is to be uncordoned, so that the pods which another drain waits for come back.
     pub opener: NodeName,
-    /// Whether drain-lock uncordons that one itself.
-    pub is_ours: bool,
+    /// Who uncordons that one.
+    pub uncordoned_by: UncordonedBy,
+}
+
+/// Who uncordons the node that ends a circle.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum UncordonedBy {
+    /// drain-lock itself.
+    Us,
+    /// Its drainer, or whoever called that one, before it is drained.
+    Drainer,
+    /// The same, once the work is done that it was drained for.
+    DrainerWhenDone,
+}
+
+impl InCircle {
+    fn is_opened_by_us_at(&self, node: &NodeName) -> bool {
+        self.uncordoned_by == UncordonedBy::Us && self.opener == *node
+    }
 }
 
 /// A drain that waits for its turn, or for its movable pods to go.
@@ -67,34 +85,53 @@ pub(super) fn circles(
     if waiting.is_empty() {
         return Circles::new();
     }
+    let drained: BTreeSet<NodeName> = contexts.iter().filter_map(stays_cordoned).collect();
     let missing = missing(&waiting, snapshot, policy, now, requeue_at);
+    let blocking = |drain: &Waiting<'_>, waiting: &BTreeMap<NodeName, Waiting<'_>>| {
+        blocking(drain, waiting, &drained, &missing, snapshot)
+    };
     // Whoever waits for pods that can come back elsewhere is in no circle, nor is who waits for such a drain.
     while let Some(ends) = waiting
         .iter()
-        .find(|(_, drain)| blocking(drain, &waiting, &missing, snapshot).is_none())
+        .find(|(_, drain)| blocking(drain, &waiting).is_none())
         .map(|(name, _)| name.clone())
     {
         waiting.remove(&ends);
     }
     let next: BTreeMap<NodeName, (BudgetKey, NodeName)> = waiting
         .iter()
-        .filter_map(|(name, drain)| Some((name.clone(), blocking(drain, &waiting, &missing, snapshot)?)))
+        .filter_map(|(name, drain)| Some((name.clone(), blocking(drain, &waiting)?)))
         .collect();
     let mut circles = Circles::new();
-    for name in next.keys() {
+    for (name, (budget, first)) in &next {
+        let step = |at: &&NodeName| next.get(*at).map(|(_, after)| after);
+        // As many steps as there are drains lead into a circle.
+        let mut path = std::iter::successors(Some(first), step).take(next.len());
+        if let Some(opener) = path.find(|at| drained.contains(*at)) {
+            let in_circle = InCircle {
+                budget: budget.clone(),
+                opener: opener.clone(),
+                uncordoned_by: UncordonedBy::DrainerWhenDone,
+            };
+            circles.insert(name.clone(), in_circle);
+            continue;
+        }
         // Its own pods went for this very drain, and would be evicted again.
         let circle = circle_of(name, |at| next.get(at).map(|(_, after)| after).into_iter().collect());
         let opener = circle.iter().max_by_key(|name| {
             let drain = waiting.get(**name);
             drain.map(|drain| (drain.is_ours, drain.ticket, Reverse(**name)))
         });
-        if let Some(opener) = opener
-            && let Some((budget, _)) = next.get(name)
-        {
+        if let Some(opener) = opener {
+            let is_ours = waiting.get(*opener).is_some_and(|drain| drain.is_ours);
             let in_circle = InCircle {
                 budget: budget.clone(),
                 opener: (*opener).clone(),
-                is_ours: waiting.get(*opener).is_some_and(|drain| drain.is_ours),
+                uncordoned_by: if is_ours {
+                    UncordonedBy::Us
+                } else {
+                    UncordonedBy::Drainer
+                },
             };
             circles.insert(name.clone(), in_circle);
         }
@@ -140,6 +177,15 @@ fn waiting<'a>(context: &'a DrainContext, snapshot: &'a Snapshot, stays: bool) -
     })
 }
 
+/// The node, if somebody else has drained it, and it is up: nothing but his `uncordon` lets pods onto it again.
+fn stays_cordoned(context: &DrainContext) -> Option<NodeName> {
+    let node = context.node.as_deref()?;
+    let is_drained = context.claim.as_ref().is_some_and(|claim| claim.may_go_down);
+    let is_up = node.ready && !node.is_being_removed();
+    let stays = is_drained && is_up && context.is_by_requester() && context.has_foreign_cordon();
+    stays.then(|| context.name.clone())
+}
+
 /// The pods that the scheduler has found no node for, for long enough that it will find none.
 fn missing<'a>(
     waiting: &BTreeMap<NodeName, Waiting<'a>>,
@@ -174,22 +220,27 @@ fn missing<'a>(
     missing
 }
 
-/// A budget that the drain waits for in vain while `waiting` do, and the first of the nodes that its pods wait for.
+/// A budget that the drain waits for in vain while `waiting` do and `drained` nodes stay cordoned, and the first of the nodes
+/// that its pods wait for, drained ones before others.
 fn blocking(
     drain: &Waiting<'_>,
     waiting: &BTreeMap<NodeName, Waiting<'_>>,
+    drained: &BTreeSet<NodeName>,
     missing: &Missing<'_>,
     snapshot: &Snapshot,
 ) -> Option<(BudgetKey, NodeName)> {
     drain.needs.iter().find_map(|(key, needed)| {
         let facts = snapshot.facts.get(*key).filter(|facts| facts.unusable.is_none())?;
-        let waits_in_vain =
-            |takers: &&BTreeSet<NodeName>| !takers.is_empty() && takers.iter().all(|node| waiting.contains_key(node));
+        let is_closed = |node: &NodeName| waiting.contains_key(node) || drained.contains(node);
+        let waits_in_vain = |takers: &&BTreeSet<NodeName>| !takers.is_empty() && takers.iter().all(is_closed);
         let in_vain: Vec<_> = missing.get(*key)?.iter().filter(waits_in_vain).collect();
         let lost = i32::try_from(in_vain.len()).unwrap_or(i32::MAX);
         // What is never allowed, however many pods come back, has another reason.
         let is_blocked = *needed <= facts.ceiling() && *needed > facts.ceiling().saturating_sub(lost);
-        let node = in_vain.into_iter().flatten().min().filter(|_| is_blocked)?;
+        let nodes = in_vain.into_iter().flatten();
+        let node = nodes
+            .min_by_key(|node| (!drained.contains(*node), *node))
+            .filter(|_| is_blocked)?;
         Some(((*key).clone(), node.clone()))
     })
 }
@@ -204,7 +255,7 @@ impl Planner<'_> {
             Stage::AwaitingNodeGroup | Stage::Uncordoned | Stage::Completing | Stage::Leaving | Stage::Claiming
         );
         let circle = self.circles.get(&node.name);
-        let is_opener = circle.is_some_and(|circle| circle.is_ours && circle.opener == node.name);
+        let is_opener = circle.is_some_and(|circle| circle.is_opened_by_us_at(&node.name));
         if !waits || !is_opener {
             return false;
         }
@@ -231,14 +282,18 @@ impl Planner<'_> {
         let Some(circle) = self.circles.get(&active.node.name) else {
             return;
         };
-        if circle.is_ours && circle.opener == active.node.name {
+        if circle.is_opened_by_us_at(&active.node.name) {
             return;
         }
         let InCircle { budget, opener, .. } = circle;
-        let ends = if circle.is_ours {
-            format!("drain-lock uncordons node {opener}, so that its pods come back")
-        } else {
-            format!("uncordon node {opener}, so that its pods come back: kubectl uncordon {opener}")
+        let ends = match circle.uncordoned_by {
+            UncordonedBy::Us => format!("drain-lock uncordons node {opener}, so that its pods come back"),
+            UncordonedBy::Drainer => {
+                format!("uncordon node {opener}, so that its pods come back: kubectl uncordon {opener}")
+            }
+            UncordonedBy::DrainerWhenDone => format!(
+                "its pods find no node but {opener}, which is drained and cordoned; once the work on it is done: kubectl uncordon {opener}"
+            ),
         };
         let pdb = budget.to_string();
         let is_meant = |reason| matches!(reason, LockReason::BudgetUnhealthy | LockReason::WaitsForDisruptions);
@@ -249,7 +304,7 @@ impl Planner<'_> {
             blocked.message = format!("{}; {ends}", blocked.message);
             blocked.node = Some(opener.to_string());
         } else {
-            let text = format!("budget {pdb} waits for pods of nodes that wait for each other; {ends}");
+            let text = format!("budget {pdb} waits for pods that find no node; {ends}");
             verdict.block_by_node(LockReason::CircularWait, text, Some(opener));
         }
     }

@@ -34,8 +34,11 @@ impl Planner<'_> {
     }
 
     /// Whether the drain's claim is to be asked for: no movable pod under a budget is left, or none of those left could go now,
-    /// or its drainer asks for other pods first. What was asked for stays asked for.
+    /// or its drainer asks for other pods first. What was asked for stays asked for, while its drainer shows a sign of life.
     pub(super) fn is_to_ask(&mut self, active: &ActiveDrain<'_>) -> bool {
+        if active.is_silent {
+            return false;
+        }
         let (classes, uid) = (active.classes, active.uid());
         let by_budget = |pod: &&Arc<PodFacts>| moves_by(pod, self.snapshot).map(|key| (Arc::clone(pod), key));
         let movable: Vec<_> = classes.movable.iter().filter_map(|pod| by_budget(&pod)).collect();
@@ -43,8 +46,11 @@ impl Planner<'_> {
         if movable.is_empty() || go_first {
             return !go_first;
         }
-        // Others are kept from evicting anything before the claim, for the place of the node or the pods that stay on it.
-        let goes_nowhere = active.context.is_by_requester() && (!active.has_places || !classes.retained.is_empty());
+        // For the place of the node, or the pods that stay on it, others may not evict the last of its pods before the claim:
+        // one that no budget guards, if there is one.
+        let waits_with_last = active.context.is_by_requester() && (!active.has_places || !classes.retained.is_empty());
+        let is_unguarded = |pod: &Arc<PodFacts>| self.snapshot.budgets_of(pod).is_empty();
+        let goes_nowhere = waits_with_last && !classes.movable.iter().chain(&classes.held).any(is_unguarded);
         let has_asked = self.write.next.claim(uid).is_some_and(|claim| !claim.needs.is_empty());
         let waits_since = self.write.next.claim(uid).map(|claim| claim.since);
         let is_refused_again = refused_again(active.drain) > waits_since;

@@ -172,6 +172,11 @@ impl Planner<'_> {
                 self.mark_draining(active);
                 // These go within what their budgets allow; the claim is for the pods that stay down.
                 self.set_needs(active, Vec::new());
+                if active.is_silent {
+                    verdict.set_message(LockReason::AwaitsDrainer.explanation());
+                    verdict.block(LockReason::AwaitsDrainer, LockReason::AwaitsDrainer.explanation());
+                    return;
+                }
                 let pods = classes.movable.len() + classes.departing.len();
                 verdict.message = format!("{pods} pods that find room elsewhere leave first");
                 if classes.movable.is_empty() {

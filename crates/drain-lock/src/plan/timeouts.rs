@@ -98,9 +98,22 @@ impl TimeLimits {
             .map(|sign| until(sign, self.limits.recover, &self.leaderless));
         until(claim.since, parts, &self.leaderless).max(from_sign.unwrap_or(Timestamp::MIN))
     }
+
+    /// From when on nobody uses what is granted for others to evict by: none of them has evicted, no pod was within its grace, and
+    /// the node has neither gone nor come, for so long.
+    fn unused_from(&self, quiet_period: SignedDuration) -> Option<Timestamp> {
+        let sign = self.last_sign.filter(|_| self.by_requester)?;
+        Some(until(sign, quiet_period, &self.leaderless))
+    }
 }
 
 impl Planner<'_> {
+    /// Whether nobody would use a grant now: it is not asked for until the drainer evicts again.
+    pub(super) fn is_silent(&mut self, active: &ActiveDrain<'_>) -> bool {
+        let unused_from = active.limits.unused_from(self.policy.auto.quiet_period);
+        unused_from.is_some_and(|from| self.is_over(from))
+    }
+
     /// Gives up what has taken too long, as the drain's fallback says. A drain that waits gives nothing up: no wait for other
     /// drains ends by time.
     pub(super) fn apply_timeouts(&mut self, active: &ActiveDrain<'_>) {
@@ -110,10 +123,17 @@ impl Planner<'_> {
         };
         match claim.state {
             ClaimState::Returning => self.suspect_overdue(context),
-            ClaimState::Waiting => {}
+            // Who evicted the pods that are down does not ask for the others.
+            ClaimState::Waiting => {
+                let is_gone = context.is_by_requester() && !context.unavailable.is_empty();
+                if is_gone && self.is_over(limits.recover_until(&claim)) {
+                    self.suspect(active);
+                }
+            }
             ClaimState::Granted => {
-                if self.is_over(limits.drain_until(&claim)) {
-                    self.fall_back(active);
+                let falls_back = active.drain.spec.fallback == Fallback::ReleaseAndRequeue;
+                if self.is_over(limits.drain_until(&claim)) && falls_back {
+                    self.give_back(active, "its time (drain) is over");
                 }
             }
             ClaimState::Confirmed => self.apply_timeouts_of_grant(active, &claim),
@@ -162,19 +182,26 @@ impl Planner<'_> {
         // Whoever evicts by himself may reboot before he says so; our own drain of a node that crashed goes on.
         let is_drained = claim.may_go_down || (by_requester && context.has_rebooted());
         if is_recovery_over && !context.unavailable.is_empty() && (is_drained || by_requester) {
-            self.write.next.suspect(active.uid(), self.now);
-            let note = LockReason::Suspect.explanation().to_owned();
-            self.announce(&context.name, active.uid(), LockReason::Suspect, note);
-        } else if !is_drained && is_drain_over {
-            self.fall_back(active);
+            self.suspect(active);
+        } else if !is_drained && is_drain_over && active.drain.spec.fallback == Fallback::ReleaseAndRequeue {
+            self.give_back(active, "its time (drain) is over");
+        } else if !is_drained && active.is_silent {
+            let is_down = |pod: &_| context.unavailable.contains(pod);
+            if self.write.next.has_unused(active.uid(), &is_down) {
+                self.give_back(active, "its drainer has evicted nothing for a while");
+            }
         }
     }
 
-    /// Gives back what a drain whose time is over can give back, and queues it again, unless it is to wait on.
-    fn fall_back(&mut self, active: &ActiveDrain<'_>) {
-        if active.drain.spec.fallback != Fallback::ReleaseAndRequeue {
-            return;
+    fn suspect(&mut self, active: &ActiveDrain<'_>) {
+        if self.write.next.suspect(active.uid(), self.now) {
+            let note = LockReason::Suspect.explanation().to_owned();
+            self.announce(&active.node.name, active.uid(), LockReason::Suspect, note);
         }
+    }
+
+    /// Gives back what a drain can give back, and queues it again.
+    fn give_back(&mut self, active: &ActiveDrain<'_>, why: &str) {
         let uid = active.uid();
         let is_down = |pod: &_| active.context.unavailable.contains(pod);
         let what = match self.write.next.time_out(uid, &is_down, self.now) {
@@ -188,7 +215,7 @@ impl Planner<'_> {
                 format!("{kept} pods are down under another's cordon; it keeps its ticket and their disruptions")
             }
         };
-        let note = format!("its time (drain) is over: {what}");
+        let note = format!("{why}: {what}");
         self.announce(&active.node.name, uid, LockReason::Requeued, note);
     }
 

@@ -97,10 +97,10 @@ impl ContextLookup {
             uid: pod.uid.clone(),
             state,
             opted_out: pod.opt_out().map(|(opt_out, _)| opt_out),
-            is_beside_held: is_movable
-                && node
-                    .as_ref()
-                    .is_some_and(|node| self.movable_pods.are_beside_held(&node.uid, instant)),
+            another_goes_last: node.as_ref().is_some_and(|node| {
+                is_movable && self.movable_pods.are_beside_held(&node.uid, instant)
+                    || self.another_goes_last(&pod, node)
+            }),
             node,
             budgets,
             is_movable,
@@ -222,6 +222,21 @@ impl ContextLookup {
         let mut retained = pods.iter().filter(|pod| matches!(class(pod), Some(Class::Retained(_))));
         let guarded = retained.find(|pod| !self.cache.budgets_of(pod).is_empty());
         guarded.map(|pod| pod.key.clone())
+    }
+
+    /// Whether another pod of the node goes last of those that no budget guards: the one with the smallest UID, for every
+    /// replica and every moment the same.
+    fn another_goes_last(&self, evicted: &PodFacts, node: &NodeContext) -> bool {
+        let is_asked_about = node.cordoned && (node.retains.is_some() || node.in_node_group);
+        let Some(facts) = self.cache.node(node.name.as_str()).filter(|_| is_asked_about) else {
+            return false;
+        };
+        let drain = self.cache.drain(node.name.as_str());
+        let pods = self.cache.pods_on(node.name.as_str());
+        let leaves = |pod: &&Arc<PodFacts>| Class::in_drain(pod, &facts, drain.as_deref()).is_none();
+        let unguarded = pods.iter().filter(|pod| self.cache.budgets_of(pod).is_empty());
+        let last = unguarded.filter(leaves).map(|pod| &pod.uid).min();
+        last.is_some_and(|last| *last != evicted.uid)
     }
 
     /// Notes that a drainer waits for the plan of the node's drain.

@@ -116,8 +116,8 @@ pub struct EvictionContext {
     /// Whether it is movable in the drain of its node; false where that is not known. It only matters while that drain's
     /// claim has no disruption for it.
     pub is_movable: bool,
-    /// Whether it is movable, and pods of its node leave under the claim alone.
-    pub is_beside_held: bool,
+    /// Whether another pod of its node leaves under the claim alone, so that no drainer is done with the node before.
+    pub another_goes_last: bool,
     /// Whether it is not Ready, and its budget lets such pods go whatever else it says (`AlwaysAllow`).
     pub always_allowed: bool,
     /// Whether other drainers' evictions of opted-out pods are refused.
@@ -523,12 +523,12 @@ impl Judge<'_> {
         }
     }
 
-    /// The refusal of what would empty a node that has yet to get its place in its node groups.
+    /// The refusal of the last pod of a node that has yet to get its place in its node groups.
     fn node_group(&self, context: &EvictionContext) -> Option<Decision> {
         let node = context
             .node
             .as_ref()
-            .filter(|node| node.in_node_group && node.takes_drainers())?;
+            .filter(|node| node.in_node_group && node.takes_drainers() && !context.another_goes_last)?;
         let claim = self.ledger.claim(node.uid.as_str());
         // Without a plan nobody would ever give it its place.
         if self.ledger.admits_in_node_group(node.uid.as_str()) || (claim.is_none() && !self.awaits_plan(node)) {
@@ -541,15 +541,13 @@ impl Judge<'_> {
         Some(wait(LockReason::WaitsForNodeGroup, &text))
     }
 
-    /// The refusal of what would empty a node around pods that stay on it, before its claim is confirmed.
-    ///
-    /// A movable pod of a budget that the claim needs goes while others have to wait for the claim anyway: later, the claim
-    /// could have its last disruption, and the drain would not end.
+    /// The refusal of the last pod beside those that stay on the node, before its claim is confirmed. Others go: later, the claim
+    /// could have the last disruption of their budget, and the drain would not end.
     fn retained(&self, context: &EvictionContext) -> Option<Decision> {
         let node = context
             .node
             .as_ref()
-            .filter(|node| node.cordoned && !context.is_beside_held)?;
+            .filter(|node| node.cordoned && !context.another_goes_last)?;
         let retained = node.retains.as_ref()?;
         let claim = self.ledger.claim(node.uid.as_str());
         if self.ledger.admits_around_retained(node.uid.as_str()) || (claim.is_none() && !self.awaits_plan(node)) {

@@ -1,6 +1,7 @@
 //! Two nodes that were drained while drain-lock was away: of each of two applications one pod is down, on the node that has
 //! the last pod of the other.
 
+use nodeward_api::reason::LockReason;
 use nodeward_core::id::BudgetKey;
 use rstest::rstest;
 use serde_json::{Value, json};
@@ -114,10 +115,14 @@ fn three_away() -> Given {
 fn planned(given: Given) -> Plan {
     let claims = [claim(1, "n1"), claim(2, "n2"), claim(3, "n3")];
     let claims: Vec<Value> = claims.into_iter().take(given.drains.len()).collect();
+    plan_of(given, json!({ "nextTicket": 9, "claims": claims }))
+}
+
+fn plan_of(given: Given, ledger: Value) -> Plan {
     let cluster = Cluster::new(given.nodes, given.pods)
         .budgets(given.budgets)
         .drains(given.drains)
-        .ledger(json!({ "nextTicket": 9, "claims": claims }));
+        .ledger(ledger);
     let policy = Policy {
         medik8s_leases: None,
         ..Policy::from_config(Config::default()).unwrap()
@@ -165,6 +170,58 @@ fn circle_leaves_a_cordon_to_another_drainer() {
         json!({ "metadata": { "annotations": { nodeward_api::annotation::LAST_EVICTION: "2026-01-01T11:59:00Z" } } });
     given.drains[0] = merged(given.drains[0].clone(), evicted);
     assert_eq!(shown(&planned(given)), ["n1: CircularWait n2", "n2: CircularWait n2"]);
+}
+
+/// `n1` is drained, and its pod of `x` fits no other node; `n2` has the other one, and waits for it.
+fn one_stays_cordoned(node_1: Value) -> Given {
+    Given {
+        nodes: vec![node_1, cordoned("n2"), node("n3", json!({}))],
+        pods: vec![runs("x", "n2"), waits("x", &["n1"])],
+        budgets: vec![short("x")],
+        ..two_away()
+    }
+}
+
+fn planned_behind_drained(given: Given) -> Plan {
+    let drained = json!({
+        "state": "Confirmed", "mayGoDown": true, "foreignCordon": true,
+        "holds": [{
+            "pdb": { "namespace": "shop", "name": "x", "uid": "uid-x" }, "healthyAtGrant": 2,
+            "pods": [{ "name": "x-gone", "uid": "uid-gone" }],
+        }],
+    });
+    let claims = [merged(claim(1, "n1"), drained), claim(2, "n2")];
+    plan_of(given, json!({ "nextTicket": 9, "claims": claims }))
+}
+
+#[test]
+fn drain_that_waits_for_a_drained_node_names_it() {
+    let plan = planned_behind_drained(one_stays_cordoned(cordoned("n1")));
+    let second = plan
+        .drains
+        .iter()
+        .find(|verdict| verdict.node.as_str() == "n2")
+        .unwrap();
+    let [told] = &second.blocked_by[..] else {
+        panic!("{:?}", second.blocked_by)
+    };
+    assert_eq!(
+        (told.reason, told.node.as_deref()),
+        (LockReason::CircularWait, Some("n1"))
+    );
+    let ends = "once the work on it is done: kubectl uncordon n1";
+    assert!(told.message.ends_with(ends), "{}", told.message);
+}
+
+/// It is about to come back, or never will.
+#[rstest]
+#[case::that_reboots(merged(cordoned("n1"), json!({ "status": { "conditions": [{
+    "type": "Ready", "status": "Unknown", "lastTransitionTime": "2026-01-01T11:59:00Z",
+}] } })))]
+#[case::that_is_removed(merged(cordoned("n1"), json!({ "metadata": { "deletionTimestamp": "2026-01-01T11:59:00Z" } })))]
+fn drain_that_waits_for_a_node_keeps_its_reason(#[case] node_1: Value) {
+    let lines = shown(&planned_behind_drained(one_stays_cordoned(node_1)));
+    assert!(lines.iter().all(|line| !line.contains("CircularWait")), "{lines:?}");
 }
 
 #[rstest]

@@ -199,6 +199,47 @@ fn drain_with_pods_down_is_suspect_once_it_shows_no_sign_of_life(
     assert_eq!(lines, expected);
 }
 
+/// One pod of it is down, and its drainer asks for no other: that one's disruption is for whoever uses it.
+#[rstest]
+#[case::its_drainer_goes_on(A_MINUTE_AGO, granted_since(A_MINUTE_AGO), &["n1 is Draining: StuckTerminating"])]
+#[case::its_drainer_is_silent("2026-01-01T11:40:00Z", granted_since("2026-01-01T11:40:00Z"), &[
+    "ledger: n1#1 Waiting needs [] holds [a]", "n1 is Draining: AwaitsDrainer, StuckTerminating",
+])]
+#[case::it_has_given_back("2026-01-01T11:40:00Z", requeued_since("2026-01-01T11:50:00Z"), &["n1 is Draining: AwaitsDrainer, StuckTerminating"])]
+#[case::its_drainer_is_back(A_MINUTE_AGO, requeued_since("2026-01-01T11:50:00Z"), &[
+    "ledger: n1#1 Waiting needs [d] holds [a]", "grant uid-n1", "n1 is Draining: StuckTerminating",
+])]
+#[case::its_drainer_is_gone(YESTERDAY, requeued_since(YESTERDAY), &[
+    "ledger: n1#1 Suspect needs [] holds [a]", "n1 is Suspect: Suspect, StuckTerminating",
+])]
+fn unused_grant_goes_back_until_its_drainer_goes_on(
+    #[case] evicted: &str,
+    #[case] claim: Value,
+    #[case] expected: &[&str],
+) {
+    let evicted = json!({ "metadata": { "annotations": { nodeward_api::annotation::LAST_EVICTION: evicted } } });
+    let drain = merged(silent_drain_of(&["eviction:bob"]), evicted);
+    let cluster = cluster(
+        foreign(json!({})),
+        Some(drain),
+        &[claim],
+        &[held("a", leaving_since(YESTERDAY)), held("d", json!({}))],
+    );
+    let spares_two = json!({ "status": { "disruptionsAllowed": 2, "desiredHealthy": 1 } });
+    let lines = shown(&planned(&cluster.budgets([budget("web", spares_two)])));
+    let lines: Vec<_> = lines.iter().filter(|line| !line.starts_with("mark")).collect();
+    assert_eq!(lines, expected);
+}
+
+fn granted_since(moment: &str) -> Value {
+    let since = json!({ "foreignCordon": true, "since": moment, "needs": [] });
+    merged(granted("Confirmed", &["a", "d"]), since)
+}
+
+fn requeued_since(moment: &str) -> Value {
+    claim(json!({ "foreignCordon": true, "since": moment, "queuedAt": moment, "holds": [disruptions(&["a"])] }))
+}
+
 fn leaving_since(moment: &str) -> Value {
     leaving(json!({ "metadata": { "deletionTimestamp": moment } }))
 }

@@ -318,6 +318,32 @@ async fn last_movable_pod_waits_beside_retained() {
     assert!(matches!(told, Decision::Refuse(_)), "{told:?}");
 }
 
+/// Of the pods that no budget guards, one waits for the claim. One that drainers leave alone is none of them.
+#[rstest]
+#[case::the_last_one("a", false)]
+#[case::another_one("b", true)]
+#[case::unmanaged("lone", true)]
+#[tokio::test(start_paused = true)]
+async fn unguarded_pod_with_the_smallest_uid_waits_beside_retained(#[case] name: &str, #[case] goes: bool) {
+    let mut cluster = two_drains();
+    let pods = &mut cluster.0.pods;
+    pods.retain(|pod| !pod.metadata.name.as_ref().unwrap().starts_with('h'));
+    let small = json!([{ "name": "c", "resources": { "requests": { "cpu": "100m" } } }]);
+    let batch = json!({ "metadata": { "labels": { "app": "batch" } }, "spec": { "containers": small } });
+    let unmanaged = json!({ "metadata": { "uid": "uid-a", "ownerReferences": null } });
+    let lone = merged(pod("lone", batch.clone()), unmanaged);
+    pods.extend(
+        Cluster::new([], [pod("b", batch.clone()), pod("a", batch), lone])
+            .0
+            .pods,
+    );
+    pods.iter_mut()
+        .filter(|pod| pod.metadata.name.as_deref() == Some("a"))
+        .for_each(|pod| pod.metadata.uid = Some("uid-aa".to_owned()));
+    let told = told(&ContextLookup::new(cluster.cache()), name).await;
+    assert_eq!(matches!(told, Decision::Admit(_)), goes, "{told:?}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn unclassified_pod_waits_with_the_claim() {
     let cache = two_drains().cache();

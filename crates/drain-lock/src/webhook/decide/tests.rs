@@ -117,7 +117,7 @@ fn context() -> EvictionContext {
         node: Some(node()),
         budgets: MatchingBudgets::One(budget()),
         is_movable: false,
-        is_beside_held: false,
+        another_goes_last: false,
         always_allowed: false,
         refuse_opt_out: false,
     }
@@ -925,11 +925,17 @@ fn asked(state: ClaimState) -> Case {
 }
 
 /// The same of a movable pod whose budget the claim needs.
-fn movable(is_beside_held: bool) -> Case {
+fn movable(another_goes_last: bool) -> Case {
     let mut case = beside_retained().under(MatchingBudgets::One(budget())).with(asking());
     case.claims.remove(0);
     case.context.is_movable = true;
-    case.context.is_beside_held = is_beside_held;
+    case.context.another_goes_last = another_goes_last;
+    case
+}
+
+/// The same where another pod waits for the claim.
+fn one_of_many(mut case: Case) -> Case {
+    case.context.another_goes_last = true;
     case
 }
 
@@ -965,7 +971,9 @@ fn on(change: impl FnOnce(&mut NodeContext)) -> Case {
 #[case::not_cordoned(on(|node| node.cordoned = false), Ok(Admission::NoBudget))]
 #[case::nobody_plans(on(|node| node.planning_timed_out = true), Ok(Admission::NoBudget))]
 #[case::movable_under_a_budget(movable(false), Err(LockReason::Queued))]
-#[case::movable_while_others_wait_anyway(movable(true), Ok(Admission::FreeDisruption))]
+#[case::movable_while_another_goes_last(movable(true), Ok(Admission::FreeDisruption))]
+#[case::unguarded_while_another_goes_last(one_of_many(asked(ClaimState::Waiting)), Ok(Admission::NoBudget))]
+#[case::unguarded_without_a_plan(one_of_many(beside_retained()), Ok(Admission::NoBudget))]
 fn node_is_not_emptied_around_retained_pods(#[case] case: Case, #[case] expected: Result<Admission, LockReason>) {
     let verdict = case.judge();
     assert_eq!(told(&verdict), expected);

@@ -16,7 +16,6 @@ const USER: &str = "admin";
 
 /// Every node is full and none is outside the selector: no pod finds room until one of them is uncordoned.
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "the drain that waits names no node to uncordon yet: the first node is drained and stays cordoned"]
 async fn drain_of_selector_over_full_nodes_names_node_to_uncordon() -> Result<()> {
     Box::pin(compare("kubectl drain -l, six full nodes", drain_selector)).await
 }

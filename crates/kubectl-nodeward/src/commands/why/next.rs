@@ -178,11 +178,9 @@ impl Why {
             }
             (LockReason::BudgetUnhealthy, Some(pdb)) => self.recovery_of(pdb),
             (LockReason::CircularWait, _) => {
-                let nodes = [Some(&self.name), blocked.node.as_ref()].into_iter().flatten();
+                let node = blocked.node.as_ref().unwrap_or(&self.name);
                 vec![Step {
-                    commands: nodes
-                        .map(|node| commands.kubectl(&format!("uncordon {node}")))
-                        .collect(),
+                    commands: vec![commands.kubectl(&format!("uncordon {node}"))],
                     ..Step::new(format!("{remedy}:"))
                 }]
             }
