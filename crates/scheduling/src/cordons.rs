@@ -3,6 +3,7 @@
 //! A cordon takes nothing from pods that go elsewhere: as each takes the first node with room, all would choose as they do
 //! now. So all that move are placed once, and again only for the cordon of a node that one of them would go to.
 
+use std::cell::OnceCell;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -26,6 +27,8 @@ pub struct Cordons<'a> {
     placement: Placement<'a>,
     /// Which of those that move have a place: of the first ones, for the others are not placed before somebody asks.
     placed: Vec<bool>,
+    /// Where the pods that wait for a node would go if no node were drained; worked out when somebody asks.
+    in_service: OnceCell<Placement<'a>>,
     /// How many times all were placed anew for a cordon.
     #[cfg(test)]
     pub(crate) replaced: usize,
@@ -44,6 +47,7 @@ impl<'a> Cordons<'a> {
             waiting: Vec::new(),
             moving: Vec::new(),
             placed: Vec::new(),
+            in_service: OnceCell::new(),
             #[cfg(test)]
             replaced: 0,
         }
@@ -67,12 +71,14 @@ impl<'a> Cordons<'a> {
         self.moving.extend(pods);
     }
 
-    /// Those of `pods` that would find room beside `others`, which leave the same node, if no node were drained.
+    /// Those of `pods` that would find room beside `others`, which leave the same node, if no node were drained. The pods that left
+    /// those nodes would be back by then.
     pub fn crowded_out(&self, others: &[Arc<PodFacts>], pods: &[Arc<PodFacts>]) -> Vec<Arc<PodFacts>> {
         if pods.is_empty() {
             return Vec::new();
         }
-        let mut in_service = Placement::empty(&self.basis, &Rc::default());
+        let in_service = || Placement::beginning(&self.basis, &Rc::default());
+        let mut in_service = self.in_service.get_or_init(in_service).clone();
         for pod in others {
             in_service.moves(pod);
         }

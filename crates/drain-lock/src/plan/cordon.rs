@@ -38,8 +38,14 @@ pub(super) fn cordons<'a>(
     let last = contexts.iter().rev().filter(is_to_be_cordoned);
     let last: Vec<NodeName> = last.map(|context| context.name.clone()).collect();
     let mut cordons = Cordons::new(&snapshot.scheduling, &drained, &last);
-    let since = open().filter_map(|context| began(context.node.as_ref()?, context.drain.as_ref()?));
-    if let Some(since) = since.min() {
+    let began_at = |context: &DrainContext| {
+        let queued_at = context.claim.as_ref().map(|claim| claim.queued_at);
+        let node_and_drain = context.node.as_ref().zip(context.drain.as_ref());
+        node_and_drain
+            .and_then(|(node, drain)| began(node, drain))
+            .or(queued_at)
+    };
+    if let Some(since) = contexts.iter().filter(is_ahead).filter_map(began_at).min() {
         // What has found no node for long finds none, whatever it looks like from here.
         let finds_none = |pod: &PodFacts| {
             let lasting = pod
@@ -53,9 +59,13 @@ pub(super) fn cordons<'a>(
     cordons
 }
 
+/// Whether the drain takes room away, or its claim is owed pods.
+fn is_ahead(context: &&DrainContext) -> bool {
+    context.is_open() || !context.unavailable.is_empty()
+}
+
 /// The nodes whose drains take room away, or whose claims are owed pods.
 pub(super) fn ahead(contexts: &[DrainContext]) -> BTreeSet<NodeName> {
-    let is_ahead = |context: &&DrainContext| context.is_open() || !context.unavailable.is_empty();
     let ahead = contexts.iter().filter(is_ahead);
     ahead.map(|context| context.name.clone()).collect()
 }

@@ -143,16 +143,20 @@ fn drain_that_an_obstacle_stops_is_not_waited_for() {
     assert_eq!(cordons(&plan_of(&cluster)), ["n1"]);
 }
 
-/// `n2` is back, and one of its pods is not: that takes the last room.
+/// `n2` is back, and one of its pods is not: that finds room on `n1` alone.
 #[rstest]
-#[case::without_room(2, Some("n2"))]
-#[case::with_room(1, None)]
-#[case::that_there_never_is(4, None)]
-fn drain_without_room_waits_for_pods_that_a_claim_is_owed(#[case] taken: usize, #[case] waits_for: Option<&str>) {
+#[case::last_room(4, 3, Some("n2"))]
+#[case::with_room(3, 3, None)]
+#[case::that_there_never_is(4, 4, None)]
+fn cordon_waits_for_pods_that_a_claim_is_owed(
+    #[case] taken: usize,
+    #[case] taken_here: usize,
+    #[case] waits_for: Option<&str>,
+) {
     let owed = json!({ "state": "Returning", "holds": [disruptions(&["gone"])] });
     let successor = newly_waiting("successor", json!({}));
     let pods = [
-        pods_on("n1", 2),
+        pods_on("n1", taken_here),
         pods_on("n2", taken),
         pods_on("n3", 4),
         vec![successor],
@@ -270,4 +274,32 @@ proptest! {
         }
         prop_assert_eq!(cordons(&plan).into_iter().filter(|name| !is_open(&nodes[NODES.iter().position(|node| node == name).unwrap()])).collect::<Vec<_>>(), expected, "{:?}", shown(&plan));
     }
+}
+
+/// A member of a quorum, which runs on this node, or waits for it.
+fn member(node: &str, is_down: bool) -> Value {
+    let apart = json!({ "spec": { "affinity": { "podAntiAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": [
+        { "labelSelector": { "matchLabels": { "app": "web" } }, "topologyKey": "kubernetes.io/hostname" },
+    ] } } } });
+    let name = format!("web-{node}");
+    if is_down {
+        waiting(&name, apart)
+    } else {
+        pod(&name, merged(apart, json!({ "spec": { "nodeName": node } })))
+    }
+}
+
+/// The node of the member that is down would take another one, but it is that one's.
+#[rstest]
+#[case::none_is_down(three_nodes(), false, &["n1", "n2", "n3"])]
+#[case::one_is_down([drained("n1"), node("n2", json!({})), node("n3", json!({}))], true, &["n2", "n3"])]
+fn members_of_a_quorum_wait_for_their_budget_and_not_for_room(
+    #[case] nodes: [Value; 3],
+    #[case] is_down: bool,
+    #[case] cordoned: &[&str],
+) {
+    let members = vec![member("n1", is_down), member("n2", false), member("n3", false)];
+    let cluster = drains_on(nodes, members, &["n1", "n2", "n3"]).budgets([budget("web", json!({}))]);
+    let plan = plan_of(&cluster);
+    assert_eq!(cordons(&plan), cordoned, "{:?}", shown(&plan));
 }
