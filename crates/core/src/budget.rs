@@ -12,10 +12,13 @@ use nodeward_api::last_override::LastOverride;
 use nodeward_api::reason::BlockerReason;
 use nodeward_api::{annotation, label};
 
-use crate::deadline::saturating_add;
+use crate::deadline::{is_due, saturating_add};
 use crate::id::{BudgetKey, ResourceVersion};
 use crate::pod::PodView;
 use crate::selector::Selector;
+
+/// How long the disruption controller may take to count a budget whose spec has changed.
+const COUNTED_WITHIN: SignedDuration = SignedDuration::from_mins(1);
 
 /// The eviction handler refuses every eviction while more pods than these are marked as disrupted.
 pub const MAX_DISRUPTED_PODS: usize = 2000;
@@ -45,6 +48,8 @@ pub struct BudgetView {
     pub unhealthy_policy: UnhealthyPolicy,
     /// `metadata.generation`.
     pub generation: i64,
+    /// When somebody last wrote it, but for its status; where the server does not tell, when it was created.
+    pub written: Timestamp,
     pub status: BudgetStatus,
     /// The last time that drain-keeper overrode it, by the API server's clock where that is known.
     pub last_override: Option<LastOverride>,
@@ -171,6 +176,7 @@ impl BudgetView {
                 UnhealthyPolicy::default()
             },
             generation: meta.generation.unwrap_or_default(),
+            written: written(meta),
             status: budget.status.as_ref().map(BudgetStatus::project).unwrap_or_default(),
             last_override: last_override(meta),
             hold: AnnotatedHold::of(meta),
@@ -197,6 +203,13 @@ impl BudgetView {
         self.status.observed_generation >= self.generation
     }
 
+    /// Whether its status says nothing, and will not in time: the disruption controller says that it cannot count the pods, or has
+    /// not seen the spec for longer than it takes.
+    pub fn cannot_be_counted(&self, now: Timestamp) -> bool {
+        let is_behind = !self.is_status_current() && is_due(saturating_add(self.written, COUNTED_WITHIN), now);
+        self.status.sync_failed || is_behind
+    }
+
     /// Whether as many pods are healthy as there must be, by a status that is current: whatever was taken from the budget
     /// has been made good.
     ///
@@ -204,7 +217,8 @@ impl BudgetView {
     /// counts nothing let every unready pod go, and never asks for the generation. A budget that demands nothing has
     /// nothing to recover.
     pub fn has_recovered(&self) -> bool {
-        self.is_status_current() && self.status.current_healthy >= self.status.desired_healthy
+        let is_counted = self.is_status_current() && !self.status.sync_failed;
+        is_counted && self.status.current_healthy >= self.status.desired_healthy
     }
 
     /// Whether the eviction handler lets an unready pod go without using the budget up (`unhealthyPodEvictionPolicy`).
@@ -278,6 +292,14 @@ fn last_override(meta: &ObjectMeta) -> Option<LastOverride> {
     };
     let at = taken_in.map_or(record.at, within);
     Some(LastOverride { at, ..record })
+}
+
+fn written(meta: &ObjectMeta) -> Timestamp {
+    let managers = meta.managed_fields.iter().flatten();
+    let of_object = managers.filter(|entry| entry.subresource.is_none());
+    let written = of_object.filter_map(|entry| entry.time.as_ref());
+    let known = written.chain(&meta.creation_timestamp).map(|time| time.0);
+    known.max().unwrap_or(Timestamp::MAX)
 }
 
 /// When the API server last took in a write of whoever manages this annotation.
@@ -652,6 +674,38 @@ mod tests {
             (budget.is_status_current(), budget.has_recovered()),
             (current, recovered)
         );
+    }
+
+    #[rstest]
+    #[case::counted(1, json!({}), false)]
+    #[case::changed_a_moment_ago(0, json!({ "managedFields": [{ "time": "2026-01-01T00:59:30Z" }] }), false)]
+    #[case::not_seen_for_long(0, json!({ "managedFields": [{ "time": "2026-01-01T00:58:59Z" }] }), true)]
+    #[case::its_status_alone_was_written(
+        0, json!({ "managedFields": [{ "time": "2026-01-01T00:59:30Z", "subresource": "status" }] }), true
+    )]
+    fn budget_that_is_not_counted_in_time_never_will_be(
+        #[case] observed: i64,
+        #[case] metadata: Value,
+        #[case] never: bool,
+    ) {
+        let mut given = json!({ "generation": 1, "creationTimestamp": "2026-01-01T00:00:00Z" });
+        given
+            .as_object_mut()
+            .unwrap()
+            .extend(metadata.as_object().unwrap().clone());
+        let mut status = status(0, 2, 2);
+        status["observedGeneration"] = observed.into();
+        let now = "2026-01-01T01:00:00Z".parse().unwrap();
+        assert_eq!(
+            project(given.clone(), json!({}), status.clone()).cannot_be_counted(now),
+            never
+        );
+        status["conditions"] = json!([{
+            "type": "DisruptionAllowed", "status": "False", "reason": "SyncFailed", "message": "",
+            "lastTransitionTime": "2026-01-01T00:59:59Z",
+        }]);
+        let failed = project(given, json!({}), status);
+        assert!(failed.cannot_be_counted(now) && !failed.has_recovered());
     }
 
     #[rstest]

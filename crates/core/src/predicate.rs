@@ -22,7 +22,7 @@ pub fn belongs_to_node(pod: &PodView) -> bool {
 /// Two copies of it could do harm if the node that cannot be asked still ran it.
 pub fn must_not_run_twice(pod: &PodView) -> bool {
     let owner = pod.owner();
-    pod.has_persistent_volume || owner == Owner::StatefulSet || owner.is_foreign()
+    pod.has_persistent_volume || matches!(owner, Owner::StatefulSet | Owner::Job) || owner.is_foreign()
 }
 
 /// It is a daemon of Ceph, which is not to be forced: its data or its quorum may depend on it, also while no budget says so,
@@ -82,7 +82,7 @@ mod tests {
     #[case::foreign_owner(owned_by("kubevirt.io/v1", "VirtualMachineInstance"), true)]
     #[case::volcanos_job(owned_by("batch.volcano.sh/v1alpha1", "Job"), true)]
     #[case::replica_set(owned_by("apps/v1", "ReplicaSet"), false)]
-    #[case::job(owned_by("batch/v1", "Job"), false)]
+    #[case::job(owned_by("batch/v1", "Job"), true)]
     #[case::unmanaged(pod(json!({}), json!({}), json!({})), false)]
     #[case::claim(pod(json!({}), json!({ "volumes": [{ "name": "v", "persistentVolumeClaim": { "claimName": "c" } }] }), json!({})), true)]
     #[case::empty_dir(pod(json!({}), json!({ "volumes": [{ "name": "v", "emptyDir": {} }] }), json!({})), false)]

@@ -206,7 +206,9 @@ impl ActionTracker {
             ActionResult::Failed(ApiError::RefusedByBudget { .. }) => (Outcome::RefusedByBudget, retry_at),
             ActionResult::Failed(ApiError::NamespaceTerminating) => (Outcome::NamespaceTerminating, retry_at),
             // Only a person can change that: there is no hurry.
-            ActionResult::Failed(error @ (ApiError::Forbidden { .. } | ApiError::Unauthorized { .. })) => (
+            ActionResult::Failed(
+                error @ (ApiError::Denied { .. } | ApiError::Forbidden { .. } | ApiError::Unauthorized { .. }),
+            ) => (
                 Outcome::Denied(error.to_string()),
                 retry_at.max(saturating_add(now, DENIED_AGAIN)),
             ),

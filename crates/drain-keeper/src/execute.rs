@@ -88,7 +88,9 @@ pub fn outcome_label(result: &PodResult) -> &'static str {
         ActionResult::AlreadyDone => "already-gone",
         ActionResult::Failed(ApiError::RefusedByBudget { .. }) => "refused-by-budget",
         ActionResult::Failed(ApiError::NamespaceTerminating) => "namespace-terminating",
-        ActionResult::Failed(ApiError::Forbidden { .. } | ApiError::Unauthorized { .. }) => "denied",
+        ActionResult::Failed(ApiError::Denied { .. } | ApiError::Forbidden { .. } | ApiError::Unauthorized { .. }) => {
+            "denied"
+        }
         ActionResult::Failed(ApiError::Throttled { .. }) => "throttled",
         ActionResult::Failed(_) => "failed",
         ActionResult::Outdated(_) | ActionResult::Stopped(Stop::PolicyChanged | Stop::Unplanned) => "outdated",

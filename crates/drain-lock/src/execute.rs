@@ -75,6 +75,7 @@ pub fn result_label(done: &ActionResult) -> &'static str {
         ActionResult::Failed(error) => match error {
             ApiError::RefusedByBudget { .. } => "refused-by-budget",
             ApiError::Throttled { .. } => "throttled",
+            ApiError::Denied { .. } => "denied",
             ApiError::Unauthorized { .. } | ApiError::Forbidden { .. } => "forbidden",
             ApiError::Invalid { .. } => "invalid",
             ApiError::Server { .. } => "server-error",

@@ -280,7 +280,7 @@ impl ActionTracker {
                     ..
                 },
                 ActionResult::Failed(error),
-            ) if matches!(error, ApiError::Invalid { .. })
+            ) if matches!(error, ApiError::Denied { .. } | ApiError::Invalid { .. })
                 || (failures_before + 1 >= FAILURES_THAT_REFUSE && !is_of_gone_node(evidence.as_ref())) =>
             {
                 let refused = (Arc::clone(&remediation.uid), change.annotation());

@@ -6,7 +6,8 @@ use nodeward_api::reason::LockReason;
 
 /// Why a request to the API server failed.
 ///
-/// Classified by status code and `details.causes[].reason`, never by message text, which changes between releases.
+/// Classified by status code and `details.causes[].reason`. Message text changes between releases and is not read, but for the
+/// beginning of a webhook's denial: the API server passes code and reason of that on, and says in the message alone whose they are.
 /// The eviction of a pod that two budgets select answers 500 without a cause or a reason: [`ApiError::Server`] here. Only the
 /// caller, who knows how many budgets match, can tell it from a broken server.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -26,6 +27,12 @@ pub enum ApiError {
         message: String,
         /// `Retry-After`, where the server sent one.
         retry_after: Option<SignedDuration>,
+    },
+    /// An admission webhook denied the request, whatever its code says of objects or budgets.
+    #[error("{message}")]
+    Denied {
+        /// The server's own words: which webhook, and why.
+        message: String,
     },
     /// 403 with cause `NamespaceTerminating`: not a failure, the namespace takes the object with it.
     #[error("the namespace is being deleted")]
@@ -59,7 +66,7 @@ pub enum ApiError {
     Server {
         /// The HTTP status.
         code: u16,
-        /// Its reason for programs. Only the eviction handler's 500 has none; a webhook's has one.
+        /// Its reason for programs. The eviction handler's 500 has none.
         reason: String,
         /// The server's own words.
         message: String,
@@ -79,6 +86,9 @@ pub enum ApiError {
 
 /// The cause that the eviction handler gives (`policy/v1.DisruptionBudgetCause`).
 const DISRUPTION_BUDGET: &str = "DisruptionBudget";
+
+/// How the API server begins what a webhook's denial says.
+const DENIED_BY_WEBHOOK: &str = "admission webhook \"";
 
 /// What the eviction handler's 403 is about; one for a missing right is about `poddisruptionbudgets`, in the plural.
 const BUDGET: &str = "poddisruptionbudget";
@@ -117,12 +127,15 @@ impl ApiError {
             .map(SignedDuration::from_secs);
         let is_about = |kind: &str| status.details.as_ref().is_some_and(|details| details.kind == kind);
         let message = || status.message.clone();
+        let is_denied = status.message.starts_with(DENIED_BY_WEBHOOK);
         match status.code {
-            429 if has_cause(DISRUPTION_BUDGET) || is_refused_by_drain_lock() => Self::RefusedByBudget { retry_after },
+            429 if is_refused_by_drain_lock() => Self::RefusedByBudget { retry_after },
+            429 if has_cause(DISRUPTION_BUDGET) && !is_denied => Self::RefusedByBudget { retry_after },
             429 => Self::Throttled {
                 message: message(),
                 retry_after,
             },
+            _ if is_denied => Self::Denied { message: message() },
             403 if is_about(BUDGET) => Self::RefusedByBudget { retry_after },
             403 if has_cause(NAMESPACE_TERMINATING) => Self::NamespaceTerminating,
             401 => Self::Unauthorized { message: message() },
@@ -268,6 +281,25 @@ mod tests {
         #[case] expected: ApiError,
     ) {
         assert_eq!(ApiError::from(api_error(code, &details)), expected);
+    }
+
+    /// As the API server passes on what webhooks answer: Strimzi's drain cleaner denies with 500 and no reason.
+    #[rstest]
+    #[case::server_error(500, json!(null))]
+    #[case::forbidden(403, json!({"kind": "poddisruptionbudget"}))]
+    #[case::not_found(404, json!(null))]
+    #[case::conflict(409, json!(null))]
+    fn denial_by_a_webhook_is_nothing_else(#[case] code: u16, #[case] details: serde_json::Value) {
+        let message = "admission webhook \"strimzi-drain-cleaner.strimzi.io\" denied the request: The pod will be rolled by the Strimzi Cluster Operator";
+        let mut status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": message, "code": code, "details": details});
+        let denied = ApiError::Denied {
+            message: message.to_owned(),
+        };
+        let error = |status: &serde_json::Value| kube::Error::Api(serde_json::from_value(status.clone()).unwrap());
+        assert_eq!(ApiError::from(error(&status)), denied);
+        status["code"] = 429.into();
+        status["details"] = json!({"causes": [{"reason": "DisruptionBudget"}]});
+        assert!(matches!(ApiError::from(error(&status)), ApiError::Throttled { .. }));
     }
 
     #[test]

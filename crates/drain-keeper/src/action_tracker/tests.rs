@@ -144,8 +144,8 @@ fn what_did_not_happen_waits_for_its_backoff(#[case] outcome: PodResult, #[case]
     1
 )]
 #[case::failing_server(
-    ApiError::Server { code: 500, reason: "InternalError".to_owned(), message: "webhook".to_owned(), retry_after: None },
-    Outcome::Failed("the API server failed with 500: webhook".to_owned()),
+    ApiError::Server { code: 500, reason: "InternalError".to_owned(), message: "broken".to_owned(), retry_after: None },
+    Outcome::Failed("the API server failed with 500: broken".to_owned()),
     1
 )]
 fn errors_of_the_server_are_told_apart(#[case] error: ApiError, #[case] outcome: Outcome, #[case] again_in: i64) {

@@ -90,7 +90,7 @@ impl Forcing<'_> {
             return Ok(Forced::Evicted);
         };
         Err(match ApiError::from(&error) {
-            // So the API answers every eviction of a pod that several budgets select. A webhook's 500 has a reason.
+            // So the API answers every eviction of a pod that several budgets select.
             ApiError::Server { code: 500, reason, .. }
                 if reason.is_empty() && self.context.snapshot.budgets.matching(pod).len() > 1 =>
             {
@@ -281,7 +281,9 @@ pub fn waits_for_eviction(action: &PodAction, state: &VerifiedState, now: Timest
         budget.allowance(&action.pod).is_available() && !is_held && !state.holds.is_outlasted(key, node, now)
     };
     let is_worth_another = matches!(state.budgets.as_slice(), [budget] if may_pass(budget));
-    is_worth_another || state.budgets.iter().any(|budget| !budget.is_status_current())
+    // One that Kubernetes cannot count answers so for ever.
+    let is_being_counted = |budget: &BudgetView| !budget.is_status_current() && !budget.cannot_be_counted(now);
+    is_worth_another || state.budgets.iter().any(|budget| is_being_counted(budget))
 }
 
 /// The record on the budget. As from the eviction handler, a disruption that the budget allowed is taken off it: until the

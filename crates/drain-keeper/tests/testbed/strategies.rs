@@ -313,6 +313,35 @@ fn step(request: &AuditedRequest) -> (&str, &str, u16) {
     (&request.verb, &request.resource, request.code)
 }
 
+/// Its pod's controller has no scale, so that the disruption controller never counts it, and every eviction is refused.
+#[tokio::test(flavor = "multi_thread")]
+async fn budget_that_kubernetes_cannot_count_is_overridden() -> Result<()> {
+    let env = Environment::new().await?;
+    let node = env.add_cordoned_node("a").await?;
+    let uid = "5a8e1c5e-0f0e-4f5c-9a53-d53a41de5a02";
+    let of_a_thing = PodTemplate::new()
+        .on(&node)
+        .owned_by("example.com/v1", "Thing", "thing", uid);
+    let [uncounted] = env.add_pods([("uncounted", of_a_thing)]).await?;
+    let budget = Budget::max_unavailable(&env.name, "uncounted", 1).of("uncounted");
+    bulk::create_one(env.client.clone(), budget.build()?).await?;
+    let budgets: Api<PodDisruptionBudget> = Api::namespaced(env.client.clone(), &env.name);
+    wait::until("the budget not to be counted", secs(60), || async {
+        let status = budgets.get("uncounted").await?.status.unwrap_or_default();
+        let conditions = status.conditions.unwrap_or_default();
+        ensure!(
+            conditions.iter().any(|one| one.reason == "SyncFailed"),
+            "{conditions:?}"
+        );
+        Ok(())
+    })
+    .await?;
+    let keeper = env.start(json!({ "pdbForceDrainTimeout": "3s" })).await?;
+    workload::gone(&env.client, &uncounted, secs(60)).await?;
+    acted(&keeper, &[("PdbDelete", "budget-overridden")]).await?;
+    env.end([keeper]).await
+}
+
 /// A Job counts a pod that is deleted as failed, unless the pod carries the condition that an eviction sets.
 #[tokio::test(flavor = "multi_thread")]
 async fn job_does_not_fail_by_an_override() -> Result<()> {
@@ -473,9 +502,12 @@ async fn jobs_stuck_pod_is_failed_before_its_delete() -> Result<()> {
     workload::delete(&env.client, &env.name, "stuck").await?;
     let proxy = Proxy::start(env.plane).await?;
     proxy.inject(Rule::new(Fault::Status(403, "Forbidden")).resource("pods/status"));
-    let config = json!({ "pdbForceDrainTimeout": "1s" });
+    // The pod of a Job keeps its grace while its node's kubelet may still confirm its end.
+    let config = json!({ "pdbForceDrainTimeout": "1s", "forceOnUnreachable": true });
     let keeper = env.run(env.spec(&config).through(&proxy.url())).await?;
     workload::gone(&env.client, &refused, secs(60)).await?;
+    fleet::stop_kubelet(&env.client, &node).await?;
+    fleet::set_ready(&env.client, &node, false).await?;
     acted(
         &keeper,
         &[("PdbDelete", "budget-overridden"), ("StuckTerminating", "denied")],

@@ -171,7 +171,7 @@ fn not_started(result: ActionResult) -> Effect {
 fn failed(error: ApiError) -> Effect {
     let reason = match &error {
         ApiError::Forbidden { .. } | ApiError::Unauthorized { .. } => Some(HealthReason::PermissionMissing),
-        ApiError::Invalid { .. } | ApiError::NotFound | ApiError::NamespaceTerminating => {
+        ApiError::Denied { .. } | ApiError::Invalid { .. } | ApiError::NotFound | ApiError::NamespaceTerminating => {
             Some(HealthReason::RemediationRejected)
         }
         _ => None,

@@ -23,7 +23,7 @@ fn with_claim() -> Value {
 #[case::foreign_owner(owned_by("kubevirt.io/v1", "VirtualMachineInstance"), true)]
 #[case::replication_controller(owned_by("v1", "ReplicationController"), false)]
 #[case::replica_set(owned_by("apps/v1", "ReplicaSet"), false)]
-#[case::job(owned_by("batch/v1", "Job"), false)]
+#[case::job(owned_by("batch/v1", "Job"), true)]
 fn singleton_pod_keeps_grace_until_its_end_is_confirmed(
     #[case] patch: Value,
     #[case] kept: bool,
