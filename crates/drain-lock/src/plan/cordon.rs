@@ -45,7 +45,12 @@ pub(super) fn cordons<'a>(
             .and_then(|(node, drain)| began(node, drain))
             .or(queued_at)
     };
-    if let Some(since) = contexts.iter().filter(is_ahead).filter_map(began_at).min() {
+    if let Some(since) = contexts
+        .iter()
+        .filter(|context| is_ahead(context))
+        .filter_map(began_at)
+        .min()
+    {
         // What has found no node for long finds none, whatever it looks like from here.
         let finds_none = |pod: &PodFacts| {
             let lasting = pod
@@ -60,13 +65,13 @@ pub(super) fn cordons<'a>(
 }
 
 /// Whether the drain takes room away, or its claim is owed pods.
-fn is_ahead(context: &&DrainContext) -> bool {
+fn is_ahead(context: &DrainContext) -> bool {
     context.is_open() || !context.unavailable.is_empty()
 }
 
 /// The nodes whose drains take room away, or whose claims are owed pods.
 pub(super) fn ahead(contexts: &[DrainContext]) -> BTreeSet<NodeName> {
-    let ahead = contexts.iter().filter(is_ahead);
+    let ahead = contexts.iter().filter(|context| is_ahead(context));
     ahead.map(|context| context.name.clone()).collect()
 }
 
