@@ -98,11 +98,11 @@ impl Planner<'_> {
         if is_confirmed && check.spec.healthy_delay != HealthyDelay::None && !self.is_remediated(node) {
             self.annotate_node(node, NodeChange::ConfirmationHeeded);
         }
-        if !node.view.annotations.contains_key(annotation::REMEDIATIONS) {
+        // Another NodeHealthCheck of the node may go by it, and would write it again.
+        if !node.view.annotations.contains_key(annotation::REMEDIATIONS) || !self.is_fine_to_all(node) {
             return;
         }
         let (Some(backoff), Some(history)) = (&check.spec.backoff, RemediationHistory::of(node, self.now)) else {
-            // Another NodeHealthCheck of the node may go by it.
             if self.snapshot.checks.values().all(|check| check.spec.backoff.is_none()) {
                 self.annotate_node(node, NodeChange::Remediations(None));
             }
@@ -118,6 +118,16 @@ impl Planner<'_> {
         } else {
             self.requeue_at.note(reset_at);
         }
+    }
+
+    /// Whether each NodeHealthCheck that selects the node finds nothing wrong with it.
+    fn is_fine_to_all(&mut self, node: &NodeFacts) -> bool {
+        let checks = self.snapshot.checks.values().map(|check| &check.spec);
+        let mut selecting = checks.filter(|spec| {
+            let selector = spec.selector.as_ref();
+            selector.is_none_or(|selector| selector.matches(&node.view.labels))
+        });
+        selecting.all(|spec| self.judge(node, spec).is_fine())
     }
 
     fn is_remediated(&self, node: &NodeFacts) -> bool {

@@ -19,7 +19,7 @@ use super::verdict::Warning;
 use super::{Planner, enablement, selector};
 use crate::observations::Moment;
 use crate::snapshot::{CheckFacts, NodeFacts};
-use nodeward_core::node_health_check::ThresholdState;
+use nodeward_core::node_health_check::{CheckSpec, ThresholdState};
 
 impl<'a> Planner<'a> {
     /// Counts the nodes of a NodeHealthCheck, and opens a case for each that is not plainly healthy.
@@ -46,7 +46,7 @@ impl<'a> Planner<'a> {
                 continue;
             }
             check.observed += 1;
-            let health = self.judge(node, &check);
+            let health = self.judge(node, check.spec);
             let name = &node.view.name;
             self.warn_of_exclusion_label(node, &check);
             let has_remediation = !self.index.owned_on(&facts.uid, name).is_empty();
@@ -74,7 +74,7 @@ impl<'a> Planner<'a> {
                 continue;
             }
             let node = self.snapshot.nodes.get(&name);
-            let judged = node.map(|node| (node, self.judge(node, &check)));
+            let judged = node.map(|node| (node, self.judge(node, check.spec)));
             let case = self.open_case(&check, &name, &entries, judged, false);
             check.cases.insert(name, case);
         }
@@ -103,7 +103,7 @@ impl<'a> Planner<'a> {
         parsed
     }
 
-    fn judge(&mut self, node: &NodeFacts, check: &Check<'_>) -> Health {
+    pub(super) fn judge(&mut self, node: &NodeFacts, spec: &CheckSpec) -> Health {
         let mut absences = Absences {
             before: &self.snapshot.memory.absent_since,
             after: &mut self.plan.absent_since,
@@ -112,8 +112,13 @@ impl<'a> Planner<'a> {
             now: self.now,
             stepped_by: self.snapshot.clock_stepped_by,
         };
-        let conditions = &check.spec.conditions;
-        expiry::judge(node, conditions, self.has_termination_handler, &mut absences, moment)
+        expiry::judge(
+            node,
+            &spec.conditions,
+            self.has_termination_handler,
+            &mut absences,
+            moment,
+        )
     }
 
     fn open_case(

@@ -83,3 +83,15 @@ fn health_between_ends_the_row() {
     world.settle(900);
     assert_eq!(world.remediations(), ["Reboot of w1"]);
 }
+
+/// To one NodeHealthCheck the node is healthy: what another one has counted stays.
+#[test]
+fn history_stays_while_any_check_finds_the_node_unhealthy() {
+    let disks = json!({ "unhealthyConditions": [{ "type": "DiskPressure", "status": "True", "duration": "1m" }] });
+    let mut world = exhausted(json!({})).check("disks", disks);
+    let created = created_while_all_is_deleted(&mut world, 310, 500);
+    assert_eq!(created, [310, 371, 492]);
+    world.heal("w1", 510);
+    world.live(510, 520);
+    assert_eq!(world.node_annotation("w1", "nodeward.dev/remediations"), None);
+}
