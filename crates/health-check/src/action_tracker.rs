@@ -169,7 +169,7 @@ impl ActionTracker {
     pub fn planned(&mut self, plan: &Plan) {
         self.observations.absent_since.clone_from(&plan.absent_since);
         self.observations.unknown_since.clone_from(&plan.unknown_since);
-        self.observations.held_since.clone_from(&plan.held_since);
+        self.observations.held_since = Some(plan.held_since.clone());
         self.observations.lost.clone_from(&plan.lost);
     }
 

@@ -18,8 +18,9 @@ pub struct Observations {
     pub absent_since: BTreeMap<(NodeUid, Arc<str>), Timestamp>,
     /// By node and reason, since when its remediation is postponed because something cannot be told.
     pub unknown_since: BTreeMap<(NodeName, HealthReason), Timestamp>,
-    /// Overdue timeouts that something stops, by NodeHealthCheck and node, and since when it does not any more.
-    pub held_since: BTreeMap<(CheckName, NodeName), Option<Timestamp>>,
+    /// Overdue timeouts that something stops, by NodeHealthCheck and node, and since when it does not any more; `None`: this
+    /// process has not looked yet.
+    pub held_since: Option<BTreeMap<(CheckName, NodeName), Option<Timestamp>>>,
     /// Starts that came to nothing, by NodeHealthCheck and node.
     pub refusals: BTreeMap<(CheckName, NodeName), Refusal>,
     /// Remediations by UID, and the annotations that they do not take although their kind may be annotated: the status alone

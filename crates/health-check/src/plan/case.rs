@@ -123,6 +123,11 @@ impl Case<'_> {
         self.is_starting || self.chain.has_begun(&self.health, check.spec, now)
     }
 
+    /// Whether a remediator is at work on it, or is about to be.
+    pub fn is_at_work(&self, now: Timestamp) -> bool {
+        self.is_starting || self.chain.intent().is_some() || self.chain.is_at_work(&self.health, now)
+    }
+
     /// The unhealthy condition that has lasted for long enough.
     pub fn expired(&self) -> Option<&Unhealthy> {
         match &self.health {

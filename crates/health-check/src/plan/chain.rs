@@ -309,20 +309,25 @@ impl<'a> Chain<'a> {
 
     /// The same of what is more than intended.
     pub fn has_begun(&self, health: &Health, spec: &CheckSpec, now: Timestamp) -> bool {
-        let is_awaited = |record: &Record<'_>| record.stage() == Stage::Running && now < record.ends();
-        if self.awaited.iter().any(is_awaited) {
-            return true;
-        }
-        if health.is_fine() {
-            // Their node may fail again before they are being deleted.
-            let mut records = self.records.iter();
-            let may_go_on = |record: &Record<'_>| record.may_be_there() && !record.is_deleting();
-            return records.any(|record| record.timed_out.is_none() && may_go_on(record));
-        }
-        self.records.iter().any(|record| record.stage() == Stage::Running)
-            || self
-                .step_over()
-                .is_some_and(|over| over + 1 < spec.steps.len() && self.gone(over + 1).is_none())
+        let is_between = |over: usize| over + 1 < spec.steps.len() && self.gone(over + 1).is_none();
+        self.is_at_work(health, now) || (!health.is_fine() && self.step_over().is_some_and(is_between))
+    }
+
+    /// Whether a remediator is at work on the node, or may be.
+    pub fn is_at_work(&self, health: &Health, now: Timestamp) -> bool {
+        let is_running = |record: &Record<'_>| record.stage() == Stage::Running;
+        // Their node may fail again before they are being deleted.
+        let may_go_on =
+            |record: &Record<'_>| record.may_be_there() && !record.is_deleting() && record.timed_out.is_none();
+        let goes_on = |record: &Record<'_>| {
+            if health.is_fine() {
+                may_go_on(record)
+            } else {
+                is_running(record)
+            }
+        };
+        let is_awaited = |record: &Record<'_>| is_running(record) && now < record.ends();
+        self.awaited.iter().any(is_awaited) || self.records.iter().any(goes_on)
     }
 
     /// The highest step that is over: an edited chain is not begun anew.
@@ -352,6 +357,12 @@ impl<'a> Chain<'a> {
     /// The remediations that are there, of the present node.
     pub fn live(&self) -> impl Iterator<Item = Live<'a>> {
         self.records.iter().filter_map(|record| record.live)
+    }
+
+    /// Remediations whose step is over, and whose remediators may be at work for all they have been told.
+    pub fn untold(&self) -> impl Iterator<Item = Live<'a>> {
+        let over = self.records.iter().filter(|record| record.stage() == Stage::Over);
+        over.filter_map(|record| record.live).filter(|live| live.runs())
     }
 
     /// Whether any remediation is there, or may be, of whichever node.

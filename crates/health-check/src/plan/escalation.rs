@@ -8,7 +8,9 @@ use nodeward_core::deadline::{is_due, saturating_add};
 use super::action::RemediationChange;
 use super::case::{Case, Check, Standing};
 use super::chain::{Next, Record, Stage};
+use super::evidence::NodeEvidence;
 use super::expiry::Unhealthy;
+use super::index::Live;
 use super::start::Candidate;
 use super::{Planner, remediation};
 use crate::snapshot::NodeFacts;
@@ -44,15 +46,29 @@ impl Planner<'_> {
         }
     }
 
-    /// The remediators of an earlier outage are told that their time is over.
+    /// The remediators of an earlier outage, and of steps that are over though nobody has told them, are told that their time is
+    /// over.
     fn end_earlier(&mut self, check: &Check<'_>, case: &Case<'_>, node: &NodeFacts, unhealthy: &Unhealthy) {
-        let untold = case.chain.earlier.iter().filter_map(|record| record.live);
-        for live in untold.filter(|live| live.timed_out.is_none()) {
-            if !check.only_reports() && self.index.takes_annotation(live, annotation::REMEDIATION_TIMED_OUT) {
-                let change = RemediationChange::TimedOut(self.now_to_the_second());
-                self.annotate(check, live, change, Some(unhealthy.evidence(node)));
-            }
+        let earlier = case.chain.earlier.iter().filter_map(|record| record.live);
+        for live in earlier.chain(case.chain.untold()) {
+            self.tell_that_time_is_over(check, live, &unhealthy.evidence(node));
         }
+    }
+
+    /// Tells a remediator that its time is over, unless it was told, or does not listen. Answers whether it is being told.
+    pub(super) fn tell_that_time_is_over(
+        &mut self,
+        check: &Check<'_>,
+        live: Live<'_>,
+        evidence: &NodeEvidence,
+    ) -> bool {
+        let takes = self.index.takes_annotation(live, annotation::REMEDIATION_TIMED_OUT);
+        let is_told = live.timed_out.is_none() && takes && !check.only_reports();
+        if is_told {
+            let change = RemediationChange::TimedOut(self.now_to_the_second());
+            self.annotate(check, live, change, Some(evidence.clone()));
+        }
+        is_told
     }
 
     /// The step that runs. Answers whether it is over by now.
@@ -84,24 +100,15 @@ impl Planner<'_> {
         if check.only_reports() {
             return false;
         }
-        let now = self.now_to_the_second();
         match live {
-            Some(live) if self.index.takes_annotation(live, annotation::REMEDIATION_TIMED_OUT) => {
-                // The remediator is told first; the status and the next step follow once that is seen.
-                let evidence = Some(unhealthy.evidence(node));
-                self.annotate(check, live, RemediationChange::TimedOut(now), evidence);
-                false
-            }
+            // The remediator is told first; the status and the next step follow once that is seen.
+            Some(live) if self.tell_that_time_is_over(check, live, &unhealthy.evidence(node)) => false,
             Some(live) if !self.index.may_annotate(&live.kind) && has_next(check, record) => {
-                let text = format!(
-                    "{} may not be annotated, so its remediator cannot be told to stop",
-                    record_name(record)
-                );
-                case.standing = Standing::new(HealthReason::PermissionMissing, text);
+                case.standing = cannot_be_told(live);
                 false
             }
             _ => {
-                case.chain.records[at].timed_out = Some(now);
+                case.chain.records[at].timed_out = Some(self.now_to_the_second());
                 true
             }
         }
@@ -110,7 +117,7 @@ impl Planner<'_> {
     /// No step is left. The chain begins anew once all of its remediations are gone: somebody has deleted them, or with backoff
     /// they are deleted after a while. Answers whether it does.
     fn exhaust(&mut self, check: &Check<'_>, case: &mut Case<'_>, node: &NodeFacts, unhealthy: &Unhealthy) -> bool {
-        if let Err(stopped) = self.check_followed(check) {
+        if let Err(stopped) = self.check_followed(check).and_then(|()| self.check_settled()) {
             case.standing = stopped;
             return false;
         }
@@ -227,6 +234,13 @@ impl Planner<'_> {
                 .map_or(Timestamp::MAX, |timeout| saturating_add(since, timeout)),
         )
     }
+}
+
+/// No step starts beside it.
+pub(super) fn cannot_be_told(live: Live<'_>) -> Standing {
+    let (kind, key) = (&live.kind.kind, &live.key);
+    let text = format!("{kind} {key} may not be annotated, so its remediator cannot be told to stop");
+    Standing::new(HealthReason::PermissionMissing, text)
 }
 
 /// Whether a step follows the record's.

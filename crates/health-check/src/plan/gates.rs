@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use jiff::{SignedDuration, Timestamp};
+use nodeward_api::annotation::REMEDIATION_TIMED_OUT;
 use nodeward_api::label::{EXCLUDE_FROM_REMEDIATION, EXCLUDE_FROM_REMEDIATION_TRUE};
 use nodeward_api::reason::HealthReason;
 use nodeward_core::deadline::saturating_add;
@@ -13,7 +14,7 @@ use nodeward_core::signal::Tristate;
 use super::case::{Case, Check, Standing};
 use super::chain::longest_run;
 use super::enablement::Enablement;
-use super::escalation::record_name;
+use super::escalation::{cannot_be_told, record_name};
 use super::start::{Candidate, Tally};
 use super::storm::Storm;
 use super::{Planner, lease, remediation};
@@ -150,21 +151,25 @@ impl Planner<'_> {
                 let what = format!("{} {}", live.kind.kind, live.key);
                 return Err(Standing::new(HealthReason::ForeignRemediation, what));
             };
-            // It may be done with the node, and its remediator not.
+            // It may be done with the node, and its remediator not before it is told, or had the time of its step.
             let step = owner
                 .spec
                 .step_of(&live.kind, &live.key.namespace, live.template.as_deref());
             let ends = saturating_add(live.created, longest_run(step, &owner.spec));
-            if self.now < ends {
+            let is_to_be_told = !owner.spec.dry_run && self.index.takes_annotation(live, REMEDIATION_TIMED_OUT);
+            if self.now < ends || is_to_be_told {
                 let text = format!("NodeHealthCheck {}", owner.name);
-                return Err(Standing::new(HealthReason::RemediatedByAnotherCheck, text).until(ends));
+                let standing = Standing::new(HealthReason::RemediatedByAnotherCheck, text);
+                return Err(Standing {
+                    until: (self.now < ends).then_some(ends),
+                    ..standing
+                });
             }
         }
         Ok(())
     }
 
-    /// No second remediator is at work on a machine: what is left of an earlier node, or of an earlier outage, has been told to
-    /// stop, and where it does not keep its name from the next it has had the time to do so.
+    /// No second remediator is at work on a machine: what is left of an earlier node, outage or step has been told to stop, and where it does not keep its name from the next it has had the time to do so.
     pub(super) fn check_leftovers(&self, case: &Case<'_>, step: &Step) -> Result<(), Standing> {
         let gone = |text: String| Standing::new(HealthReason::RemediatedNodeGone, text);
         let chain = &case.chain;
@@ -172,6 +177,15 @@ impl Planner<'_> {
         if let Some(record) = awaited.find(|record| record.timed_out.is_none() && self.now < record.ends()) {
             let text = format!("the node is not done yet with {}", record_name(record));
             return Err(gone(text).until(record.ends()));
+        }
+        for live in chain.untold() {
+            if !self.index.may_annotate(&live.kind) {
+                return Err(cannot_be_told(live));
+            }
+            if self.index.takes_annotation(live, REMEDIATION_TIMED_OUT) {
+                let text = format!("{} {} is being told that its time is over", live.kind.kind, live.key);
+                return Err(Standing::new(HealthReason::Escalating, text));
+            }
         }
         for record in chain.orphans.iter().chain(&chain.earlier) {
             let text = || {
@@ -279,13 +293,28 @@ pub(super) fn check_concurrency(
     let all = tally.running.get(&*check.facts.name).copied().unwrap_or_default();
     // Its own place is not in its way.
     let running = all.saturating_sub(usize::from(case.has_begun(check, now)));
+    let is_ours =
+        |(node, checks): &(&NodeName, &BTreeSet<CheckName>)| **node != case.name && checks.contains(&check.facts.name);
+    let others = tally.running_for.iter().filter(is_ours).map(|(node, _)| node);
+    keep_limit(limit, running, others)
+}
+
+/// A node keeps its slot between two steps. One that is at its end has given it up, and comes back for a step that was added,
+/// or for another limit: it waits for those who are at work.
+pub(super) fn check_slot_is_kept(check: &Check<'_>, case: &Case<'_>, now: Timestamp) -> Result<(), Standing> {
+    let Some(limit) = check.spec.max_concurrent else {
+        return Ok(());
+    };
+    let cases = check.cases.values();
+    let others = cases.filter(|other| other.name != case.name && other.is_at_work(now));
+    keep_limit(limit, others.clone().count(), others.map(|other| &other.name))
+}
+
+fn keep_limit<'n>(limit: usize, running: usize, names: impl Iterator<Item = &'n NodeName>) -> Result<(), Standing> {
     if running < limit {
         return Ok(());
     }
-    let is_ours =
-        |(node, checks): &(&NodeName, &BTreeSet<CheckName>)| **node != case.name && checks.contains(&check.facts.name);
-    let others = tally.running_for.iter().filter(is_ours);
-    let names: Vec<&str> = others.take(NAMED_NODES).map(|(node, _)| node.as_str()).collect();
+    let names: Vec<&str> = names.take(NAMED_NODES).map(NodeName::as_str).collect();
     let text = format!("{running} of {limit}: {}", names.join(", "));
     Err(Standing::new(HealthReason::ConcurrencyLimitReached, text))
 }

@@ -1,10 +1,8 @@
 //! Remediations of a node that is gone, or that was made again under its name.
 
-use nodeward_api::annotation;
 use nodeward_api::reason::HealthReason;
 
 use super::Planner;
-use super::action::RemediationChange;
 use super::case::{Case, Check, Standing};
 use super::evidence::{NodeEvidence, RestsOn};
 
@@ -33,14 +31,9 @@ impl Planner<'_> {
             },
         };
         for orphan in &case.chain.orphans {
-            let untold = orphan.live.filter(|live| live.timed_out.is_none());
-            let untold = untold.filter(|live| self.index.takes_annotation(live, annotation::REMEDIATION_TIMED_OUT));
-            match untold {
-                Some(live) => {
-                    let change = RemediationChange::TimedOut(self.now_to_the_second());
-                    self.annotate(check, live, change, Some(evidence.clone()));
-                }
-                None => self.delete(check, &case.name, orphan, &evidence),
+            let mut live = orphan.live.into_iter();
+            if !live.any(|live| self.tell_that_time_is_over(check, live, &evidence)) {
+                self.delete(check, &case.name, orphan, &evidence);
             }
         }
     }

@@ -7,7 +7,9 @@ use nodeward_core::deadline::{is_due, saturating_add};
 use nodeward_core::id::NodeName;
 
 use super::case::{Case, Check, Standing};
-use super::gates::{check_concurrency, check_enabled, check_paused, check_storm, check_threshold, unreadable};
+use super::gates::{
+    check_concurrency, check_enabled, check_paused, check_slot_is_kept, check_storm, check_threshold, unreadable,
+};
 use super::start::{Candidate, Tally};
 use super::{Planner, backoff};
 use crate::snapshot::{NodeFacts, Reading};
@@ -30,6 +32,7 @@ impl Planner<'_> {
         };
         if candidate.is_escalation {
             self.may_escalate(check, case, node)?;
+            check_slot_is_kept(check, case, self.now)?;
         } else {
             self.may_start(check, case, node, tally)?;
         }
@@ -55,6 +58,8 @@ impl Planner<'_> {
         tally: &Tally<'_>,
     ) -> Result<(), Standing> {
         self.check_followed(check)?;
+        // Neither we nor the API server were away.
+        self.check_settled()?;
         // Nobody else remediates the node.
         self.check_other_owners(check, case, tally)?;
         self.check_node(check, &case.name, node)?;
@@ -79,7 +84,8 @@ impl Planner<'_> {
     }
 
     /// What must hold when a step's time is over, and of the step after it. What has stopped it ends for many nodes at once,
-    /// and machines may just be coming back: it goes on a while later.
+    /// and machines may just be coming back: it goes on a while later. What is overdue when a process first looks may have been
+    /// stopped until then.
     pub(super) fn may_escalate(
         &mut self,
         check: &Check<'_>,
@@ -87,29 +93,26 @@ impl Planner<'_> {
         node: &NodeFacts,
     ) -> Result<(), Standing> {
         let key = (check.facts.name.clone(), case.name.clone());
-        let allowed = self
+        let stopped = self
             .check_any_step(check, &case.name, node)
             .and_then(|()| check_threshold(check))
             .and_then(|()| check_storm(check));
-        match allowed {
-            Err(stopped) if stopped.reason == HealthReason::Settling => Err(stopped),
-            Err(stopped) => {
-                self.plan.held_since.insert(key, None);
-                Err(stopped)
-            }
-            Ok(()) => {
-                let Some(released) = self.snapshot.memory.held_since.get(&key) else {
-                    return Ok(());
-                };
-                let released = released.unwrap_or(self.now);
-                let until = saturating_add(released, self.policy.settle);
-                if is_due(until, self.now) {
-                    return Ok(());
-                }
-                self.plan.held_since.insert(key, Some(released));
-                let text = "what stopped its next step has just ended";
+        if let Err(stopped) = stopped {
+            self.plan.held_since.insert(key, None);
+            return Err(stopped);
+        }
+        let held = match &self.snapshot.memory.held_since {
+            Some(held) => held.get(&key).map(|released| released.unwrap_or(self.now)),
+            None => Some(self.now),
+        };
+        let until = held.map(|released| saturating_add(released, self.policy.settle));
+        match until.filter(|until| !is_due(*until, self.now)) {
+            Some(until) => {
+                self.plan.held_since.insert(key, held);
+                let text = "what stopped its next step has just ended, or may have";
                 Err(Standing::new(HealthReason::Settling, text).until(until))
             }
+            None => self.check_settled(),
         }
     }
 
@@ -142,9 +145,7 @@ impl Planner<'_> {
         }
         // Its templates are there, and so are their remediators.
         check_enabled(check)?;
-        check_paused(check)?;
-        // Neither we nor the API server were away.
-        self.check_settled()
+        check_paused(check)
     }
 
     /// What must hold of the node.

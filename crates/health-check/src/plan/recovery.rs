@@ -61,6 +61,13 @@ impl Planner<'_> {
         };
         for record in case.chain.records.iter().chain(&case.chain.earlier) {
             self.delete(check, &case.name, record, &evidence);
+            // What keeps one must not keep its remediator at work: another NodeHealthCheck may find the node unhealthy.
+            if let Some(live) = record.live.filter(|_| record.is_deleting()) {
+                self.requeue_at.note(record.ends());
+                if is_due(record.ends(), self.now) {
+                    self.tell_that_time_is_over(check, live, &evidence);
+                }
+            }
         }
     }
 

@@ -275,56 +275,6 @@ fn control_plane_node_whose_remediation_is_over_blocks_the_others() {
     assert_eq!(world.remediations(), ["Reboot of m2"]);
 }
 
-/// The switch is back, and with it the machines: their timeouts were overdue all along.
-#[test]
-fn overdue_timeouts_do_not_fire_in_the_instant_in_which_the_threshold_holds_again() {
-    let check = with(
-        chain(&[("Reboot", "5m"), ("Replace", "5m")]),
-        json!({ "minHealthy": 5 }),
-    );
-    let mut world = World::workers(10).check("workers", check);
-    for node in ["w1", "w2", "w3"] {
-        world.fail(node, 0);
-    }
-    world.settle(300);
-    for node in ["w4", "w5", "w6", "w7"] {
-        world.fail(node, 310);
-    }
-    world.live(310, 700);
-    assert_eq!(world.plan(700).reason("w1"), HealthReason::TooFewHealthy);
-    for node in ["w4", "w5", "w6", "w7"] {
-        world.heal(node, 700);
-    }
-    let plan = world.settle(700);
-    assert_eq!(
-        (plan.reason("w1"), plan.node("w1").until),
-        (HealthReason::Settling, Some(at(760)))
-    );
-    for node in ["w1", "w2"] {
-        world.heal(node, 730);
-    }
-    world.live(700, 760);
-    assert_eq!(world.remediations(), ["Reboot of w3", "Replace of w3"]);
-}
-
-/// A stop that returns begins the wait anew.
-#[test]
-fn overdue_timeout_waits_after_the_last_of_several_stops() {
-    let mut world = running();
-    world.label("w1", EXCLUDED, Some("true"));
-    world.settle(600);
-    world.label("w1", EXCLUDED, None);
-    world.settle(610);
-    world.label("w1", EXCLUDED, Some("true"));
-    world.settle(620);
-    world.label("w1", EXCLUDED, None);
-    world.settle(640);
-    world.settle(699);
-    assert_eq!(world.remediations(), ["Reboot of w1"]);
-    world.settle(700);
-    assert_eq!(world.remediations(), ["Fence of w1", "Reboot of w1"]);
-}
-
 /// `w1` is healthy for a moment and fails again: its remediation has run all along.
 #[test]
 fn relapse_finds_its_slot() {
@@ -408,31 +358,4 @@ fn what_others_write_makes_no_other_node_wait(#[case] change: fn(&mut World)) {
         "{:?}",
         world.remediations()
     );
-}
-
-/// To one NodeHealthCheck the node is healthy, and its remediator has not finished; another finds the node's disk full.
-#[test]
-fn no_second_remediator_beside_one_that_has_yet_to_finish() {
-    let disk = json!({
-        "unhealthyConditions": [{ "type": "DiskPressure", "status": "True", "duration": "1m" }],
-        "remediationTemplate": template("Fence"),
-    });
-    let mut world = running().check("disks", disk);
-    world.heal("w1", 390);
-    world.set_condition("w1", "DiskPressure", Some("True"), 330);
-    stick(&mut world, 391);
-    let of_disks = |world: &mut World, now: i64| {
-        let plan = world.settle(now);
-        let mut nodes = plan.verdicts.nodes.iter();
-        nodes.find(|verdict| *verdict.check == *"disks").unwrap().reason
-    };
-    assert_eq!(
-        world.holder("node-w1").map(str::to_owned),
-        Some("NodeHealthCheck-workers".to_owned())
-    );
-    assert_eq!(of_disks(&mut world, 400), HealthReason::RemediatedByAnotherCheck);
-    assert_eq!(world.remediations(), ["Reboot of w1"]);
-    // It does not wait for ever.
-    world.settle(600);
-    assert_eq!(world.remediations(), ["Fence of w1", "Reboot of w1"]);
 }

@@ -169,8 +169,7 @@ impl Run {
     fn pass(&mut self, mask: u32) {
         let plan = self.world.plan(self.now);
         judge(&self.world, &plan, &self.before);
-        self.world.snapshot.memory.absent_since.clone_from(&plan.absent_since);
-        self.world.snapshot.memory.held_since.clone_from(&plan.held_since);
+        self.world.remember(&plan);
         for (position, action) in plan.actions.into_iter().enumerate() {
             if mask & (1 << (position % 32)) != 0 {
                 self.act(action);

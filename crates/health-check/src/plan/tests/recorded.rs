@@ -180,6 +180,7 @@ fn recorded_lease_is_ours_to_renew_and_to_release() {
     let renewed = world.snapshot.leases["node-w1"].renewed.unwrap();
     assert!(renewed > at(600), "{renewed}");
     assert_eq!(world.holder("node-w1"), Some("NodeHealthCheck-workers"));
+    world.change_remediations(|live| live.finalizers = [].into());
     world.heal("w1", 1000);
     world.live(1000, 1100);
     assert_eq!(world.remediations(), Vec::<String>::new());

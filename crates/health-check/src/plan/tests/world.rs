@@ -14,6 +14,7 @@ use nodeward_core::lease::LeaseView;
 use nodeward_core::node::NodeView;
 use serde_json::{Value, json};
 
+use crate::observations::Observations;
 use crate::plan::{
     Action, CheckVerdict, LeaseChange, LeaseStep, NodeEvidence, NodeVerdict, Plan, RemediationChange, StartRemediation,
     plan,
@@ -104,6 +105,7 @@ impl World {
             },
             version: 1,
         };
+        world.snapshot.memory.held_since = Some(BTreeMap::new());
         for number in 1..=count {
             world.add_node(&format!("w{number}"), "worker", -3600);
         }
@@ -385,12 +387,23 @@ impl World {
         plan(&self.snapshot, &self.policy, at(second))
     }
 
+    /// What a plan leaves for the next one.
+    pub fn remember(&mut self, plan: &Plan) {
+        let memory = &mut self.snapshot.memory;
+        memory.absent_since.clone_from(&plan.absent_since);
+        memory.unknown_since.clone_from(&plan.unknown_since);
+        memory.held_since = Some(plan.held_since.clone());
+        memory.lost.clone_from(&plan.lost);
+    }
+
+    /// Another process leads, and remembers nothing.
+    pub fn restart_leader(&mut self) {
+        self.snapshot.memory = Observations::default();
+    }
+
     /// Carries out a plan, all of it.
     pub fn apply(&mut self, plan: Plan, second: i64) {
-        self.snapshot.memory.absent_since = plan.absent_since;
-        self.snapshot.memory.unknown_since = plan.unknown_since;
-        self.snapshot.memory.held_since = plan.held_since;
-        self.snapshot.memory.lost = plan.lost;
+        self.remember(&plan);
         for action in plan.actions {
             let shown = format!("{action:?}");
             assert!(self.try_act(action, second), "what it rests on does not hold: {shown}");
@@ -491,7 +504,14 @@ impl World {
             }),
             Action::StartRemediation(start) => self.start(*start, second),
             Action::DeleteRemediation { remediation, .. } => {
-                self.snapshot.remediations.retain(|live| live.uid != remediation.uid);
+                let is_it = |live: &RemediationFacts| live.uid == remediation.uid;
+                self.snapshot
+                    .remediations
+                    .retain(|live| !is_it(live) || !live.finalizers.is_empty());
+                for live in self.snapshot.remediations.iter_mut().filter(|live| is_it(live)) {
+                    let live = Arc::make_mut(live);
+                    live.deleting = live.deleting.or(Some(at(second)));
+                }
             }
             Action::AnnotateRemediation {
                 remediation, change, ..
