@@ -33,8 +33,11 @@ enum Event {
     NodeDeleted,
     NodeReturns,
     NodeHeals,
+    /// Its remediations are kept.
+    NodeHealsInVain,
     NodeFails,
     NodeFailsOtherwise,
+    /// Two of its nodes, and the workers are back.
     ControlPlaneFails,
     NextOfControlPlaneFails,
     SecondStepIsEdited,
@@ -42,6 +45,7 @@ enum Event {
     ChainIsRestored,
     Paused,
     Resumed,
+    PausedForAWhile,
     Excluded,
     Included,
     ThresholdBreaks,
@@ -63,10 +67,10 @@ enum Event {
 use Event as E;
 
 #[rustfmt::skip]
-const EVENTS: [Event; 31] = [
-    E::Fails, E::Succeeds, E::Deleted, E::DeletedAndKept, E::Released, E::NodeDeleted, E::NodeReturns, E::NodeHeals,
+const EVENTS: [Event; 33] = [
+    E::Fails, E::Succeeds, E::Deleted, E::DeletedAndKept, E::Released, E::NodeDeleted, E::NodeReturns, E::NodeHeals, E::NodeHealsInVain,
     E::NodeFails, E::NodeFailsOtherwise, E::ControlPlaneFails, E::NextOfControlPlaneFails, E::SecondStepIsEdited,
-    E::FirstStepIsRemoved, E::ChainIsRestored, E::Paused, E::Resumed, E::Excluded, E::Included, E::ThresholdBreaks,
+    E::FirstStepIsRemoved, E::ChainIsRestored, E::Paused, E::Resumed, E::PausedForAWhile, E::Excluded, E::Included, E::ThresholdBreaks,
     E::ThresholdHolds, E::KindIsRemoved, E::KindIsBack, E::MayNotBeAnnotated, E::MayBeAnnotated, E::ForeignRemediation,
     E::LeaderRestarts, E::LeaderDies, E::OldLeader, E::ClockStepsForward, E::ClockStepsBack,
 ];
@@ -163,14 +167,29 @@ impl Story {
                 world.add_node("w1", "worker", now);
                 world.fail("w1", now);
             }
-            E::NodeHeals if has_w1 => world.heal("w1", now),
+            E::NodeHeals | E::NodeHealsInVain if has_w1 => {
+                self.keeps |= event == E::NodeHealsInVain;
+                world.heal("w1", now);
+            }
             E::NodeFails if has_w1 => world.fail("w1", now),
             E::NodeFailsOtherwise if has_w1 => world.set_condition("w1", "DiskPressure", Some("True"), now),
-            E::ControlPlaneFails => world.fail("m1", now - 300),
-            E::NextOfControlPlaneFails => world.fail("m2", now - 300),
+            E::ControlPlaneFails => {
+                for node in world.snapshot.nodes.keys().map(ToString::to_string).collect::<Vec<_>>() {
+                    match node.as_str() {
+                        "m1" | "m2" => world.fail(&node, now - 300),
+                        _ => world.heal(&node, now),
+                    }
+                }
+            }
+            E::NextOfControlPlaneFails => world.fail("m3", now - 300),
             E::SecondStepIsEdited => self.edit(chain(&[("Reboot", "5m"), ("Replace", "5m")])),
             E::FirstStepIsRemoved => self.edit(chain(&[("Fence", "5m")])),
             E::ChainIsRestored => self.edit(two_steps()),
+            E::PausedForAWhile => {
+                self.happen(E::Paused);
+                self.live(self.now + 350);
+                return self.happen(E::Resumed);
+            }
             E::Paused | E::Resumed => world.change_check("workers", |check| {
                 check.spec.pauses = (event == E::Paused).then(|| "me".to_owned()).into_iter().collect();
             }),
@@ -207,14 +226,18 @@ impl Story {
             }
             E::ClockStepsForward => self.step_clock(3600),
             E::ClockStepsBack => self.step_clock(-120),
-            E::NodeHeals | E::NodeFails | E::NodeFailsOtherwise | E::Excluded | E::Included => {}
+            E::NodeHeals | E::NodeHealsInVain | E::NodeFails | E::NodeFailsOtherwise | E::Excluded | E::Included => {}
         }
+        self.keep();
+        self.before = seen_before;
+        self.live(self.now);
+    }
+
+    fn keep(&mut self) {
         if self.keeps {
             let kept: Box<[Box<str>]> = ["example.org/remediator".into()].into();
             self.world.change_remediations(|live| live.finalizers.clone_from(&kept));
         }
-        self.before = seen_before;
-        self.live(self.now);
     }
 
     /// Its timeouts are others.
@@ -227,6 +250,7 @@ impl Story {
 
     fn step_clock(&mut self, seconds: i64) {
         self.now += seconds;
+        self.released.values_mut().for_each(|released| *released += seconds);
         let step = jiff::SignedDuration::from_secs(seconds);
         self.world.snapshot.clock_stepped_by += step;
         self.world.snapshot.settle_until = Some(at(self.now + SETTLE));
@@ -290,10 +314,7 @@ impl Story {
                 }
                 _ => {}
             }
-            if self.keeps {
-                let kept: Box<[Box<str>]> = ["example.org/remediator".into()].into();
-                self.world.change_remediations(|live| live.finalizers.clone_from(&kept));
-            }
+            self.keep();
         }
     }
 
@@ -347,7 +368,8 @@ impl Story {
         let RestsOn::Unhealthy { last_transition, .. } = &evidence.rests_on else {
             return;
         };
-        if seen.deleting.is_some_and(|deleted| Some(deleted) < *last_transition) {
+        let is_of_earlier_outage = seen.deleting.is_some_and(|deleted| Some(deleted) < *last_transition);
+        if is_of_earlier_outage || is_over_by_status(&self.world, seen) {
             return;
         }
         let Some(released) = self.released.get(seen.node.as_str()) else {
@@ -369,16 +391,18 @@ impl Story {
     }
 }
 
+fn is_over_by_status(world: &World, live: &RemediationFacts) -> bool {
+    let entries = world.status("workers").unhealthy_nodes.iter();
+    let mut records = entries.flat_map(|entry| &entry.remediations);
+    records.any(|record| record.resource.uid.as_deref() == Some(&*live.uid) && record.timed_out.is_some())
+}
+
 /// Whether a remediation of `workers` takes its place: its remediator is at work on a node that is there, or may go on.
 fn counts(world: &World, live: &RemediationFacts) -> bool {
     let node = world.snapshot.nodes.get(&live.node);
     let Some(node) = node.filter(|node| live.node_uid.as_ref() == Some(&node.view.uid)) else {
         return false;
     };
-    let is_over = world.entry(live.node.as_str()).is_some_and(|entry| {
-        let mut records = entry.remediations.iter();
-        records.any(|record| record.resource.uid.as_deref() == Some(&*live.uid) && record.timed_out.is_some())
-    });
     let ready = node.condition("Ready").unwrap();
     let is_on_its_way_out = live
         .deleting
@@ -386,7 +410,7 @@ fn counts(world: &World, live: &RemediationFacts) -> bool {
     *live.owners[0] == *"uid-of-workers"
         && live.timed_out.is_none()
         && live.succeeded.as_deref() != Some("False")
-        && !is_over
+        && !is_over_by_status(world, live)
         && !is_on_its_way_out
 }
 
