@@ -77,6 +77,7 @@ fn reduced(node: Node) -> Node {
         metadata: ObjectMeta {
             name: node.metadata.name,
             uid: node.metadata.uid,
+            creation_timestamp: node.metadata.creation_timestamp,
             ..ObjectMeta::default()
         },
         spec: Some(NodeSpec {

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::PostParams;
 use kube::core::DynamicObject;
 use kube::{Api, ResourceExt};
@@ -22,7 +23,8 @@ pub(super) async fn start(pass: &PassContext, permits: &Permits, start: &StartRe
     // One permit for all three requests: of many nodes, those that begin first are also done first.
     let _permit = permits.next_act().await?;
     let evidence = quorum::check(pass, &start.evidence).await;
-    evidence.map_err(|error| not_met(error, HealthReason::NodeChanged))?;
+    let node = evidence.map_err(|error| not_met(error, HealthReason::NodeChanged))?;
+    let node_created = node.and_then(|node| node.metadata.creation_timestamp.clone());
     let intent = quorum::check_intent(pass, start).await;
     intent.map_err(|error| not_started(error.into()))?;
     template_is_unchanged(pass, start).await.map_err(not_started)?;
@@ -31,7 +33,7 @@ pub(super) async fn start(pass: &PassContext, permits: &Permits, start: &StartRe
         .remediations(&start.kind, &start.key.namespace)
         .ok_or_else(|| ActionResult::Outdated(format!("{} is not served any more", start.kind)))?;
     let mut taken = Vec::new();
-    let created = take_leases_and_create(pass, permits, start, &remediations, &mut taken).await;
+    let created = take_leases_and_create(pass, permits, start, &remediations, &mut taken, node_created).await;
     let (Ok(mut effect) | Err(mut effect)) = created;
     let has_failed = match &effect.result {
         ActionResult::Failed(error) => !error.is_ambiguous(),
@@ -54,6 +56,7 @@ async fn take_leases_and_create(
     start: &StartRemediation,
     remediations: &Api<DynamicObject>,
     taken: &mut Vec<Taken>,
+    node_created: Option<Time>,
 ) -> Ended {
     for change in &start.leases {
         permits.check()?;
@@ -78,7 +81,7 @@ async fn take_leases_and_create(
         Ok(created) => Ok(started(pass, start, &created)),
         // Another leader of ours, or an earlier attempt whose answer was lost, has created it.
         Err(ApiError::Conflict) => match remediations.get(&start.key.name).await.map_err(ApiError::from) {
-            Ok(found) if is_ours(start, &found) => Ok(started(pass, start, &found)),
+            Ok(found) if is_ours(start, node_created, &found) => Ok(started(pass, start, &found)),
             Ok(_) => {
                 let (kind, key) = (&start.kind.kind, &start.key);
                 let text = format!("{kind} {key} is somebody else's, or an earlier node's");
@@ -90,12 +93,15 @@ async fn take_leases_and_create(
     }
 }
 
-/// One of an earlier node of the name does not count.
-fn is_ours(start: &StartRemediation, found: &DynamicObject) -> bool {
+/// One that is on its way out, or of an earlier node of the name, does not count; where it does not tell its node, as the peer's
+/// do not, it is of the node if it is younger.
+fn is_ours(start: &StartRemediation, node_created: Option<Time>, found: &DynamicObject) -> bool {
+    let is_of_the_node = match found.annotations().get(annotation::REMEDIATION_NODE_UID) {
+        Some(uid) => uid == start.node_uid.as_str(),
+        None => node_created <= found.metadata.creation_timestamp,
+    };
     let mut owners = found.metadata.owner_references.iter().flatten();
-    let node_uid = found.annotations().get(annotation::REMEDIATION_NODE_UID);
-    let is_of_the_node = node_uid.is_none_or(|uid| uid == start.node_uid.as_str());
-    is_of_the_node && owners.any(|owner| owner.uid == *start.check.uid)
+    is_of_the_node && found.metadata.deletion_timestamp.is_none() && owners.any(|owner| owner.uid == *start.check.uid)
 }
 
 fn started(pass: &PassContext, start: &StartRemediation, created: &DynamicObject) -> Effect {

@@ -400,6 +400,9 @@ async fn status_of_a_check_that_is_gone_backs_off() {
 #[case::of_the_node("c1", json!({ "nodeward.dev/node-uid": "u1" }), None)]
 #[case::of_an_earlier_node("c1", json!({ "nodeward.dev/node-uid": "u0" }), Some(HealthReason::ForeignRemediation))]
 #[case::of_another_owner("c2", json!({}), Some(HealthReason::ForeignRemediation))]
+#[case::of_the_peer_and_older_than_the_node("c1", json!({ "created": "2026-01-01T00:00:00Z" }), Some(HealthReason::ForeignRemediation))]
+#[case::of_the_peer_and_younger_than_the_node("c1", json!({ "created": "2026-01-01T00:00:02Z" }), None)]
+#[case::being_deleted("c1", json!({ "deleted": "2026-01-01T00:00:03Z" }), Some(HealthReason::ForeignRemediation))]
 #[tokio::test]
 async fn remediation_that_exists_is_a_success_if_it_is_ours(
     #[case] owner: &str,
@@ -407,9 +410,15 @@ async fn remediation_that_exists_is_a_success_if_it_is_ours(
     #[case] refusal: Option<HealthReason>,
 ) {
     let mut found = stored_remediation(owner);
+    found["metadata"]["creationTimestamp"] = annotations["created"].clone();
+    found["metadata"]["deletionTimestamp"] = annotations["deleted"].clone();
     found["metadata"]["annotations"] = annotations;
+    let mut node = node("u1", "Unknown");
+    if found["metadata"]["creationTimestamp"].is_string() {
+        node["metadata"]["creationTimestamp"] = "2026-01-01T00:00:01Z".into();
+    }
     let server = Server::new([
-        ("GET", NODE, 200, node("u1", "Unknown")),
+        ("GET", NODE, 200, node),
         ("GET", CHECK, 200, intended()),
         ("POST", LEASES, 201, lease("NodeHealthCheck-workers")),
         ("POST", REMEDIATIONS, 409, Value::Null),
