@@ -493,6 +493,8 @@ reasons! {
     DisabledReason {
         /// A MachineHealthCheck would remediate the same nodes.
         ConflictingMachineHealthCheckDetected => "is disabled by a MachineHealthCheck, which would act on the same nodes",
+        /// Something else fences the nodes of a cluster with such a control plane.
+        UnsupportedControlPlaneTopology => "is disabled because something else fences the nodes of such a control plane",
         /// A remediation template does not exist.
         RemediationTemplateNotFound => "is disabled because a remediation template does not exist",
         /// A remediation template cannot be used.

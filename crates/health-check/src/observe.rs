@@ -43,7 +43,7 @@ use self::peer::Peer;
 use self::project::NodeProjector;
 use self::steady_clock::SteadyClock;
 use self::surroundings::Surroundings;
-pub(crate) use self::surroundings::{ETCD_GUARDS, ETCD_NAMESPACE};
+pub(crate) use self::surroundings::{ETCD_GUARDS, ETCD_NAMESPACE, infrastructure};
 
 /// What may not be watched is read with each safety pass, and at least as often as this.
 const POLL_INTERVAL: Duration = Duration::from_mins(1);
@@ -191,6 +191,7 @@ impl Observer {
             drains: surrounding.drains,
             maintenances: surrounding.maintenances,
             machine_api: surrounding.machine_api,
+            control_plane_topology: surrounding.control_plane_topology,
             etcd: surrounding.etcd,
             signals: self.signal.inputs(),
             ceph,

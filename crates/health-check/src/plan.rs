@@ -48,6 +48,7 @@ pub use self::action::{
 pub use self::backoff::RemediationHistory;
 pub use self::chain::longest_run;
 pub use self::control_plane::keeps_quorum;
+pub use self::enablement::topology_problem;
 pub use self::evidence::{NodeEvidence, RestsOn};
 pub use self::expiry::TERMINATING;
 pub use self::verdict::{CheckVerdict, NodeVerdict, Verdicts};

@@ -70,6 +70,8 @@ pub struct Snapshot {
     pub maintenances: Reading<BTreeSet<NodeName>>,
     /// Machine API; nothing where the group `machine.openshift.io` is not served.
     pub machine_api: MachineApi,
+    /// OpenShift's `Infrastructure.status.controlPlaneTopology`; `None` elsewhere.
+    pub control_plane_topology: Reading<Option<Arc<str>>>,
     /// What guards the members of etcd on OpenShift; `None` elsewhere.
     pub etcd: Reading<Option<EtcdGuards>>,
     /// What the upgrade signal reads.

@@ -27,6 +27,7 @@ use nodeward_runtime::{Metrics, OperatorContext};
 
 use self::decide::{Change, Decision, Templates};
 use self::metrics::WebhookMetrics;
+use crate::plan::topology_problem;
 
 /// Where reviews are posted to: `clientConfig.service.path` of the ValidatingWebhookConfiguration.
 pub const PATH: &str = "/node-health-checks";
@@ -69,10 +70,14 @@ impl Webhook {
             (Some(old), None) => Change::Delete(old),
             (None, None) => return Decision::default(),
         };
+        let is_new = matches!(change, Change::Create(_));
+        let topology = templates::control_plane_topology(&self.kinds, is_new);
         let templates = templates::read(&self.kinds, decide::named_templates(change));
         let running = running::nodes(&self.kinds, decide::open_records(change));
-        let (templates, running): (Templates, _) = tokio::join!(templates, running);
-        decide::decide(change, &templates, &running)
+        let (topology, templates, running): (_, Templates, _) = tokio::join!(topology, templates, running);
+        let mut decision = decide::decide(change, &templates, &running);
+        decision.refusals.extend(topology_problem(topology.as_deref()));
+        decision
     }
 }
 

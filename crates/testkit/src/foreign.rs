@@ -25,6 +25,8 @@ pub enum Foreign {
     MachineConfigPool,
     /// Of cluster-version-operator.
     ClusterVersion,
+    /// Of OpenShift: what it runs on.
+    Infrastructure,
     /// Of OpenShift's machine-api-operator.
     Machine,
     /// Of OpenShift's machine-api-operator.
@@ -79,6 +81,7 @@ impl Foreign {
             Self::UpgradeConfig => ("upgrade.managed.openshift.io", "v1alpha1", "UpgradeConfig"),
             Self::MachineConfigPool => ("machineconfiguration.openshift.io", "v1", "MachineConfigPool"),
             Self::ClusterVersion => ("config.openshift.io", "v1", "ClusterVersion"),
+            Self::Infrastructure => ("config.openshift.io", "v1", "Infrastructure"),
             Self::Machine => ("machine.openshift.io", "v1beta1", "Machine"),
             Self::MachineHealthCheck => ("machine.openshift.io", "v1beta1", "MachineHealthCheck"),
             Self::NodeMaintenance => ("nodemaintenance.medik8s.io", "v1beta1", "NodeMaintenance"),
@@ -96,7 +99,11 @@ impl Foreign {
     const fn is_namespaced(self) -> bool {
         !matches!(
             self,
-            Self::MachineConfigPool | Self::ClusterVersion | Self::NodeMaintenance | Self::NodeClaim
+            Self::MachineConfigPool
+                | Self::ClusterVersion
+                | Self::Infrastructure
+                | Self::NodeMaintenance
+                | Self::NodeClaim
         )
     }
 

@@ -201,6 +201,15 @@ pub(super) fn handles_termination(check: &DynamicObject) -> bool {
     })
 }
 
+/// `status.controlPlaneTopology` of OpenShift's Infrastructure.
+pub(crate) fn control_plane_topology(infrastructure: &DynamicObject) -> Option<Arc<str>> {
+    let topology = infrastructure.data.pointer("/status/controlPlaneTopology")?;
+    topology
+        .as_str()
+        .filter(|topology| !topology.is_empty())
+        .map(Into::into)
+}
+
 /// `status.disruptionsAllowed` of a PodDisruptionBudget: none before the disruption controller has counted.
 pub(crate) fn disruptions_allowed(budget: &DynamicObject) -> i32 {
     let allowed = budget

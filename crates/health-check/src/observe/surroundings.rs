@@ -38,6 +38,7 @@ pub(super) struct Surroundings {
     health_checks: DynamicCache<bool>,
     machines: DynamicCache<MachineFacts>,
     cluster_version: DynamicCache<()>,
+    infrastructure: DynamicCache<Arc<str>>,
     etcd: Option<EtcdWatches>,
     opened: Instant,
 }
@@ -56,7 +57,13 @@ pub(super) struct Surrounding {
     pub(super) drains: NodeDrains,
     pub(super) maintenances: Reading<BTreeSet<NodeName>>,
     pub(super) machine_api: MachineApi,
+    pub(super) control_plane_topology: Reading<Option<Arc<str>>>,
     pub(super) etcd: Reading<Option<EtcdGuards>>,
+}
+
+/// What OpenShift runs on.
+pub(crate) fn infrastructure() -> WatchedResource {
+    WatchedResource::all("config.openshift.io/v1", "Infrastructure").named("cluster")
 }
 
 impl Surroundings {
@@ -86,6 +93,9 @@ impl Surroundings {
                 all("config.openshift.io/v1", "ClusterVersion").named("version"),
                 |_| Some(()),
             ),
+            infrastructure: watches.dynamic("infrastructures", kinds, infrastructure(), |object| {
+                project::control_plane_topology(&object)
+            }),
             etcd: None,
             opened: Instant::now(),
             watches: watches.clone(),
@@ -101,6 +111,7 @@ impl Surroundings {
             self.health_checks.state(),
             self.machines.state(),
             self.cluster_version.state(),
+            self.infrastructure.state(),
         ];
         self.opened.elapsed() < LIST_PATIENCE && states.contains(&KindState::Syncing)
     }
@@ -133,6 +144,9 @@ impl Surroundings {
                     machines.collect()
                 }),
             },
+            control_plane_topology: read(self.infrastructure.known(), |objects| {
+                objects.values().next().map(|topology| Arc::clone(&**topology))
+            }),
             etcd: etcd_guards(
                 self.cluster_version.known(),
                 self.etcd

@@ -10,6 +10,9 @@ use crate::snapshot::{Listed, Reading, Snapshot, TemplateState};
 use crate::template_problem::template_problem;
 use nodeward_core::node_health_check::CheckSpec;
 
+/// Values of OpenShift's `Infrastructure.status.controlPlaneTopology` with which NodeHealthChecks are followed.
+const SERVED_TOPOLOGIES: [&str; 4] = ["HighlyAvailable", "SingleReplica", "HighlyAvailableArbiter", "External"];
+
 /// Whether a NodeHealthCheck can be followed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Enablement {
@@ -32,6 +35,13 @@ pub fn look(spec: &CheckSpec, snapshot: &Snapshot, index: &Index<'_>) -> Enablem
         let text = format!("MachineHealthCheck {conflict} would act on the same nodes: delete it, or this one");
         return Enablement::Disabled(DisabledReason::ConflictingMachineHealthCheckDetected, text);
     }
+    let topology = match &snapshot.control_plane_topology {
+        Reading::Known(topology) => topology.as_deref(),
+        Reading::Unknown(why) => return Enablement::NotKnown(why.clone()),
+    };
+    if let Some(problem) = topology_problem(topology) {
+        return Enablement::Disabled(DisabledReason::UnsupportedControlPlaneTopology, problem);
+    }
     let steps = (0..spec.steps.len()).map(|step| step_enablement(spec, step, snapshot, index));
     let states: Vec<Enablement> = steps.filter(|state| *state != Enablement::Enabled).collect();
     let disabled = states.iter().find(|state| matches!(state, Enablement::Disabled(..)));
@@ -39,6 +49,15 @@ pub fn look(spec: &CheckSpec, snapshot: &Snapshot, index: &Index<'_>) -> Enablem
         (None, Reading::Unknown(why)) => Enablement::NotKnown(why.clone()),
         _ => disabled.or(states.first()).cloned().unwrap_or(Enablement::Enabled),
     }
+}
+
+/// What keeps all NodeHealthChecks from a cluster with this control plane, workers included: what fences its nodes otherwise
+/// would work against them, as pacemaker does with `DualReplica`.
+pub fn topology_problem(topology: Option<&str>) -> Option<String> {
+    let other = topology.filter(|topology| !SERVED_TOPOLOGIES.contains(topology))?;
+    Some(format!(
+        "the cluster's controlPlaneTopology is {other}, which NodeHealthChecks do not serve: delete this one"
+    ))
 }
 
 /// Whether a MachineHealthCheck sees to machines that are being terminated.

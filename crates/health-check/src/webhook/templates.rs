@@ -1,5 +1,6 @@
 //! Reads the templates that a NodeHealthCheck names.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::join_all;
@@ -8,7 +9,7 @@ use nodeward_runtime::discovery::KindRegistry;
 use tokio::time::timeout;
 
 use super::decide::Templates;
-use crate::observe::project;
+use crate::observe::{self, project};
 use crate::snapshot::{TemplateRef, TemplateState};
 
 /// The API server waits five seconds for the answer.
@@ -21,6 +22,20 @@ pub async fn read(kinds: &KindRegistry, templates: Vec<TemplateRef>) -> Template
         (template, state.unwrap_or(TemplateState::Unknown))
     });
     join_all(reads).await.into_iter().collect()
+}
+
+/// OpenShift's `controlPlaneTopology`, if it is asked for; `None`: there is none, or it cannot be read, and the operator tells.
+pub async fn control_plane_topology(kinds: &KindRegistry, is_asked: bool) -> Option<Arc<str>> {
+    let read = async {
+        let api = kinds.api(&observe::infrastructure()).await.ok()??;
+        let found = api.get_opt("cluster").await.ok()??;
+        project::control_plane_topology(&found)
+    };
+    if is_asked {
+        timeout(PATIENCE, read).await.ok()?
+    } else {
+        None
+    }
 }
 
 async fn look(kinds: &KindRegistry, template: &TemplateRef) -> TemplateState {

@@ -321,6 +321,7 @@ async fn health_check_has_the_rights_it_needs_alone() -> Result<()> {
         list    machinehealthchecks.machine.openshift.io                      -                                          yes  yes
         watch   customresourcedefinitions.apiextensions.k8s.io                -                                          yes  yes
         list    clusterversions.config.openshift.io                           -                                          yes  yes
+        watch   infrastructures.config.openshift.io                           -                                          yes  yes
         create  events.events.k8s.io                                          default                                    yes  no
         get     leases.coordination.k8s.io                                    openshift-workload-availability/e1f13584.medik8s.io  yes  yes
         list    leases.coordination.k8s.io                                    kube-system                                no   no

@@ -403,6 +403,7 @@ fn signal_that_names_nodes_stops_only_those() {
 #[rstest]
 #[case::conflict(|w: &mut World| machine_health_checks(w, &["other"]), DisabledReason::ConflictingMachineHealthCheckDetected, "openshift-machine-api/other")]
 #[case::handler_by_its_name_alone(|w: &mut World| machine_health_checks(w, &["machine-api-termination-handler"]), DisabledReason::ConflictingMachineHealthCheckDetected, "machine-api-termination-handler")]
+#[case::two_nodes_with_pacemaker(|w: &mut World| w.snapshot.control_plane_topology = Reading::Known(Some("DualReplica".into())), DisabledReason::UnsupportedControlPlaneTopology, "DualReplica")]
 #[case::not_found(|w: &mut World| set_template(w, TemplateState::NotFound), DisabledReason::RemediationTemplateNotFound, "remediators/fence")]
 #[case::kind_absent(|w: &mut World| set_template(w, TemplateState::KindAbsent), DisabledReason::RemediationTemplateNotFound, "install")]
 #[case::malformed(|w: &mut World| set_template(w, TemplateState::Found(Arc::new(TemplateFacts { spec: None, supports_multiple: true }))), DisabledReason::RemediationTemplateInvalid, "spec.template.spec")]
