@@ -13,6 +13,7 @@ mod overdue;
 mod pairs;
 mod peer;
 mod peer_faults;
+mod promises;
 mod properties;
 mod recorded;
 mod recovery;
