@@ -17,6 +17,7 @@ mod gone_node;
 mod index;
 mod lease;
 mod may_start;
+mod record;
 mod recovery;
 mod remediation;
 pub mod selector;
@@ -46,11 +47,11 @@ pub use self::action::{
     RemediationRef, SelectorWrite, StartRemediation, StatusWrite,
 };
 pub use self::backoff::RemediationHistory;
-pub use self::chain::longest_run;
 pub use self::control_plane::keeps_quorum;
 pub use self::enablement::topology_problem;
 pub use self::evidence::{NodeEvidence, RestsOn};
 pub use self::expiry::TERMINATING;
+pub use self::record::longest_run;
 pub use self::verdict::{CheckVerdict, NodeVerdict, Verdicts};
 
 /// What follows from a [`crate::snapshot::Snapshot`].

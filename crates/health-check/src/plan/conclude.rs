@@ -9,11 +9,11 @@ use nodeward_core::id::NodeName;
 
 use super::action::{Action, RemediationChange, RemediationRef};
 use super::case::{Case, Check};
-use super::chain::{Record, Stage};
 use super::enablement::Enablement;
 use super::evidence::NodeEvidence;
 use super::expiry::Health;
 use super::index::Live;
+use super::record::{Record, Stage};
 use super::verdict::{CheckVerdict, ConditionVerdict, NodeVerdict, Warning};
 use super::{Planner, status};
 use crate::snapshot::{Listed, RemediationKind};

@@ -12,8 +12,9 @@ use nodeward_core::selector::Selector;
 
 use super::action::{Action, SelectorWrite};
 use super::case::{Case, Check, Standing};
-use super::chain::{Chain, Known};
+use super::chain::Chain;
 use super::expiry::{self, Absences, Health};
+use super::record::Known;
 use super::storm::Storm;
 use super::verdict::Warning;
 use super::{Planner, enablement, selector};

@@ -7,10 +7,11 @@ use nodeward_core::deadline::{is_due, saturating_add};
 
 use super::action::RemediationChange;
 use super::case::{Case, Check, Standing};
-use super::chain::{Next, Record, Stage};
+use super::chain::Next;
 use super::evidence::NodeEvidence;
 use super::expiry::Unhealthy;
 use super::index::Live;
+use super::record::{Record, Stage};
 use super::start::Candidate;
 use super::{Planner, remediation};
 use crate::snapshot::NodeFacts;

@@ -12,9 +12,9 @@ use nodeward_core::id::NodeName;
 use nodeward_core::signal::Tristate;
 
 use super::case::{Case, Check, Standing};
-use super::chain::longest_run;
 use super::enablement::Enablement;
 use super::escalation::{cannot_be_told, record_name};
+use super::record::longest_run;
 use super::start::{Candidate, Tally};
 use super::storm::Storm;
 use super::{Planner, lease, remediation};

@@ -13,8 +13,8 @@ use nodeward_core::lease::{LeaseState, LeaseView, lease_state};
 use super::Planner;
 use super::action::{Action, LeaseChange, LeaseName, LeaseStep};
 use super::case::{Case, Check, Standing};
-use super::chain::Stage;
 use super::index::Index;
+use super::record::Stage;
 use crate::snapshot::{CheckName, NodeFacts, RemediationFacts};
 
 /// What a lease lasts beyond its step's timeout.

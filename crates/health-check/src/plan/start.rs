@@ -11,7 +11,7 @@ use nodeward_core::id::NodeName;
 
 use super::action::{Action, StartRemediation};
 use super::case::{Case, Check, Standing};
-use super::chain::Record;
+use super::record::Record;
 use super::{Planner, remediation};
 use crate::snapshot::{CheckName, NodeFacts, TemplateState};
 use nodeward_core::node_health_check::Step;

@@ -14,9 +14,9 @@ use nodeward_core::deadline::saturating_add;
 use super::Planner;
 use super::action::{Action, Announcement, StatusWrite};
 use super::case::{Case, Check};
-use super::chain::Record;
 use super::enablement::Enablement;
 use super::expiry::Health;
+use super::record::Record;
 use super::storm::Storm;
 use nodeward_core::node_health_check::ThresholdState;
 
