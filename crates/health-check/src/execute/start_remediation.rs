@@ -81,7 +81,7 @@ async fn take_leases_and_create(
         Ok(created) => Ok(started(pass, start, &created)),
         // Another leader of ours, or an earlier attempt whose answer was lost, has created it.
         Err(ApiError::Conflict) => match remediations.get(&start.key.name).await.map_err(ApiError::from) {
-            Ok(found) if is_ours(start, node_created, &found) => Ok(started(pass, start, &found)),
+            Ok(found) if is_ours(start, node_created.as_ref(), &found) => Ok(started(pass, start, &found)),
             Ok(_) => {
                 let (kind, key) = (&start.kind.kind, &start.key);
                 let text = format!("{kind} {key} is somebody else's, or an earlier node's");
@@ -95,10 +95,10 @@ async fn take_leases_and_create(
 
 /// One that is on its way out, or of an earlier node of the name, does not count; where it does not tell its node, as the peer's
 /// do not, it is of the node if it is younger.
-fn is_ours(start: &StartRemediation, node_created: Option<Time>, found: &DynamicObject) -> bool {
+fn is_ours(start: &StartRemediation, node_created: Option<&Time>, found: &DynamicObject) -> bool {
     let is_of_the_node = match found.annotations().get(annotation::REMEDIATION_NODE_UID) {
         Some(uid) => uid == start.node_uid.as_str(),
-        None => node_created <= found.metadata.creation_timestamp,
+        None => node_created <= found.metadata.creation_timestamp.as_ref(),
     };
     let mut owners = found.metadata.owner_references.iter().flatten();
     is_of_the_node && found.metadata.deletion_timestamp.is_none() && owners.any(|owner| owner.uid == *start.check.uid)

@@ -586,9 +586,14 @@ impl OwnEnvironment {
 
     /// A new environment whose operator's webhook is registered, and that operator.
     pub async fn reviewed() -> Result<(Self, Operator)> {
+        Self::reviewed_on(prepared().await?).await
+    }
+
+    /// The same on another control plane, which is prepared.
+    pub async fn reviewed_on(plane: &'static ControlPlane) -> Result<(Self, Operator)> {
         let port = ports::free()?;
         let webhook = json!({ "enabled": true, "url": format!("https://127.0.0.1:{port}") });
-        let own = Self::new(json!({ "webhook": webhook })).await?;
+        let own = Self::on(plane, names::unique("own"), json!({ "webhook": webhook })).await?;
         let config = Self::config_of(&own.name, &json!({}));
         let spec = operator_on(port, &own.system, &own.service_account, &config);
         let operator = spec.through(&own.proxy.url()).start(own.plane).await?;

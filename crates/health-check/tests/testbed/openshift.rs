@@ -83,20 +83,22 @@ async fn machine_health_checks_disable_others() -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn control_plane_topology_disables_all() -> Result<()> {
     let (plane, _turn) = openshift().await?;
-    let own = environment(plane).await?;
+    let (own, operator) = OwnEnvironment::reviewed_on(plane).await?;
     let [a, _b] = own.add_nodes(["a", "b"]).await?;
     let topology = |told: &'static str| {
         let body = json!({ "spec": {}, "status": { "controlPlaneTopology": told } });
         Foreign::Infrastructure.put(&own.client, None, "cluster", body)
     };
-    topology("DualReplica").await?;
     let check = own.add_check("main", json!({})).await?;
-    let operator = own.start(json!({})).await?;
+    topology("DualReplica").await?;
     own.until_status(&check, "a topology that is not served", |status| {
         let told = status.conditions.iter().find(|told| told.type_ == "Disabled");
         told.is_some_and(|told| told.reason == "UnsupportedControlPlaneTopology" && told.status == "True")
     })
     .await?;
+    let refused = own.add_check("another", json!({})).await;
+    let told = refused.err().context("another is admitted")?;
+    ensure!(format!("{told:#}").contains("DualReplica"), "{told:#}");
     own.lose_heartbeats(&a).await?;
     own.until_counted(&check, 1, 2).await?;
     own.gets_none(Family::SelfNode, &a).await?;
@@ -105,6 +107,7 @@ async fn control_plane_topology_disables_all() -> Result<()> {
     own.recover(&a).await?;
     own.until_at_rest(&check, 2).await?;
     Foreign::Infrastructure.delete(&own.client, None, "cluster").await?;
+    own.unregister_webhook().await?;
     own.end([operator]).await
 }
 
