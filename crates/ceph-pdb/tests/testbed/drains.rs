@@ -294,7 +294,7 @@ async fn unguarded_drain_is_noticed() -> Result<()> {
         "{:#}",
         noticed.err().context("an eviction in a second rack counts as safe")?
     );
-    for reason in ["are down", "although ok-to-stop of {0, "] {
+    for reason in ["are down", "have too few copies without {0, "] {
         ensure!(error.contains(reason), "no {reason:?}: {error}");
     }
     // Two of three copies are needed.

@@ -1,4 +1,4 @@
-//! Somebody who evicts OSDs again and again, and has each eviction that is allowed judged by Ceph's own word.
+//! Somebody who evicts OSDs again and again, and has each eviction that is allowed judged by the placement groups.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;

@@ -1,7 +1,9 @@
-//! Whether evictions are safe, by Ceph's own word: the manager's `ok-to-stop` on statistics that know of the map.
+//! Whether evictions are safe, by the placement groups: which of them would have too few copies left.
 //!
-//! Other than the operator, this sees for each placement group whether the manager knows of it what the map says: the same OSDs,
+//! It reckons by code of its own, and never asks `ok-to-stop`, which is wrong in some releases. Other than the operator, this sees for each placement group whether the manager knows of it what the map says: the same OSDs,
 //! reported since the last of them came up.
+
+mod copies;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
@@ -12,6 +14,7 @@ use anyhow::{Context, Result, ensure};
 use rados::{Cluster, Librados};
 use serde_json::{Value, json};
 
+use self::copies::{lost, pool_of};
 use super::{Ceph, CephOptions};
 use crate::{lock, wait};
 
@@ -292,7 +295,7 @@ impl Judge {
     }
 
     /// Waits until statistics know of these OSDs' end, and of no other's, and placement groups take requests again: of those
-    /// that still peer `ok-to-stop` says nothing.
+    /// that still peer nothing can be said.
     ///
     /// # Errors
     /// They do not in time.
@@ -374,7 +377,7 @@ impl Judge {
             .filter(|group| !self.left_out.contains(pool_of(group)))
             .collect();
         if !counted.is_empty() {
-            wrong.push(format!("although ok-to-stop of {together:?} loses {counted:?}"));
+            wrong.push(format!("although {counted:?} have too few copies without {together:?}"));
         }
         ensure!(wrong.is_empty(), "OSD {osd} was evicted {}", wrong.join(", and "));
         Ok(())
@@ -402,25 +405,6 @@ fn mon(ceph: &Cluster, mut command: Value) -> Result<Value> {
 /// Some numbers are printed as strings.
 fn number(value: &Value) -> Option<i64> {
     value.as_i64().or_else(|| value.as_str()?.parse().ok())
-}
-
-/// The placement groups that take requests now, and would take none without these OSDs.
-fn lost(ceph: &Cluster, osds: &BTreeSet<usize>) -> Result<BTreeSet<String>> {
-    let ids: Vec<String> = osds.iter().map(ToString::to_string).collect();
-    let answer = ceph.mgr_command(&json!({"prefix": "osd ok-to-stop", "ids": ids, "format": "json"}))?;
-    let answer: Value = answer.json_anyway()?;
-    let groups = |field: &str| {
-        let groups = answer[field].as_array().into_iter().flatten();
-        groups
-            .filter_map(|group| Some(group.as_str()?.to_owned()))
-            .collect::<BTreeSet<_>>()
-    };
-    ensure!(groups("unknown_pgs").is_empty(), "{answer}");
-    Ok(&groups("bad_become_inactive") - &groups("bad_already_inactive"))
-}
-
-fn pool_of(group: &str) -> &str {
-    group.split_once('.').map_or(group, |(pool, _)| pool)
 }
 
 #[cfg(test)]
