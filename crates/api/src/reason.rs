@@ -692,6 +692,10 @@ reasons! {
         CephUnavailable => "has a Ceph that cannot be asked",
         /// The manager does not say which OSDs may be stopped.
         StopCheckFailed => "has a Ceph manager that does not answer ok-to-stop",
+        /// Ceph and our own reckoning differ on which OSDs may be stopped: the stricter one holds.
+        StopCheckDisagrees => "has a Ceph whose ok-to-stop contradicts its placement groups",
+        /// Statistics of placement groups stand still without a manager.
+        NoManager => "has no active Ceph manager",
         /// Pools cannot lose a failure domain even when all is well.
         UnsurvivablePools => "has pools that cannot lose a failure domain",
         /// CRUSH has no place for the missing copies, or flags forbid recovery.

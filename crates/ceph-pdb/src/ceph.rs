@@ -3,6 +3,7 @@
 pub mod answers;
 pub mod freshness;
 pub mod pg_health;
+pub mod reckoning;
 pub mod stop_check;
 pub mod topology;
 

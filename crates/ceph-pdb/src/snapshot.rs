@@ -9,8 +9,10 @@ use nodeward_api::ceph_state::LeaderLease;
 use rados::Options;
 
 use crate::ceph::OsdId;
-use crate::ceph::answers::{OkToStop, OsdDump, OsdTree, Rule, Status};
+use crate::ceph::answers::{OsdDump, OsdTree, Rule, Status};
+use crate::ceph::freshness::Doubt;
 use crate::ceph::pg_health::CleanPattern;
+use crate::ceph::stop_check::StopAnswer;
 use crate::ceph::topology::DomainType;
 use crate::plan::daemon_budgets::{DaemonBudget, Daemons};
 use crate::plan::noout::NooutRecord;
@@ -300,9 +302,11 @@ pub struct CephView {
     pub fresh_since: Option<Timestamp>,
     /// Whether `fresh_since` says something of Ceph: after connecting, two reports of each OSD have to be awaited first.
     pub is_freshness_known: bool,
-    /// `osd ok-to-stop`, by the OSDs asked for: only answers with fresh statistics, of known OSDs, without a change of the map
-    /// since the question.
-    pub stop_answers: BTreeMap<BTreeSet<OsdId>, OkToStop>,
+    /// What has happened since they were last current.
+    pub doubt: Doubt,
+    /// What both witnesses say, by the OSDs asked for: only with fresh statistics, of known OSDs, without a change of the map since
+    /// the question, and where nothing is unknown.
+    pub stop_answers: BTreeMap<BTreeSet<OsdId>, StopAnswer>,
     /// Why a question has no answer: the manager hangs, or refuses.
     pub stop_problem: Option<CephProblem>,
 }

@@ -234,7 +234,7 @@ async fn without_a_manager_statistics_are_stale() -> Result<()> {
     }
     // One copy of three is gone: another one less, and they take no requests.
     let answer = &view.stop_answers[&set(&[0])];
-    ensure!(!answer.bad_become_inactive.is_empty(), "{answer:?}");
+    ensure!(!answer.ceph.lost.is_empty() && answer.ceph == answer.own, "{answer:?}");
     Ok(())
 }
 
@@ -245,8 +245,9 @@ async fn osds_may_stop_as_far_as_copies_go() -> Result<()> {
     let target = fixture.cluster("rook-ceph", options(&ceph));
     target.ask(true, &[&[0], &[0, 1], &[0, 99]]);
     let view = target.answer_about(&[0, 1]).await?;
-    ensure!(view.stop_answers[&set(&[0])].bad_become_inactive.is_empty());
-    ensure!(!view.stop_answers[&set(&[0, 1])].bad_become_inactive.is_empty());
+    let (one, two) = (&view.stop_answers[&set(&[0])], &view.stop_answers[&set(&[0, 1])]);
+    ensure!(one.ceph.lost.is_empty() && one.own.lost.is_empty(), "{one:?}");
+    ensure!(!two.ceph.lost.is_empty() && two.ceph == two.own, "{two:?}");
     ensure!(!view.stop_answers.contains_key(&set(&[0, 99])));
     let problem = view.stop_problem.as_ref().context("no word of osd.99")?;
     ensure!(problem.message.contains("osd.99"), "{problem:?}");

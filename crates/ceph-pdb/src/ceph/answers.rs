@@ -8,6 +8,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 use super::OsdId;
+use super::stop_check::{PoolId, pool_of};
 
 /// `status`.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
@@ -21,6 +22,30 @@ pub struct Status {
     pub osdmap: MapEpoch,
     /// Placement groups.
     pub pgmap: PgMap,
+    /// Managers.
+    #[serde(default)]
+    pub mgrmap: MgrMap,
+}
+
+/// The managers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+pub struct MgrMap {
+    /// One of them is active. Without one, statistics stand still.
+    #[serde(default = "MgrMap::unless_denied")]
+    pub available: bool,
+}
+
+impl MgrMap {
+    const fn unless_denied() -> bool {
+        true
+    }
+}
+
+impl Default for MgrMap {
+    fn default() -> Self {
+        let available = Self::unless_denied();
+        Self { available }
+    }
 }
 
 /// A map that rises with each change.
@@ -112,6 +137,25 @@ pub struct Pool {
     /// With fewer it takes no requests.
     #[serde(deserialize_with = "whole")]
     pub min_size: i64,
+    /// Its placement groups.
+    #[serde(default, deserialize_with = "whole")]
+    pub pg_num: i64,
+    /// In stretch mode: over so many buckets a placement group has to be spread to take requests; else 0.
+    #[serde(default, deserialize_with = "whole")]
+    pub peering_crush_bucket_count: i64,
+    /// In stretch mode: the number of these buckets' type.
+    #[serde(default, deserialize_with = "whole")]
+    pub peering_crush_bucket_barrier: i64,
+    /// In stretch mode: the bucket that has to be among them; [`NONE`] without one.
+    #[serde(default = "none", deserialize_with = "whole")]
+    pub peering_crush_bucket_mandatory_member: i64,
+}
+
+/// Stands in place of a number where there is none (`CRUSH_ITEM_NONE`).
+pub const NONE: i64 = 0x7fff_ffff;
+
+const fn none() -> i64 {
+    NONE
 }
 
 /// `osd tree`.
@@ -132,6 +176,9 @@ pub struct TreeNode {
     /// Such as `rack`, or `osd`.
     #[serde(rename = "type")]
     pub kind: String,
+    /// The number of its type.
+    #[serde(default, deserialize_with = "whole")]
+    pub type_id: i64,
     /// What is in it.
     #[serde(default, deserialize_with = "wholes")]
     pub children: Vec<i64>,
@@ -219,19 +266,80 @@ impl QuorumStatus {
     }
 }
 
-/// `osd ok-to-stop`. Ceph sets its own verdict against pools that cannot lose anything even when healthy, so the placement
-/// groups are what counts.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+/// `osd ok-to-stop`.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct OkToStop {
+    /// Ceph's own verdict: also against pools that cannot lose anything even when all is well.
+    pub ok_to_stop: bool,
+    /// How many placement groups speak against it.
+    #[serde(deserialize_with = "whole")]
+    pub num_not_ok_pgs: i64,
     /// Placement groups that would take no more requests.
     #[serde(default)]
     pub bad_become_inactive: BTreeSet<String>,
     /// Those that take none now.
     #[serde(default)]
     pub bad_already_inactive: BTreeSet<String>,
+    /// Those whose pool is gone.
+    #[serde(default)]
+    pub bad_no_pool_pgs: BTreeSet<String>,
     /// Those of which the manager knows nothing yet.
     #[serde(default)]
     pub unknown_pgs: BTreeSet<String>,
+}
+
+/// `pg dump pgs_brief`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+pub struct PgDump {
+    /// All placement groups.
+    pub pg_stats: Vec<PlacementGroup>,
+}
+
+/// A placement group, as the manager knows it.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct PlacementGroup {
+    /// Its name, such as `2.1f`.
+    #[serde(rename = "pgid")]
+    pub id: String,
+    /// Such as `active+clean`.
+    pub state: String,
+    /// The OSDs that are to have it.
+    #[serde(deserialize_with = "wholes")]
+    pub up: Vec<OsdId>,
+    /// The OSDs that serve it.
+    #[serde(deserialize_with = "wholes")]
+    pub acting: Vec<OsdId>,
+}
+
+impl PlacementGroup {
+    /// Its pool, where that can be told.
+    pub fn pool(&self) -> Option<PoolId> {
+        pool_of(&self.id)
+    }
+
+    /// Whether this is one of the words of its state.
+    pub fn is(&self, word: &str) -> bool {
+        self.state.split('+').any(|own| own == word)
+    }
+}
+
+/// `pg ls degraded`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+pub struct DegradedPgs {
+    /// The placement groups in which objects lack copies. Absent without one.
+    #[serde(default)]
+    pub pg_stats: Vec<DegradedPg>,
+}
+
+/// A placement group in which objects lack copies.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct DegradedPg {
+    /// Its name.
+    #[serde(rename = "pgid")]
+    pub id: String,
+    /// The OSDs that have all of its objects, each as `3`, or as `3(1)` with the number of its shard.
+    #[serde(default)]
+    pub avail_no_missing: Vec<String>,
 }
 
 /// A whole number, also where it comes as 1.0 or in quotes.
@@ -339,7 +447,7 @@ mod tests {
 
     #[test]
     fn a_manager_that_just_started_names_what_it_does_not_know() {
-        let answer = json!({"ok_to_stop": false, "osds": [0], "unknown_pgs": ["2.0", "2.1"]});
+        let answer = json!({"ok_to_stop": false, "osds": [0], "num_not_ok_pgs": 0, "unknown_pgs": ["2.0", "2.1"]});
         let answer: OkToStop = serde_json::from_value(answer).unwrap();
         assert_eq!(answer.unknown_pgs.len(), 2);
     }

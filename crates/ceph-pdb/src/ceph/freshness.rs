@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use super::OsdId;
 use super::answers::{OsdDump, OsdTree};
+use super::stop_check::PoolId;
 
 /// So often each OSD has to report after a change: the first report may have been on its way already.
 const REPORTS: u8 = 2;
@@ -14,7 +15,53 @@ const REPORTS: u8 = 2;
 struct Basis {
     /// By OSD: up, and since when, in, weight.
     osds: BTreeMap<OsdId, (bool, i64, bool, f64)>,
+    /// By pool: size, `min_size`, rule, number of placement groups.
+    pools: BTreeMap<PoolId, (i64, i64, i64, i64)>,
     crush: OsdTree,
+}
+
+impl Basis {
+    fn new(dump: &OsdDump, tree: &OsdTree) -> Self {
+        let osds = dump.osds.iter();
+        let pools = dump.pools.iter();
+        Self {
+            osds: osds
+                .map(|osd| (osd.id, (osd.up, osd.up_from, osd.is_in, osd.weight)))
+                .collect(),
+            pools: pools
+                .map(|pool| (pool.id, (pool.size, pool.min_size, pool.crush_rule, pool.pg_num)))
+                .collect(),
+            crush: tree.clone(),
+        }
+    }
+
+    fn doubt_since(&self, before: &Self) -> Doubt {
+        let is_raised = self.pools.iter().any(|(id, (size, min_size, ..))| {
+            let before = before.pools.get(id);
+            before.is_some_and(|(size_before, min_before, ..)| size > size_before || min_size > min_before)
+        });
+        let is_started = self.osds.iter().any(|(id, (_, up_from, ..))| {
+            let before = before.osds.get(id);
+            before.is_some_and(|(_, up_from_before, ..)| up_from != up_from_before)
+        });
+        match (is_raised, is_started) {
+            (true, _) => Doubt::PoolRaised,
+            (false, true) => Doubt::OsdStarted,
+            (false, false) => Doubt::None,
+        }
+    }
+}
+
+/// Why placement groups may lack copies of which statistics do not tell yet.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Doubt {
+    /// Nothing has happened that costs copies.
+    #[default]
+    None,
+    /// An OSD has started: it lacks what was written meanwhile.
+    OsdStarted,
+    /// A pool needs more copies than before.
+    PoolRaised,
 }
 
 /// How often each OSD has reported since the last change.
@@ -22,6 +69,7 @@ struct Basis {
 pub struct Freshness {
     basis: Option<Basis>,
     reports: BTreeMap<OsdId, Reports>,
+    doubt: Doubt,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -33,18 +81,19 @@ struct Reports {
 impl Freshness {
     /// The map as it is now. A change makes all statistics stale.
     pub fn map_seen(&mut self, dump: &OsdDump, tree: &OsdTree) {
-        let osds = dump
-            .osds
-            .iter()
-            .map(|osd| (osd.id, (osd.up, osd.up_from, osd.is_in, osd.weight)));
-        let basis = Basis {
-            osds: osds.collect(),
-            crush: tree.clone(),
-        };
-        if self.basis.as_ref() != Some(&basis) {
-            self.basis = Some(basis);
-            self.reports.clear();
+        let basis = Basis::new(dump, tree);
+        if self.basis.as_ref() == Some(&basis) {
+            return;
         }
+        let doubt = self.basis.as_ref().map(|before| basis.doubt_since(before));
+        self.doubt = self.doubt().max(doubt.unwrap_or_default());
+        self.basis = Some(basis);
+        self.reports.clear();
+    }
+
+    /// No manager is active: what OSDs have reported so far says nothing of what comes.
+    pub fn manager_lost(&mut self) {
+        self.reports.clear();
     }
 
     /// The number of an OSD's newest report (`osd last-stat-seq`). The first one seen after a change may be older than it.
@@ -76,14 +125,21 @@ impl Freshness {
     pub fn is_fresh(&self) -> bool {
         self.basis.is_some() && self.outstanding().is_empty()
     }
+
+    /// What has happened since the statistics were last of now.
+    pub fn doubt(&self) -> Doubt {
+        if self.is_fresh() { Doubt::None } else { self.doubt }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
 
-    use super::super::answers::{Osd, OsdDump, OsdTree, TreeNode};
-    use super::Freshness;
+    use rstest::rstest;
+
+    use super::super::answers::{NONE, Osd, OsdDump, OsdTree, Pool, TreeNode};
+    use super::{Doubt, Freshness};
 
     fn dump(up: &[bool]) -> OsdDump {
         let osds = up.iter().zip(0..).map(|(up, id)| Osd {
@@ -97,7 +153,17 @@ mod tests {
         OsdDump {
             epoch: 1,
             osds: osds.collect(),
-            pools: Vec::new(),
+            pools: vec![Pool {
+                id: 1,
+                name: "data".to_owned(),
+                crush_rule: 0,
+                size: 3,
+                min_size: 2,
+                pg_num: 8,
+                peering_crush_bucket_count: 0,
+                peering_crush_bucket_barrier: 0,
+                peering_crush_bucket_mandatory_member: NONE,
+            }],
             flags_set: BTreeSet::new(),
             crush_node_flags: std::collections::BTreeMap::new(),
         }
@@ -108,6 +174,7 @@ mod tests {
             id: -1,
             name: name.to_owned(),
             kind: "root".to_owned(),
+            type_id: 11,
             children: Vec::new(),
         };
         OsdTree { nodes: vec![node] }
@@ -174,26 +241,52 @@ mod tests {
         assert_eq!(freshness.outstanding(), [0]);
     }
 
+    #[rstest]
+    #[case::osd_down(|dump: &mut OsdDump, _: &mut OsdTree| dump.osds[1].up = false, Doubt::None)]
+    #[case::osd_out(|dump: &mut OsdDump, _: &mut OsdTree| dump.osds[1].is_in = false, Doubt::None)]
+    #[case::weight(|dump: &mut OsdDump, _: &mut OsdTree| dump.osds[1].weight = 0.5, Doubt::None)]
+    #[case::crush(|_: &mut OsdDump, tree: &mut OsdTree| tree.nodes[0].name = "other".to_owned(), Doubt::None)]
+    #[case::rule(|dump: &mut OsdDump, _: &mut OsdTree| dump.pools[0].crush_rule = 1, Doubt::None)]
+    #[case::split(|dump: &mut OsdDump, _: &mut OsdTree| dump.pools[0].pg_num = 16, Doubt::None)]
+    #[case::fewer_copies(|dump: &mut OsdDump, _: &mut OsdTree| dump.pools[0].size = 2, Doubt::None)]
+    #[case::new_pool(|dump: &mut OsdDump, _: &mut OsdTree| dump.pools[0].id = 2, Doubt::None)]
+    #[case::new_osd(|dump: &mut OsdDump, _: &mut OsdTree| dump.osds[1].id = 7, Doubt::None)]
+    #[case::started(|dump: &mut OsdDump, _: &mut OsdTree| dump.osds[1].up_from = 2, Doubt::OsdStarted)]
+    #[case::more_copies(|dump: &mut OsdDump, _: &mut OsdTree| dump.pools[0].size = 4, Doubt::PoolRaised)]
+    #[case::more_needed(|dump: &mut OsdDump, _: &mut OsdTree| dump.pools[0].min_size = 3, Doubt::PoolRaised)]
+    fn any_change_makes_it_stale(#[case] change: fn(&mut OsdDump, &mut OsdTree), #[case] doubt: Doubt) {
+        let mut freshness = fresh();
+        let (mut dump, mut tree) = (dump(&[true, true]), tree("default"));
+        change(&mut dump, &mut tree);
+        freshness.map_seen(&dump, &tree);
+        assert!(!freshness.is_fresh());
+        assert_eq!(freshness.doubt(), doubt);
+    }
+
     #[test]
-    fn any_change_makes_it_stale() {
-        let mut weight = dump(&[true, true]);
-        weight.osds[1].weight = 0.5;
-        let mut started_again = dump(&[true, true]);
-        started_again.osds[1].up_from = 2;
-        let mut out = dump(&[true, true]);
-        out.osds[1].is_in = false;
-        for (dump, tree) in [
-            (dump(&[true, false]), tree("default")),
-            (dump(&[true, true]), tree("other")),
-            (weight, tree("default")),
-            (out, tree("default")),
-            (started_again, tree("default")),
-        ] {
-            let mut freshness = fresh();
-            assert!(freshness.is_fresh());
-            freshness.map_seen(&dump, &tree);
-            assert!(!freshness.is_fresh());
+    fn a_doubt_ends_with_fresh_statistics() {
+        let mut freshness = fresh();
+        let mut dump = dump(&[true, true]);
+        dump.pools[0].size = 4;
+        freshness.map_seen(&dump, &tree("default"));
+        dump.osds[0].up_from = 2;
+        freshness.map_seen(&dump, &tree("default"));
+        assert_eq!(freshness.doubt(), Doubt::PoolRaised, "the greater one stays");
+        for sequence in 20..23 {
+            freshness.report_seen(0, sequence);
+            freshness.report_seen(1, sequence);
         }
+        assert_eq!(freshness.doubt(), Doubt::None);
+        dump.osds[0].weight = 0.5;
+        freshness.map_seen(&dump, &tree("default"));
+        assert_eq!(freshness.doubt(), Doubt::None, "it is over");
+    }
+
+    #[test]
+    fn reports_begin_anew_when_the_manager_was_lost() {
+        let mut freshness = fresh();
+        freshness.manager_lost();
+        assert_eq!((freshness.is_fresh(), freshness.doubt()), (false, Doubt::None));
     }
 
     #[test]

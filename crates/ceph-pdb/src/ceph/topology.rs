@@ -86,37 +86,51 @@ pub struct Place {
 
 /// Where each OSD of the tree is.
 pub fn places(tree: &OsdTree, domain_type: DomainType) -> BTreeMap<OsdId, Place> {
-    let parents: BTreeMap<i64, &TreeNode> = tree
-        .nodes
-        .iter()
-        .flat_map(|node| node.children.iter().map(move |child| (*child, node)))
-        .collect();
+    let buckets = Buckets::new(tree);
     let osds = tree.nodes.iter().map(|node| node.id).filter(|id| *id >= 0);
-    osds.map(|id| (id, place(id, &parents, domain_type))).collect()
+    osds.map(|id| (id, buckets.place(id, domain_type))).collect()
 }
 
-fn place(osd: OsdId, parents: &BTreeMap<i64, &TreeNode>, domain_type: DomainType) -> Place {
-    let mut place = Place::default();
-    let mut at = osd;
-    // No tree is deeper than it has nodes. This ends even in a cycle.
-    for _ in 0..parents.len() {
-        let Some(bucket) = parents.get(&at) else { break };
-        if bucket.kind == DomainType::HOST.name() {
-            place.host = Some(bucket.name.as_str().into());
-        }
-        if bucket.kind == domain_type.name() {
-            place.domain = Some(bucket.name.as_str().into());
-        }
-        at = bucket.id;
+/// The buckets of a tree, by what is in them.
+pub struct Buckets<'a>(BTreeMap<i64, &'a TreeNode>);
+
+impl<'a> Buckets<'a> {
+    /// Those of this tree.
+    pub fn new(tree: &'a OsdTree) -> Self {
+        let nodes = tree.nodes.iter();
+        Self(
+            nodes
+                .flat_map(|node| node.children.iter().map(move |child| (*child, node)))
+                .collect(),
+        )
     }
-    place
+
+    /// The buckets that an OSD is in, from its own up.
+    pub fn above(&self, osd: OsdId) -> impl Iterator<Item = &'a TreeNode> {
+        let first = self.0.get(&osd).copied();
+        // No tree is deeper than it has nodes. This ends even in a cycle.
+        std::iter::successors(first, |bucket| self.0.get(&bucket.id).copied()).take(self.0.len())
+    }
+
+    fn place(&self, osd: OsdId, domain_type: DomainType) -> Place {
+        let mut place = Place::default();
+        for bucket in self.above(osd) {
+            if bucket.kind == DomainType::HOST.name() {
+                place.host = Some(bucket.name.as_str().into());
+            }
+            if bucket.kind == domain_type.name() {
+                place.domain = Some(bucket.name.as_str().into());
+            }
+        }
+        place
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use rstest::rstest;
 
-    use super::super::answers::{OsdTree, Pool, Rule, Rules, Step, TreeNode};
+    use super::super::answers::{NONE, OsdTree, Pool, Rule, Rules, Step, TreeNode};
     use super::{DomainType, Place, places};
 
     fn pool(rule: i64) -> Pool {
@@ -126,6 +140,10 @@ mod tests {
             crush_rule: rule,
             size: 3,
             min_size: 2,
+            pg_num: 8,
+            peering_crush_bucket_count: 0,
+            peering_crush_bucket_barrier: 0,
+            peering_crush_bucket_mandatory_member: NONE,
         }
     }
 
@@ -187,6 +205,7 @@ mod tests {
             id: 0,
             name: "osd.0".to_owned(),
             kind: "osd".to_owned(),
+            type_id: 0,
             children: Vec::new(),
         };
         let places = places(&OsdTree { nodes: vec![osd] }, DomainType::HOST);
@@ -199,6 +218,7 @@ mod tests {
             id,
             name: format!("bucket{id}"),
             kind: "rack".to_owned(),
+            type_id: 3,
             children: vec![child],
         };
         let osd = TreeNode {

@@ -23,8 +23,14 @@ const MGR_DEADLINE: Duration = Duration::from_secs(5);
 /// From this level up the cluster log says what changes, without our own commands (those come at `debug`).
 const LOG_LEVEL: &str = "info";
 
-/// The channel of the daemons. The others carry what people do.
-const LOG_CHANNEL: &str = "cluster";
+/// The channel of the daemons.
+const DAEMONS: &str = "cluster";
+
+/// The channel of the commands that somebody gives.
+const COMMANDS: &str = "audit";
+
+/// Commands that change of how many copies a placement group is, and where they are to be.
+const CHANGES: [&str; 5] = ["osd pool set", "osd crush ", "osd out", "osd in", "osd reweight"];
 
 /// Commands for one Ceph cluster. A refusal is an answer; each future ends within a deadline.
 pub trait CephClient: Send + Sync + 'static {
@@ -132,13 +138,17 @@ impl Link {
         let mut cluster = Cluster::connect(Librados::load()?, self.options.clone())?;
         if let Some(wake) = self.wake.clone() {
             cluster.follow_log(LOG_LEVEL, move |line: LogLine| {
-                if line.channel == LOG_CHANNEL {
+                if tells_of_change(&line) {
                     wake.notify_one();
                 }
             })?;
         }
         Ok(cluster)
     }
+}
+
+fn tells_of_change(line: &LogLine) -> bool {
+    line.channel == DAEMONS || (line.channel == COMMANDS && CHANGES.iter().any(|name| line.message.contains(name)))
 }
 
 fn hung_problem(what: &str, hung: Hung) -> CephProblem {
@@ -160,5 +170,37 @@ impl From<Error> for CephProblem {
             Error::Refused { .. } | Error::Unreadable { .. } => CephProblemKind::CommandFailed,
         };
         Self::new(kind, error.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rados::LogLine;
+    use rstest::rstest;
+
+    use super::tells_of_change;
+
+    #[rstest]
+    #[case::daemon("cluster", "osd.2 marked itself down", true)]
+    #[case::pool(
+        "audit",
+        r#"from='client.? ' entity='client.admin' cmd='[{"prefix": "osd pool set", "pool": "two"}]': finished"#,
+        true
+    )]
+    #[case::crush(
+        "audit",
+        r#"cmd='[{"prefix": "osd crush reweight", "name": "osd.0"}]': finished"#,
+        true
+    )]
+    #[case::our_own("audit", r#"cmd='[{"prefix": "osd set-group", "flags": "noout"}]': finished"#, false)]
+    #[case::other("audit", r#"cmd='[{"prefix": "auth get-or-create"}]': finished"#, false)]
+    fn changes_of_copies_are_told_by_the_log(#[case] channel: &str, #[case] message: &str, #[case] expected: bool) {
+        let line = LogLine {
+            channel: channel.to_owned(),
+            who: "mon.a".to_owned(),
+            level: "[INF]".to_owned(),
+            message: message.to_owned(),
+        };
+        assert_eq!(tells_of_change(&line), expected);
     }
 }

@@ -58,6 +58,11 @@ impl Commands {
         self.metrics.record(prefix, began, &answer);
         answer
     }
+
+    /// Asks the manager, and reads what it prints.
+    pub(super) async fn mgr_json<T: DeserializeOwned>(&self, command: Value) -> Result<T, CephProblem> {
+        Ok(self.mgr(command).await?.json()?)
+    }
 }
 
 fn prefix(command: &Value) -> String {

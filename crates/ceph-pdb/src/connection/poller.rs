@@ -152,6 +152,9 @@ impl Poller {
         let questions = self.questions.borrow_and_update().clone();
         let status: Status = self.commands.mon_json("status").await?;
         let map = self.current_map(&status).await?;
+        if !status.mgrmap.available {
+            self.freshness.manager_lost();
+        }
         let quorum = self.current_quorum(&status).await?;
         self.read_reports().await?;
         let is_fresh = self.freshness.is_fresh();
@@ -159,7 +162,7 @@ impl Poller {
         let first_asked = *self.first_asked.get_or_insert_with(Instant::now);
         self.is_freshness_known |= is_fresh || FRESHNESS_KNOWN_AFTER * self.period <= first_asked.elapsed();
         let basis = Basis {
-            dump: &map.dump,
+            map: &map,
             pgs: &status.pgmap.pgs_by_state,
             is_fresh,
         };
@@ -178,6 +181,7 @@ impl Poller {
             mons_out_of_quorum: quorum.mons_out.clone(),
             fresh_since: self.fresh_since,
             is_freshness_known: self.is_freshness_known,
+            doubt: self.freshness.doubt(),
             stop_answers: self.stop_questions.answers().clone(),
             stop_problem: self.stop_questions.problem().cloned(),
         })

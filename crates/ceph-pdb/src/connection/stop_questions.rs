@@ -1,7 +1,7 @@
 //! Which OSDs may be down together: what the manager is asked, and which of its answers count.
 //!
-//! It judges by the statistics of placement groups. So it is asked only while these are fresh, and an answer counts only if the
-//! map has not changed since it was asked.
+//! Both witnesses judge by the statistics of placement groups. So the manager is asked only while these are fresh, and an answer counts
+//! only if the map has not changed since it was asked. All OSDs asked about are judged by the same report of placement groups.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -13,8 +13,10 @@ use tokio::time::Instant;
 
 use super::commands::Commands;
 use crate::ceph::OsdId;
-use crate::ceph::answers::{OkToStop, OsdDump, PgCount};
-use crate::snapshot::{CephProblem, CephProblemKind, CephQuestions};
+use crate::ceph::answers::{OkToStop, PgCount};
+use crate::ceph::reckoning::PgReport;
+use crate::ceph::stop_check::{PgId, StopAnswer, Testimony};
+use crate::snapshot::{CephMap, CephProblem, CephProblemKind, CephQuestions};
 
 /// How long to leave the manager alone after it has failed to answer.
 const RETRY: Duration = Duration::from_secs(1);
@@ -22,13 +24,16 @@ const RETRY: Duration = Duration::from_secs(1);
 /// How long a view without answers is held back while a new map has them asked again: it would close budgets for an instant.
 const WITHHOLD: Duration = Duration::from_secs(2);
 
+/// So many placement groups are named at most.
+const NAMED: usize = 3;
+
 type Osds = BTreeSet<OsdId>;
 
 /// What the questions of this round rest on.
 #[derive(Clone, Copy)]
 pub(super) struct Basis<'a> {
     /// The map.
-    pub(super) dump: &'a OsdDump,
+    pub(super) map: &'a CephMap,
     /// States of the placement groups.
     pub(super) pgs: &'a [PgCount],
     /// The statistics are of now.
@@ -38,7 +43,7 @@ pub(super) struct Basis<'a> {
 /// The questions, and the answers that count.
 #[derive(Default)]
 pub(super) struct StopQuestions {
-    answers: BTreeMap<Osds, OkToStop>,
+    answers: BTreeMap<Osds, StopAnswer>,
     problem: Option<CephProblem>,
     /// Of the map that the answers are true of.
     epoch: i64,
@@ -52,14 +57,17 @@ pub(super) struct StopQuestions {
     withheld_until: Option<Instant>,
 }
 
+/// What the manager said, up to the first problem.
+#[derive(Default)]
 struct Answers {
-    known: BTreeMap<Osds, OkToStop>,
+    groups: PgReport,
+    verdicts: BTreeMap<Osds, OkToStop>,
     problem: Option<CephProblem>,
 }
 
 impl StopQuestions {
     /// The answers that count now.
-    pub(super) fn answers(&self) -> &BTreeMap<Osds, OkToStop> {
+    pub(super) fn answers(&self) -> &BTreeMap<Osds, StopAnswer> {
         &self.answers
     }
 
@@ -100,9 +108,9 @@ impl StopQuestions {
             self.forget();
             return true;
         }
-        self.accept_answers(basis.dump.epoch, now);
+        self.accept_answers(basis.map, now);
         self.answers.retain(|osds, _| wanted.contains(osds));
-        let known: BTreeSet<OsdId> = basis.dump.osds.iter().map(|osd| osd.id).collect();
+        let known: BTreeSet<OsdId> = basis.map.dump.osds.iter().map(|osd| osd.id).collect();
         // The manager says yes to OSDs that it does not know.
         let (to_ask, unknown): (BTreeSet<&Osds>, BTreeSet<&Osds>) =
             wanted.into_iter().partition(|osds| osds.is_subset(&known));
@@ -115,12 +123,13 @@ impl StopQuestions {
         if self.asking.is_none() && !to_ask.is_empty() && is_due && may_ask {
             self.asked_about = Some((now, basis.pgs.to_vec()));
             let answers = ask(commands.clone(), to_ask.into_iter().cloned().collect());
-            self.asking = Some((basis.dump.epoch, answers.boxed()));
+            self.asking = Some((basis.map.dump.epoch, answers.boxed()));
         }
         is_answered
     }
 
-    fn accept_answers(&mut self, epoch: i64, now: Instant) {
+    fn accept_answers(&mut self, map: &CephMap, now: Instant) {
+        let epoch = map.dump.epoch;
         if self.epoch != epoch {
             if !self.answers.is_empty() {
                 self.withheld_until = Some(now + WITHHOLD);
@@ -132,9 +141,21 @@ impl StopQuestions {
             return;
         };
         self.withheld_until = None;
-        self.retry_at = asked.problem.is_some().then_some(now + RETRY);
-        self.answers = asked.known;
+        self.answers.clear();
         self.problem = asked.problem;
+        for (osds, verdict) in asked.verdicts {
+            let answer = StopAnswer {
+                ceph: Testimony::of_ceph(&verdict),
+                own: asked.groups.reckon(&map.dump, &map.tree, &osds),
+            };
+            let unknown = answer.unknown();
+            if unknown.is_empty() {
+                self.answers.insert(osds, answer);
+            } else {
+                self.problem.get_or_insert_with(|| unknown_groups(&unknown));
+            }
+        }
+        self.retry_at = self.problem.is_some().then_some(now + RETRY);
     }
 
     /// Whether there are newer statistics than those that the answers are about.
@@ -150,23 +171,25 @@ fn wanted(questions: &CephQuestions) -> BTreeSet<&Osds> {
 
 /// Asks one after the other. Where one fails the rest is not asked.
 async fn ask(commands: Commands, questions: BTreeSet<Osds>) -> Answers {
-    let (mut known, mut problem) = (BTreeMap::new(), None);
-    for osds in questions {
-        match ask_one(&commands, &osds).await {
-            Ok(answer) if answer.unknown_pgs.is_empty() => {
-                known.insert(osds, answer);
-            }
-            Ok(answer) => problem = Some(unknown_pgs(&answer)),
-            Err(failed) => {
-                problem = Some(failed);
-                break;
-            }
-        }
-    }
-    Answers { known, problem }
+    let mut answers = Answers::default();
+    answers.problem = answers.fill(&commands, questions).await.err();
+    answers
 }
 
-async fn ask_one(commands: &Commands, osds: &Osds) -> Result<OkToStop, CephProblem> {
+impl Answers {
+    async fn fill(&mut self, commands: &Commands, questions: BTreeSet<Osds>) -> Result<(), CephProblem> {
+        let groups = json!({"prefix": "pg dump", "dumpcontents": ["pgs_brief"], "format": "json"});
+        let degraded = json!({"prefix": "pg ls", "states": ["degraded"], "format": "json"});
+        self.groups = PgReport::new(commands.mgr_json(groups).await?, commands.mgr_json(degraded).await?);
+        for osds in questions {
+            let verdict = ok_to_stop(commands, &osds).await?;
+            self.verdicts.insert(osds, verdict);
+        }
+        Ok(())
+    }
+}
+
+async fn ok_to_stop(commands: &Commands, osds: &Osds) -> Result<OkToStop, CephProblem> {
     let ids: Vec<String> = osds.iter().map(OsdId::to_string).collect();
     let answer = commands
         .mgr(json!({"prefix": "osd ok-to-stop", "ids": ids, "format": "json"}))
@@ -181,9 +204,13 @@ async fn ask_one(commands: &Commands, osds: &Osds) -> Result<OkToStop, CephProbl
     }
 }
 
-fn unknown_pgs(answer: &OkToStop) -> CephProblem {
-    let count = answer.unknown_pgs.len();
-    let message = format!("the manager knows nothing yet of {count} placement groups");
+fn unknown_groups(groups: &BTreeSet<&PgId>) -> CephProblem {
+    let named = groups.iter().take(NAMED).map(|group| group.as_str());
+    let named = named.collect::<Vec<_>>().join(", ");
+    let message = match groups.len().checked_sub(NAMED) {
+        None | Some(0) => format!("of placement groups {named} nothing can be said yet"),
+        Some(more) => format!("of placement groups {named} and {more} more nothing can be said yet"),
+    };
     CephProblem::new(CephProblemKind::CommandFailed, message)
 }
 

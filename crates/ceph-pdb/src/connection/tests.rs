@@ -152,6 +152,10 @@ async fn watched(osds: &[OsdId]) -> (Arc<FakeCeph>, Fixture) {
     (ceph, fixture)
 }
 
+fn refusal() -> Value {
+    json!({"ok_to_stop": false, "num_not_ok_pgs": 1, "bad_become_inactive": ["1.0"]})
+}
+
 fn is_answered(view: &CephView, osds: &[OsdId]) -> bool {
     view.stop_answers.contains_key(&osds.iter().copied().collect())
 }
@@ -281,10 +285,10 @@ async fn an_answer_counts_only_for_its_map() {
     // The answer is under way when the map changes in a way that leaves the statistics fresh.
     ceph.change(|state| {
         state.epoch += 1;
-        state.verdict = (-16, json!({"bad_become_inactive": ["1.0"]}));
+        state.verdict = (-16, refusal());
     });
     let view = fixture.view(|view| is_answered(view, &[0])).await;
-    assert_eq!(view.stop_answers.values().next().unwrap().bad_become_inactive.len(), 1);
+    assert_eq!(view.stop_answers.values().next().unwrap().ceph.lost.len(), 1);
     assert!(Duration::from_secs(3) < asked_at.elapsed());
 }
 
@@ -327,9 +331,11 @@ async fn unknown_osds_are_never_asked_about() {
 }
 
 #[rstest]
-#[case::refusal(-16, json!({"bad_become_inactive": ["1.0"]}), true)]
-#[case::not_known_yet(-11, json!({"unknown_pgs": ["1.0"]}), false)]
+#[case::refusal(-16, refusal(), true)]
+#[case::not_known_yet(-11, json!({"ok_to_stop": false, "num_not_ok_pgs": 0, "unknown_pgs": ["1.0"]}), false)]
 #[case::no_reasons(-1, Value::Null, false)]
+#[case::no_verdict(0, json!({}), false)]
+#[case::contradiction(0, json!({"ok_to_stop": true, "num_not_ok_pgs": 1}), false)]
 #[tokio::test(start_paused = true)]
 async fn refusals_with_reasons_are_answers(#[case] code: i32, #[case] output: Value, #[case] counts: bool) {
     let (ceph, fixture) = asking(|state| state.verdict = (code, output), true, &[&[0]]);
@@ -339,10 +345,46 @@ async fn refusals_with_reasons_are_answers(#[case] code: i32, #[case] output: Va
     assert_eq!(is_answered(&view, &[0]), counts);
     assert_eq!(view.stop_problem.is_none(), counts);
     // What is not known is asked again.
-    ceph.change(|state| state.verdict = (0, json!({})));
+    ceph.change(|state| state.verdict = (0, json!({"ok_to_stop": true, "num_not_ok_pgs": 0})));
     fixture
         .view(|view| is_answered(view, &[0]) && view.stop_problem.is_none())
         .await;
+}
+
+/// The manager's map is behind the monitors': it lists an OSD as serving that is down, and was not asked about.
+#[tokio::test(start_paused = true)]
+async fn groups_that_contradict_the_map_are_no_answer() {
+    let group = |acting: &[OsdId]| json!([{"pgid": "1.0", "state": "active+clean", "up": acting, "acting": acting}]);
+    let (ceph, fixture) = asking(
+        |state| {
+            state.up[2] = false;
+            state.pools =
+                json!([{"pool": 1, "pool_name": "data", "crush_rule": 0, "size": 3, "min_size": 2, "pg_num": 1}]);
+            state.groups = group(&[0, 1, 2]);
+        },
+        true,
+        &[&[0]],
+    );
+    let view = fixture.view(|view| view.stop_problem.is_some()).await;
+    let why = view.stop_problem.as_ref().unwrap().message.as_ref();
+    assert!(view.stop_answers.is_empty() && why.contains("1.0"), "{why}");
+    ceph.change(|state| state.groups = group(&[0, 1]));
+    let view = fixture.view(|view| is_answered(view, &[0])).await;
+    let answer = view.stop_answers.values().next().unwrap();
+    assert_eq!((answer.ceph.lost.len(), answer.own.lost.len()), (0, 1));
+}
+
+/// Without a manager statistics stand still, and begin anew with the next one.
+#[tokio::test(start_paused = true)]
+async fn statistics_are_stale_without_a_manager() {
+    let (ceph, fixture) = watched(&[0]).await;
+    ceph.change(|state| state.has_manager = false);
+    let view = fixture.view(|view| view.fresh_since.is_none()).await;
+    assert!(view.stop_answers.is_empty());
+    ceph.change(|state| state.has_manager = true);
+    let since = Instant::now();
+    fixture.view(|view| is_answered(view, &[0])).await;
+    assert!(Duration::from_secs(5) <= since.elapsed(), "{:?}", since.elapsed());
 }
 
 #[rstest]

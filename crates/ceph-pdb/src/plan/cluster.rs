@@ -17,6 +17,7 @@ use super::verdict::{ClusterVerdict, OsdCounts};
 use super::write::{Owner, Write};
 use crate::ceph::OsdId;
 use crate::ceph::pg_health::CleanPattern;
+use crate::ceph::stop_check::PoolId;
 use crate::policy::Policy;
 use crate::snapshot::{CephClusterFacts, CephQuestions, CephState, CephView, ClusterSnapshot};
 
@@ -75,6 +76,8 @@ struct Findings<'a> {
     decision: &'a Decision,
     budgets: &'a BudgetView<'a>,
     unsurvivable: &'a [&'a UnsurvivablePool],
+    /// Pools that no judgement counts.
+    left_out: &'a BTreeSet<PoolId>,
     /// `pgHealthCheckTimeout` has passed, all is answered, and the budgets stay closed.
     is_timeout_ignored: bool,
 }
@@ -143,6 +146,7 @@ impl<'a> Case<'a> {
             decision: &decision,
             budgets: &budgets,
             unsurvivable: &unsurvivable,
+            left_out: &left_out,
             is_timeout_ignored: timeout_is_over && is_closed && decision.questions.iter().all(is_answered),
         });
         let is_clean = ceph.map(|ceph| ceph.pgs == PgHealth::Clean);
@@ -313,6 +317,13 @@ impl<'a> Case<'a> {
         if let Some(problem) = stop_problem.filter(|_| !decision.questions.is_empty()) {
             note(CephCondition::StopCheckFailed, problem.message.to_string());
         }
+        if let Some(view) = self.last_view() {
+            if !view.status.mgrmap.available {
+                let message = "statistics of placement groups stand still: nothing is exempted or opened";
+                note(CephCondition::NoManager, message.to_owned());
+            }
+            note(CephCondition::StopCheckDisagrees, disputed(view, findings.left_out));
+        }
         let down = osd_names(self.osds.down().map(|(id, _)| id));
         if let Some(view) = self.last_view().filter(|_| is_closed && !down.is_empty()) {
             let obstacles = obstacles_to_healing(&self.osds, view).join("; ");
@@ -440,6 +451,26 @@ fn differ_in_own_view(published: &CephClusterState, state: &CephClusterState) ->
         ..published.clone()
     };
     shared == *state
+}
+
+/// The questions to which Ceph and our own reckoning give different answers, with the placement groups that one of them would lose.
+fn disputed(view: &CephView, left_out: &BTreeSet<PoolId>) -> String {
+    let answers = view.stop_answers.iter();
+    let disputed = answers.filter(|(_, answer)| answer.is_disputed(left_out));
+    let told = disputed.map(|(osds, answer)| {
+        let (by, lost) = if answer.ceph.lost.is_empty() {
+            ("only our own reckoning", &answer.own.lost)
+        } else {
+            ("only ok-to-stop", &answer.ceph.lost)
+        };
+        let lost: Vec<&str> = lost.iter().map(String::as_str).collect();
+        format!(
+            "{by} loses {} without {}",
+            lost.join(", "),
+            osd_names(osds.iter().copied())
+        )
+    });
+    told.collect::<Vec<_>>().join("; ")
 }
 
 fn osd_names(ids: impl IntoIterator<Item = OsdId>) -> String {

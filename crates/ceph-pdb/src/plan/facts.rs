@@ -8,7 +8,7 @@ use nodeward_api::CephClusterState;
 use super::osd_disruptions::{CephFacts, Domain, OsdFacts, PgHealth};
 use crate::ceph::OsdId;
 use crate::ceph::pg_health::{CleanPattern, lacks_redundancy};
-use crate::ceph::stop_check::{PoolId, may_stop};
+use crate::ceph::stop_check::PoolId;
 use crate::ceph::topology::{DomainType, places};
 use crate::policy::Policy;
 use crate::snapshot::{BudgetForm, CephState, CephView, ClusterSnapshot, DomainKey, NodeState, OsdObjects, OsdPod};
@@ -157,13 +157,14 @@ pub(super) fn ceph_facts(view: &CephView, pattern: &CleanPattern, left_out: &BTr
     let answers = view.stop_answers.iter();
     CephFacts {
         is_fresh: view.fresh_since.is_some(),
+        doubt: view.doubt,
         pgs: unclean
             .iter()
             .map(|(state, _)| health(state))
             .max()
             .unwrap_or(PgHealth::Clean),
         safe_together: answers
-            .filter_map(|(osds, answer)| Some((osds.clone(), may_stop(answer, left_out)?)))
+            .filter_map(|(osds, answer)| Some((osds.clone(), answer.may_stop(left_out)?)))
             .collect(),
     }
 }

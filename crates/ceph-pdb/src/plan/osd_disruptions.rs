@@ -8,6 +8,7 @@ use std::sync::Arc;
 use nodeward_api::reason::CephReason;
 
 use crate::ceph::OsdId;
+use crate::ceph::freshness::Doubt;
 
 /// Name of a failure domain's bucket.
 pub type Domain = Arc<str>;
@@ -49,9 +50,11 @@ pub enum PgHealth {
 pub struct CephFacts {
     /// Its statistics are current.
     pub is_fresh: bool,
+    /// What has happened since they were last current.
+    pub doubt: Doubt,
     /// Its placement groups.
     pub pgs: PgHealth,
-    /// Whether these OSDs may be down together (`osd ok-to-stop`), of the same statistics. Pools that cannot lose a domain even
+    /// Whether these OSDs may be down together, as both witnesses say of the same statistics. Pools that cannot lose a domain even
     /// when healthy are left out.
     pub safe_together: BTreeMap<BTreeSet<OsdId>, bool>,
 }
@@ -132,10 +135,14 @@ impl Situation<'_> {
             }
             (None, _) if !all_up => closed(None, CephReason::CephNotAsked),
             (Some(ceph), _) if !all_up => self.around_a_domain(ceph, current),
-            (_, Disruptions::Open { .. }) => open(CephReason::AllUp),
-            (ceph, Disruptions::Closed { exempt }) => ceph
-                .and_then(|ceph| self.reopens(ceph, timeout_is_over))
-                .map_or_else(|| closed(exempt.clone(), CephReason::Recovering), open),
+            (None, Disruptions::Open { .. }) => open(CephReason::AllUp),
+            (None, Disruptions::Closed { exempt }) => closed(exempt.clone(), CephReason::Recovering),
+            (Some(ceph), Disruptions::Open { .. }) if self.stays_open(ceph) => open(CephReason::AllUp),
+            (Some(_), Disruptions::Open { .. }) => closed(None, CephReason::Recovering),
+            (Some(ceph), Disruptions::Closed { exempt }) => match self.reopens(ceph, timeout_is_over) {
+                Some(reason) => open(reason),
+                None => closed(self.still_exempt(exempt.as_ref(), ceph), CephReason::Recovering),
+            },
         };
         Decision {
             disruptions,
@@ -212,13 +219,33 @@ impl Situation<'_> {
         if !ceph.is_fresh {
             return None;
         }
-        let domains = domains(self.osds);
+        self.each_domain_may_stop(ceph).then_some(reason)
+    }
+
+    /// Whether open budgets stay open while not all placement groups are clean. They do while copies only move; where some may be
+    /// missing, only while each domain as a whole could be lost.
+    fn stays_open(&mut self, ceph: &CephFacts) -> bool {
+        let is_whole = ceph.pgs <= PgHealth::Moving && ceph.doubt == Doubt::None;
+        is_whole || (ceph.is_fresh && self.each_domain_may_stop(ceph))
+    }
+
+    /// What of closed budgets stays exempt once its OSDs are up: until it is refused, or a pool needs more copies than it was judged
+    /// by.
+    fn still_exempt(&mut self, exempt: Option<&Domain>, ceph: &CephFacts) -> Option<Domain> {
+        let is_exempt =
+            |domain: &&Domain| self.may_stop_domain(domain, ceph) != Some(false) && ceph.doubt != Doubt::PoolRaised;
+        exempt.filter(is_exempt).cloned()
+    }
+
+    fn each_domain_may_stop(&mut self, ceph: &CephFacts) -> bool {
         // All are asked for, not only those up to the first refusal: the answers come together.
+        let domains = domains(self.osds);
         let answers: Vec<Option<bool>> = domains
             .iter()
             .map(|domain| self.may_stop_domain(domain, ceph))
             .collect();
-        answers.iter().all(|answer| *answer == Some(true)).then_some(reason)
+        // No domain is no proof.
+        !answers.is_empty() && answers.iter().all(|answer| *answer == Some(true))
     }
 
     /// Hosts with such OSDs that are down and in. `noout` keeps no data of one that is out.

@@ -9,7 +9,7 @@ use super::facts::OsdView;
 use super::osd_disruptions::{domains, members};
 use crate::ceph::OsdId;
 use crate::ceph::answers::Pool;
-use crate::ceph::stop_check::{PoolId, pools_that_stop};
+use crate::ceph::stop_check::{PoolId, StopAnswer};
 use crate::snapshot::CephView;
 
 /// Flags of the whole cluster that keep missing copies from being made anew.
@@ -44,7 +44,7 @@ pub(super) fn judge(
         .collect();
     let answers: Option<Vec<_>> = questions.iter().map(|osds| view.stop_answers.get(osds)).collect();
     let judgement = answers.map(|answers| {
-        let stopped: BTreeSet<PoolId> = answers.into_iter().flat_map(pools_that_stop).collect();
+        let stopped: BTreeSet<PoolId> = answers.into_iter().flat_map(StopAnswer::pools_that_stop).collect();
         let pools = view.map.dump.pools.iter().filter(|pool| stopped.contains(&pool.id));
         let pools = pools.map(|pool| UnsurvivablePool {
             id: pool.id,

@@ -10,14 +10,13 @@ use jiff::SignedDuration;
 use nodeward_api::ceph_state::PublishedDisruptions;
 use nodeward_api::reason::{CephCondition, CephReason};
 use rstest::rstest;
-use serde_json::json;
 
 use self::world::World;
 use super::daemon_budgets::{DaemonBudget, Daemons, Limit, MGR_BUDGET, MON_BUDGET};
 use super::noout::{NooutPhase, NooutRecord};
 use super::{Write, WriteKey};
 use crate::budgets::OSD_BUDGET;
-use crate::ceph::answers::OkToStop;
+use crate::ceph::freshness::Doubt;
 use crate::ceph::pg_health::CleanPattern;
 use crate::plan::budget_steps::Layout;
 use crate::snapshot::{
@@ -83,12 +82,8 @@ fn failed_osd_closes_around_its_domain_without_noout() {
 }
 
 #[test]
-fn recovering_cluster_stays_as_it_is() {
+fn recovering_cluster_stays_closed_around_what_may_go() {
     let mut world = World::settled();
-    world.unclean("active+undersized+degraded");
-    world.run();
-    assert_eq!((world.state().reason, world.default().0), (CephReason::AllUp, 1));
-
     world.drain(2);
     world.run();
     world.start(2);
@@ -98,6 +93,7 @@ fn recovering_cluster_stays_as_it_is() {
         (state.reason, state.exempt_domain.as_deref()),
         (CephReason::Recovering, Some("b"))
     );
+    assert!(world.plan().questions["ns"].may_stop.contains(&BTreeSet::from([2, 3])));
     assert!(world.flags().is_empty(), "its OSDs are back");
 
     world.unclean("active+clean+remapped");
@@ -105,6 +101,86 @@ fn recovering_cluster_stays_as_it_is() {
     world.run();
     assert_eq!((world.state().reason, world.default().0), (CephReason::AllUp, 1));
     assert!(world.own().is_empty());
+}
+
+/// All OSDs are up, and the domain that was drained lacks copies: it may go again only while the others have them.
+#[rstest]
+#[case::refused(|world: &mut World| world.may_stop_all(false), None)]
+#[case::not_answered(|world: &mut World| world.view.stop_answers.clear(), Some("b"))]
+#[case::started_again(|world: &mut World| (world.view.fresh_since, world.view.doubt) = (None, Doubt::OsdStarted), Some("b"))]
+#[case::pool_raised(|world: &mut World| (world.view.fresh_since, world.view.doubt) = (None, Doubt::PoolRaised), None)]
+fn exemption_ends_when_it_is_refused(#[case] change: fn(&mut World), #[case] exempt: Option<&str>) {
+    let mut world = World::settled();
+    world.drain(2);
+    world.run();
+    world.start(2);
+    world.run();
+    change(&mut world);
+    world.run();
+    assert_eq!(world.state().reason, CephReason::Recovering);
+    assert_eq!(world.state().exempt_domain.as_deref(), exempt);
+}
+
+/// All OSDs are up, and the budget is open.
+#[rstest]
+#[case::degraded_and_safe("active+recovering+degraded", |_: &mut World| (), true)]
+#[case::degraded_and_refused("active+recovering+degraded", |world: &mut World| world.may_stop_all(false), false)]
+#[case::degraded_and_not_answered("active+undersized", |world: &mut World| world.view.stop_answers.clear(), false)]
+#[case::degraded_and_stale("active+undersized", |world: &mut World| world.view.fresh_since = None, false)]
+#[case::inactive_and_refused("peered", |world: &mut World| world.may_stop_all(false), false)]
+#[case::moving("active+clean+remapped", |world: &mut World| world.may_stop_all(false), true)]
+#[case::moving_and_stale("active+clean+remapped", |world: &mut World| world.view.fresh_since = None, true)]
+#[case::stale("active+clean", |world: &mut World| world.view.fresh_since = None, true)]
+#[case::pool_raised("active+clean", |world: &mut World| (world.view.fresh_since, world.view.doubt) = (None, Doubt::PoolRaised), false)]
+#[case::osd_started("active+clean", |world: &mut World| (world.view.fresh_since, world.view.doubt) = (None, Doubt::OsdStarted), false)]
+fn open_budget_is_judged_too(#[case] pgs: &str, #[case] change: fn(&mut World), #[case] stays_open: bool) {
+    let mut world = World::settled();
+    world.unclean(pgs);
+    change(&mut world);
+    world.run();
+    assert_eq!(world.default().0, i32::from(stays_open));
+    let reason = if stays_open {
+        CephReason::AllUp
+    } else {
+        CephReason::Recovering
+    };
+    assert_eq!((world.state().reason, world.state().exempt_domain), (reason, None));
+}
+
+#[test]
+fn witnesses_that_disagree_are_reported() {
+    let mut world = World::settled();
+    world.drain(2);
+    let answer = world.view.stop_answers.get_mut(&BTreeSet::from([2, 3])).unwrap();
+    answer.ceph.lost.clear();
+    answer.own.lost.insert("1.0".to_owned());
+    world.run();
+    assert_eq!(
+        world.state().reason,
+        CephReason::SecondDomainDown,
+        "the stricter one holds"
+    );
+    let said = world.condition(CephCondition::StopCheckDisagrees).unwrap();
+    assert!(said.contains("osd.2, osd.3") && said.contains("1.0"), "{said}");
+    world.may_stop_all(false);
+    world.run();
+    assert_eq!(world.condition(CephCondition::StopCheckDisagrees), None);
+}
+
+#[test]
+fn missing_manager_is_reported() {
+    let mut world = World::settled();
+    world.view.status.mgrmap.available = false;
+    world.view.fresh_since = None;
+    world.run();
+    assert!(world.condition(CephCondition::NoManager).is_some());
+    assert_eq!(world.default().0, 1, "nothing has happened since");
+    world.drain(2);
+    world.run();
+    assert_eq!(world.state().reason, CephReason::StatisticsStale);
+    world.view.status.mgrmap.available = true;
+    world.run();
+    assert_eq!(world.condition(CephCondition::NoManager), None);
 }
 
 #[test]
@@ -286,14 +362,9 @@ fn unanswered_question_is_asked_and_closes() {
 
 fn with_unsurvivable_pool() -> World {
     let mut world = World::new();
-    let loses = |ids: &[i64]| {
-        let answer = json!({"bad_become_inactive": [format!("2.{}", ids[0])]});
-        (
-            ids.iter().copied().collect(),
-            serde_json::from_value::<OkToStop>(answer).unwrap(),
-        )
-    };
-    world.view.stop_answers = [&[0, 1], &[2, 3], &[4, 5]].map(|ids| loses(ids)).into();
+    world.view.stop_answers = [[0, 1], [2, 3], [4, 5]]
+        .map(|ids| (ids.into(), world::loses(&[&format!("2.{}", ids[0])])))
+        .into();
     world.run();
     world
 }

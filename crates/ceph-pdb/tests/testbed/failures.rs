@@ -1,8 +1,11 @@
 //! OSDs that fail while nobody drains anything: their pods run on.
 
+use std::time::Instant;
+
 use anyhow::{Context, Result, ensure};
 use futures::future::try_join_all;
 use nodeward_testkit::wait;
+use rstest::rstest;
 use serde_json::{Value, json};
 
 use crate::environment::{DEADLINE, DEFAULT, Environment, SEVERAL_PERIODS, hosts};
@@ -94,6 +97,57 @@ async fn closed_budget_opens_while_groups_only_move() -> Result<()> {
     env.end([operator]).await
 }
 
+/// All OSDs are up and all groups are clean, until a pool needs one more copy of each object: where two are there and two are needed,
+/// none may go. Budgets close by the pool alone, before any statistic tells of it.
+#[rstest]
+#[case::with_statistics(true)]
+#[case::before_any_statistic(false)]
+#[tokio::test(flavor = "multi_thread")]
+async fn raised_size_closes_open_budget(#[case] has_statistics: bool) -> Result<()> {
+    let env = Environment::with(hosts(6)).await?;
+    env.rook.add_pool("two", 2, 8, "rack").await?;
+    let names: Vec<String> = (0..24).map(|object| format!("object-{object}")).collect();
+    try_join_all(names.iter().map(|name| env.ceph().put("two", name, b"content"))).await?;
+    let operator = env.start(json!({})).await?;
+    env.open().await?;
+    // The third copies stay away.
+    for flag in ["nobackfill", "norecover"] {
+        command(&env, json!({"prefix": "osd set", "key": flag})).await?;
+    }
+    if !has_statistics {
+        env.ceph().mgr().pause()?;
+    }
+    let size = json!({"prefix": "osd pool set", "pool": "two", "var": "size", "val": "3"});
+    command(&env, size).await?;
+    let raised = Instant::now();
+    wait::until("closed", DEADLINE, || async {
+        let may_go = env.may_go().await?;
+        ensure!(may_go.is_empty(), "{may_go:?} may go, state {}", env.state().await?);
+        Ok(())
+    })
+    .await?;
+    println!("closed {:?} after the pool was changed", raised.elapsed());
+    let all_refused = || async {
+        for osd in 0..env.ceph().options().osds() {
+            let code = env.rook.evict_osd(osd).await?;
+            ensure!(code != Some(201), "OSD {osd} was evicted: {}", env.state().await?);
+        }
+        Ok(())
+    };
+    all_refused().await?;
+    if !has_statistics {
+        env.ceph().mgr().resume()?;
+    }
+    becomes(&env, "Closed", "Recovering").await?;
+    wait::throughout("closed while third copies are missing", SEVERAL_PERIODS, all_refused).await?;
+    for flag in ["nobackfill", "norecover"] {
+        command(&env, json!({"prefix": "osd unset", "key": flag})).await?;
+    }
+    becomes(&env, "Open", "AllClean").await?;
+    env.open().await?;
+    env.end([operator]).await
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn failed_osd_blocks_until_data_is_complete() -> Result<()> {
     let env = Environment::with(hosts(6)).await?;
@@ -122,7 +176,10 @@ async fn failed_osd_blocks_until_data_is_complete() -> Result<()> {
     // Placement groups that are only to move elsewhere, for days perhaps, close nothing.
     command(&env, json!({"prefix": "osd set", "key": "norebalance"})).await?;
     command(&env, json!({"prefix": "osd in", "ids": ["5"]})).await?;
+    // While groups peer it is not known whether each has its copies.
+    wait::until("groups only to move", DEADLINE, || groups_only_move(&env)).await?;
     becomes(&env, "Open", "AllUp").await?;
+    env.open().await?;
     wait::throughout("open while some are to move", SEVERAL_PERIODS, || env.is_open()).await?;
     env.end([operator]).await
 }

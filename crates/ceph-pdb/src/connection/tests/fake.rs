@@ -35,6 +35,12 @@ pub(super) struct FakeState {
     pub(super) mgr_delay: Duration,
     /// What `ok-to-stop` answers.
     pub(super) verdict: (i32, Value),
+    /// The pools that `osd dump` lists.
+    pub(super) pools: Value,
+    /// What `pg dump` answers.
+    pub(super) groups: Value,
+    /// The monitors know of an active manager.
+    pub(super) has_manager: bool,
     /// What a change of `noout` answers.
     pub(super) noout_code: i32,
     /// Which commands were asked, and when.
@@ -67,7 +73,10 @@ impl FakeCeph {
                 period: 5,
                 mgr_hangs: false,
                 mgr_delay: Duration::ZERO,
-                verdict: (0, json!({"ok_to_stop": true})),
+                verdict: (0, json!({"ok_to_stop": true, "num_not_ok_pgs": 0})),
+                pools: json!([]),
+                groups: json!([]),
+                has_manager: true,
                 noout_code: 0,
                 asked: Vec::new(),
                 asked_to_answer: Vec::new(),
@@ -101,11 +110,12 @@ impl FakeCeph {
                 "election_epoch": state.mons_out.len(),
                 "monmap": {"epoch": 1},
                 "osdmap": {"epoch": state.epoch},
+                "mgrmap": {"available": state.has_manager},
                 "pgmap": {"num_pgs": 8, "pgs_by_state": [{"state_name": state.pg_state, "count": 8}]},
             }),
             "osd dump" => {
                 let osds: Vec<Value> = osds.map(|(id, up)| json!({"osd": id, "up": up, "in": 1})).collect();
-                json!({"epoch": state.epoch, "osds": osds})
+                json!({"epoch": state.epoch, "osds": osds, "pools": state.pools})
             }
             "config get" => return (0, format!("{}\n", state.period)),
             "osd tree" => json!({"nodes": []}),
@@ -122,6 +132,8 @@ impl FakeCeph {
                 json!({"quorum_names": quorum, "monmap": {"mons": names.map(|name| json!({"name": name}))}})
             }
             "osd last-stat-seq" => return (0, format!("{}\n", state.last_report)),
+            "pg dump" => json!({"pg_stats": state.groups}),
+            "pg ls" => json!({"pg_ready": true}),
             "osd ok-to-stop" => return (state.verdict.0, state.verdict.1.to_string()),
             "osd set-group" | "osd unset-group" => return (state.noout_code, String::new()),
             other => panic!("nobody asks {other}"),

@@ -7,6 +7,7 @@ use nodeward_api::reason::CephReason;
 
 use super::{CephFacts, Decision, Disruptions, Domain, OsdFacts, PgHealth, decide};
 use crate::ceph::OsdId;
+use crate::ceph::freshness::Doubt;
 
 /// Two OSDs in each of three racks: 0 and 1 in `a`, 2 and 3 in `b`, 4 and 5 in `c`; each on a host of its own.
 fn osds(down: &[OsdId], draining: &[OsdId]) -> BTreeMap<OsdId, OsdFacts> {
@@ -183,13 +184,48 @@ fn exempt_domain_stays_while_its_osds_are_down() {
 
 #[test]
 fn open_budgets_stay_open_while_placement_groups_move() {
+    let moving = CephFacts {
+        pgs: PgHealth::Moving,
+        ..unclean()
+    };
     assert_eq!(
-        disruptions(&osds(&[], &[]), unclean(), &OPEN),
+        disruptions(&osds(&[], &[]), moving, &OPEN),
         is_open(&[], CephReason::AllUp)
     );
     assert_eq!(
         disruptions(&osds(&[], &[]), None, &OPEN),
         is_open(&[], CephReason::AllUp)
+    );
+}
+
+#[test]
+fn open_budgets_close_unless_each_domain_could_be_lost() {
+    let domains: [&[OsdId]; 3] = [&[0, 1], &[2, 3], &[4, 5]];
+    for refused in [None, Some(0), Some(2)] {
+        let answers: Vec<(&[OsdId], bool)> = domains
+            .iter()
+            .enumerate()
+            .map(|(index, osds)| (*osds, Some(index) != refused))
+            .collect();
+        let decision = decide(&osds(&[], &[]), Some(&answered(unclean(), &answers)), &OPEN, false);
+        assert_eq!(decision.questions.len(), 3, "all are asked again");
+        let expected = if refused.is_none() {
+            is_open(&[], CephReason::AllUp)
+        } else {
+            is_closed(None, CephReason::Recovering)
+        };
+        assert_eq!(result(decision), expected);
+    }
+}
+
+/// An OSD that lies in no domain is judged with none.
+#[test]
+fn no_domain_is_no_proof() {
+    let mut osds = osds(&[], &[]);
+    osds.values_mut().for_each(|osd| osd.domain = None);
+    assert_eq!(
+        disruptions(&osds, unclean(), &OPEN),
+        is_closed(None, CephReason::Recovering)
     );
 }
 
@@ -267,6 +303,7 @@ fn any_ceph() -> impl Strategy<Value = Option<CephFacts>> {
     ]);
     let facts = (any::<bool>(), pgs, answers).prop_map(|(is_fresh, pgs, safe_together)| CephFacts {
         is_fresh,
+        doubt: Doubt::None,
         pgs,
         safe_together,
     });

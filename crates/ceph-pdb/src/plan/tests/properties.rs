@@ -6,7 +6,6 @@ use super::super::PlannedWrite;
 use super::super::budget_steps::Layout;
 use super::world::World;
 use crate::ceph::OsdId;
-use crate::ceph::stop_check::may_stop;
 
 #[derive(Debug, Clone)]
 enum Event {
@@ -59,7 +58,7 @@ fn is_allowed(world: &World, exempt: Option<OsdId>) -> bool {
     let is_safe = |rack: OsdId| {
         let together = [rack * 2, rack * 2 + 1].into_iter().chain(down.clone()).collect();
         let answer = world.view.stop_answers.get(&together);
-        answer.is_some_and(|answer| may_stop(answer, &[].into()) == Some(true))
+        answer.is_some_and(|answer| answer.may_stop(&[].into()) == Some(true))
     };
     match exempt {
         Some(osd) => is_clean || is_safe(osd / 2),

@@ -14,8 +14,10 @@ use super::super::daemon_budgets::{Daemons, Limit};
 use super::super::{ClusterVerdict, Plan, Write, plan};
 use crate::budgets::OSD_BUDGET;
 use crate::ceph::OsdId;
-use crate::ceph::answers::{OkToStop, OsdDump, PgCount};
+use crate::ceph::answers::{OsdDump, PgCount};
+use crate::ceph::freshness::Doubt;
 use crate::ceph::pg_health::CleanPattern;
+use crate::ceph::stop_check::{StopAnswer, Testimony};
 use crate::ceph::topology::DomainType;
 use crate::policy::Policy;
 use crate::snapshot::{
@@ -357,8 +359,7 @@ impl World {
     /// Ceph's answer to whether each rack may go beside what is down.
     pub fn may_stop_all(&mut self, is_safe: bool) {
         let down: Vec<OsdId> = self.down();
-        let lost = if is_safe { json!([]) } else { json!(["1.0"]) };
-        let answer: OkToStop = serde_json::from_value(json!({"bad_become_inactive": lost})).unwrap();
+        let answer = loses(if is_safe { &[] } else { &["1.0"] });
         let racks = (0..3).map(|rack| [rack * 2, rack * 2 + 1].into_iter().chain(down.clone()).collect());
         let hosts = (0..6).map(|host| [host].into_iter().chain(down.clone()).collect());
         self.view.stop_answers = racks
@@ -393,6 +394,18 @@ impl World {
             .map(|(domain_type, name)| (*domain_type, Arc::clone(name)))
             .collect();
         selected_by(&budgets, osd, &keys)
+    }
+}
+
+/// Both witnesses say that these placement groups would be lost.
+pub fn loses(groups: &[&str]) -> StopAnswer {
+    let said = Testimony {
+        lost: groups.iter().map(|group| (*group).to_owned()).collect(),
+        unknown: BTreeSet::new(),
+    };
+    StopAnswer {
+        ceph: said.clone(),
+        own: said,
     }
 }
 
@@ -442,6 +455,7 @@ fn view(now: Timestamp) -> CephView {
         mons_out_of_quorum: BTreeSet::new(),
         fresh_since: Some(now),
         is_freshness_known: true,
+        doubt: Doubt::None,
         stop_answers: BTreeMap::new(),
         stop_problem: None,
     }

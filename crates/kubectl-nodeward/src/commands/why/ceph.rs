@@ -174,6 +174,10 @@ const fn help_by_condition(condition: CephCondition) -> Option<&'static str> {
     match condition {
         CephCondition::CephUnavailable => Some("no budget opens until Ceph can be asked"),
         CephCondition::StopCheckFailed => Some("look at the Ceph manager: ceph mgr stat"),
+        CephCondition::StopCheckDisagrees => {
+            Some("the stricter of the two holds; compare ceph osd ok-to-stop with ceph pg dump, and report it to Ceph")
+        }
+        CephCondition::NoManager => Some("no domain is exempt and nothing opens until one runs: ceph mgr stat"),
         CephCondition::UnsurvivablePools => Some("a drain stops the clients of these pools: give them more copies"),
         CephCondition::CannotHeal => {
             Some("does not end without the OSDs: start them, purge them if their data is lost, or unset the flags")
@@ -229,6 +233,8 @@ mod tests {
 
     #[rstest]
     #[case("StopCheckFailed", "ceph mgr stat")]
+    #[case("StopCheckDisagrees", "the stricter of the two holds")]
+    #[case("NoManager", "ceph mgr stat")]
     #[case("CannotHeal", "purge them if their data is lost")]
     #[case("ForeignBudget", "delete the budget")]
     #[case("OsdLabelWrong", "restart Rook's operator")]

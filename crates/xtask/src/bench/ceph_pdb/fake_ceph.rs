@@ -37,8 +37,9 @@ const LOG_DELAY: Duration = Duration::from_secs(1);
 const SIZE: usize = 3;
 const MIN_SIZE: usize = 2;
 
-/// Placement groups.
+/// Placement groups, all of one pool.
 const PGS: usize = 256;
+const POOL: usize = 2;
 
 /// An answer of 16.2.15 to each of these.
 const OSD_DUMP: &str = include_str!("../../../../ceph-pdb/recorded/16.2.15/healthy-osd-dump.json");
@@ -275,6 +276,8 @@ impl State {
             "osd last-stat-seq" => self.reports(&command["id"]).into(),
             "osd set-group" => self.set_noout(&command["who"], true),
             "osd unset-group" => self.set_noout(&command["who"], false),
+            "pg dump" => self.groups().into(),
+            "pg ls" => json!({"pg_ready": true, "pg_stats": self.degraded()}).into(),
             "osd ok-to-stop" => self.ok_to_stop(&command["ids"]),
             other => Answer {
                 code: EINVAL,
@@ -321,6 +324,7 @@ impl State {
             // Copies lie in different hosts.
             pool["crush_rule"] = json!(0);
             (pool["size"], pool["min_size"]) = (json!(SIZE), json!(MIN_SIZE));
+            pool["pg_num"] = json!(if pool["pool"] == POOL { PGS } else { 0 });
         }
         let flags = self.noout.iter().map(|host| (host.clone(), json!(["noout"])));
         dump["crush_node_flags"] = Value::Object(flags.collect());
@@ -373,6 +377,37 @@ impl State {
             output: String::new(),
             status: String::new(),
         }
+    }
+
+    /// The OSDs of each placement group that are up: of as many hosts as there are copies.
+    fn acting(&self) -> impl Iterator<Item = (String, Vec<usize>)> {
+        (0..PGS).map(|group| {
+            let host = |copy: usize| (group + copy) % self.options.hosts;
+            let osd = |copy: usize| host(copy) * self.options.osds_per_host + group % self.options.osds_per_host;
+            let up = (0..SIZE).map(osd).filter(|osd| self.up_from[*osd].is_some());
+            (format!("{POOL}.{group:x}"), up.collect())
+        })
+    }
+
+    fn groups(&self) -> Value {
+        let groups = self.acting().map(|(id, osds)| {
+            let state = if osds.len() < SIZE {
+                "active+undersized+degraded"
+            } else {
+                "active+clean"
+            };
+            json!({"pgid": id, "state": state, "up": osds, "acting": osds})
+        });
+        json!({"pg_ready": true, "pg_stats": groups.collect::<Vec<_>>()})
+    }
+
+    fn degraded(&self) -> Vec<Value> {
+        let short = self.acting().filter(|(_, osds)| osds.len() < SIZE);
+        let complete = short.map(|(id, osds)| {
+            let osds: Vec<String> = osds.iter().map(ToString::to_string).collect();
+            json!({"pgid": id, "avail_no_missing": osds})
+        });
+        complete.collect()
     }
 
     /// A placement group that has lost copies in two hosts has too few.
