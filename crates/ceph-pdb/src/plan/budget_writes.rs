@@ -146,10 +146,29 @@ impl<'a> BudgetView<'a> {
         writes
     }
 
-    /// Gives all of ours back to Rook.
-    pub(super) fn release_all(&self) -> Vec<Write> {
-        let ours = self.all.iter().filter(|(_, budget)| budget.is_ours);
-        ours.map(|(name, budget)| release(name, budget)).collect()
+    /// Gives ours back to Rook. Those of OSDs stay as they are until Rook has written its own `rook-ceph-osd`, which never allows
+    /// nothing: in a drain Rook takes over domains' budgets that have its names, and deletes that one, and a domain whose budget we
+    /// deleted would be without any. Then all others go, for Rook deletes only those that it would have named so itself.
+    pub(super) fn hand_back(&self) -> Vec<Write> {
+        let ours = || self.all.iter().filter(|(_, budget)| budget.is_ours);
+        let (of_osds, others): (Vec<_>, Vec<_>) = ours().partition(|(_, budget)| {
+            matches!(budget.form, Some(BudgetForm::Osds(_) | BudgetForm::OsdsOfDomain { .. }))
+        });
+        let mut writes: Vec<Write> = others.into_iter().map(|(name, budget)| release(name, budget)).collect();
+        let default = self.all.get(OSD_BUDGET).and_then(|budget| budget.form.as_ref());
+        let is_rooks = |form: &BudgetForm| matches!(form, BudgetForm::Osds(default) if default.max_unavailable > 0 && default.except_domains.is_empty());
+        if default.is_some_and(is_rooks) {
+            let default: Arc<str> = OSD_BUDGET.into();
+            let surplus = of_osds.iter().filter(|(name, _)| **name != default);
+            let surplus: Vec<Write> = surplus
+                .map(|(name, budget)| delete(name, budget, Some(&default)))
+                .collect();
+            if surplus.is_empty() {
+                writes.extend(of_osds.into_iter().map(|(name, budget)| release(name, budget)));
+            }
+            writes.extend(surplus);
+        }
+        writes
     }
 
     /// How many monitors may go is not raised while Ceph does not say who is in the quorum.

@@ -164,11 +164,11 @@ impl<'a> Case<'a> {
         }
     }
 
-    /// Clears our `noout`, gives our budgets to Rook where it manages them again, and writes nothing else.
+    /// Clears our `noout`, gives our budgets back to Rook where it manages them again, and writes nothing else.
     fn hand_back(self, reason: CephReason, requeue_at: &mut RequeueAt) -> PlannedCluster {
         let mut writes: Vec<Write> = self.flags(None).write(self.now, requeue_at).into_iter().collect();
         if reason == CephReason::ManagedByRook {
-            writes.extend(BudgetView::new(&self.cluster.budgets).release_all());
+            writes.extend(BudgetView::new(&self.cluster.budgets).hand_back());
         }
         let mut state = self.state_since(PublishedDisruptions::Unmanaged, reason);
         state.noout = self.noout();

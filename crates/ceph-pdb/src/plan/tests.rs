@@ -18,6 +18,7 @@ use super::{Write, WriteKey};
 use crate::budgets::OSD_BUDGET;
 use crate::ceph::freshness::Doubt;
 use crate::ceph::pg_health::CleanPattern;
+use crate::ceph::topology::DomainType;
 use crate::plan::budget_steps::Layout;
 use crate::snapshot::{
     BudgetFacts, BudgetForm, CephProblem, CephProblemKind, CephState, DefaultBudget, NodeState, OsdObjects, OsdPod,
@@ -292,8 +293,7 @@ fn budgets_of_another_type_are_collected() {
     world.run();
     world.policy.failure_domain_type = Some("host".parse().unwrap());
     for (id, osd) in &mut world.osds {
-        osd.locations
-            .insert(crate::ceph::topology::DomainType::HOST, format!("host-{id}").into());
+        osd.locations.insert(DomainType::HOST, format!("host-{id}").into());
     }
     world.may_stop_all(true);
     world.run();
@@ -852,9 +852,16 @@ fn domain_is_left_to_the_default_where_its_name_is_taken() {
 #[test]
 fn managing_rook_gets_its_budgets_back() {
     let mut world = World::settled();
+    several_of_each(&mut world.daemons);
     world.drain(2);
     world.run();
-    let forms: Vec<_> = world.budgets.values().map(|budget| budget.form.clone()).collect();
+    let of_osds = |world: &World| -> Vec<_> {
+        let budgets = world.budgets.iter().filter(|(name, _)| name.starts_with(OSD_BUDGET));
+        budgets
+            .map(|(name, budget)| (Arc::clone(name), budget.form.clone(), budget.is_ours))
+            .collect()
+    };
+    let before = of_osds(&world);
     world.cluster.is_managed_by_rook = true;
     // It is quicker than we are.
     let rooks = RookState {
@@ -865,20 +872,46 @@ fn managing_rook_gets_its_budgets_back() {
     world.state_map.rook.clone_from(&rooks);
     world.run();
     assert_eq!(world.state_map.rook, rooks);
-    assert!(world.budgets.values().all(|budget| !budget.is_ours));
-    assert_eq!(
-        world
-            .budgets
-            .values()
-            .map(|budget| budget.form.clone())
-            .collect::<Vec<_>>(),
-        forms
-    );
+    assert_eq!(of_osds(&world), before);
+    assert!(!world.budgets[MON_BUDGET].is_ours);
     assert!(world.flags().is_empty() && world.state_map.noout.is_empty());
     assert_eq!(world.state().reason, CephReason::ManagedByRook);
-    world.start(2);
+    // In the drain it deletes this one, and keeps those of domains that have its names.
+    let default = world.budgets.remove(OSD_BUDGET).unwrap();
     world.run();
-    assert_eq!(world.default().0, 0, "it stays closed until Rook writes it");
+    assert_eq!(of_osds(&world).len(), before.len() - 1, "no domain is left without one");
+    world.start(2);
+    let opened = BudgetFacts {
+        form: Some(BudgetForm::Osds(DefaultBudget {
+            max_unavailable: 1,
+            except_domains: [].into(),
+            except_osds: [].into(),
+        })),
+        ..default
+    };
+    world.budgets.insert(OSD_BUDGET.into(), opened);
+    world.run();
+    assert_eq!(world.own(), [""; 0]);
+    assert_eq!(world.default(), (1, vec![], vec![]), "Rook's, as it has written it");
+    assert!(world.budgets.values().all(|budget| !budget.is_ours));
+}
+
+/// Names that Rook would not give, and so would never delete: the eviction API would answer 500 for ever.
+#[rstest]
+#[case::of_another_type("rook-ceph-osd-host-host-0", BudgetForm::OsdsOfDomain { max_unavailable: 0, domain: (DomainType::HOST, "host-0".into()) })]
+#[case::hashed("rook-ceph-osd-rack-0123456789abcdef", of_rack("a"))]
+#[case::beside_a_foreign_one("rook-ceph-osd-nodeward", BudgetForm::Osds(DefaultBudget { max_unavailable: 1, except_domains: [].into(), except_osds: [].into() }))]
+fn budget_that_rook_does_not_know_is_deleted(#[case] name: &str, #[case] form: BudgetForm) {
+    let mut world = World::settled();
+    let ours = BudgetFacts {
+        is_ours: true,
+        ..leftover(form)
+    };
+    world.budgets.insert(name.into(), ours);
+    world.cluster.is_managed_by_rook = true;
+    world.run();
+    assert!(world.budgets.keys().map(|name| &**name).eq([OSD_BUDGET]));
+    assert!(!world.budgets[OSD_BUDGET].is_ours);
 }
 
 #[test]
@@ -913,6 +946,7 @@ fn unknown_namespace_is_left_alone() {
 
 // Other daemons.
 
+/// A drain is under way: budgets of OSDs stay as they are until Rook has written its own.
 #[test]
 fn daemon_budgets_follow_the_daemons() {
     let mut world = World::settled();

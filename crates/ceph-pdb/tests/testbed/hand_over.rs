@@ -11,7 +11,7 @@ use nodeward_testkit::rook::CLUSTER;
 use nodeward_testkit::wait;
 use nodeward_testkit::workload::Budget;
 use serde::de::DeserializeOwned;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::environment::{DEADLINE, DEFAULT, Environment, SEVERAL_PERIODS};
 
@@ -112,7 +112,7 @@ async fn leftovers_of_rook_are_taken_over() -> Result<()> {
         "{foreign:?}"
     );
 
-    // And back, in the middle of a drain: Rook finds each budget under the name that it would give it, and deletes it.
+    // And back, in the middle of a drain.
     env.drain(0).await?;
     wait::until("a budget of each other rack", DEADLINE, || async {
         let names: Vec<String> = env.osd_budgets().await?.into_keys().collect();
@@ -125,16 +125,28 @@ async fn leftovers_of_rook_are_taken_over() -> Result<()> {
     .await?;
     env.noout_is([&env.rook.node_of(0)]).await?;
     set_managed_by_rook(&env, true).await?;
-    wait::until("our label and our flag to be gone", DEADLINE, || async {
-        let budgets = env.osd_budgets().await?;
-        ensure!(!budgets.values().any(is_ours), "{budgets:?}");
-        env.has_noout([]).await
-    })
-    .await?;
+    env.noout_is([]).await?;
     env.no_records().await?;
     closed().await?;
     keeps_away(&env).await?;
     closed().await?;
+    // Rook finds all OSDs up, and writes its own budget over ours. It changes nothing but the spec.
+    env.bring_back(0).await?;
+    let rooks: PodDisruptionBudget = rook!(&env, "pdb-default").await?;
+    let mut spec = serde_json::to_value(rooks.spec)?;
+    spec["selector"]["matchLabels"] = Value::Null;
+    let written = Patch::Merge(json!({ "spec": spec }));
+    let written = budgets.patch(DEFAULT, &PatchParams::default(), &written).await?;
+    wait::until("Rook's budget to be there alone", DEADLINE, || async {
+        let found = env.osd_budgets().await?;
+        let is_back = found.len() == 1 && found.values().all(|budget| !is_ours(budget));
+        ensure!(is_back, "{found:?}");
+        Ok(())
+    })
+    .await?;
+    let left = budgets.get(DEFAULT).await?;
+    ensure!(left.metadata.generation == written.metadata.generation, "{left:?}");
+    env.is_open().await?;
     env.end([operator]).await
 }
 
