@@ -690,6 +690,12 @@ reasons! {
     CephCondition {
         /// Ceph cannot be asked.
         CephUnavailable => "has a Ceph that cannot be asked",
+        /// librados does not know the type of the key that it is to connect with.
+        KeyTypeUnknown => "has a key of a type that librados does not know",
+        /// The API server does not take what is to be written.
+        BudgetWriteRefused => "has budgets that could not be written",
+        /// CRUSH has no bucket of the type that is configured.
+        FailureDomainTypeUnknown => "has no bucket of the configured failureDomainType",
         /// The manager does not say which OSDs may be stopped.
         StopCheckFailed => "has a Ceph manager that does not answer ok-to-stop",
         /// Ceph and our own reckoning differ on which OSDs may be stopped: the stricter one holds.

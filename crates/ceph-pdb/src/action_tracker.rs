@@ -24,6 +24,8 @@ pub struct ActionTracker {
     budgets: Expectations<(Namespace, Arc<str>), Option<BudgetFacts>, Version>,
     state_maps: Expectations<Namespace, StateMap, Version>,
     published: Expectations<Namespace, Published, Version>,
+    /// Budgets that could not be written last, each with the API server's words.
+    refused: BTreeMap<(Namespace, Arc<str>), Arc<str>>,
     /// Changes of `noout` that Ceph has carried out, and when.
     noout: BTreeMap<(Namespace, bool, BTreeSet<Arc<str>>), Timestamp>,
     /// What this process has seen for itself when it published, or found it published.
@@ -52,6 +54,10 @@ impl ActionTracker {
         }
         for (namespace, cluster) in &mut snapshot.clusters {
             let cluster = Arc::make_mut(cluster);
+            let refused = self.refused.iter().filter(|((of, _), _)| of == namespace);
+            cluster.refused_writes = refused
+                .map(|((_, name), why)| (Arc::clone(name), Arc::clone(why)))
+                .collect();
             let cached = cluster.state_map.resource_version.clone();
             if let Some(written) = self.state_maps.effective(namespace, &cached, now) {
                 cluster.state_map.clone_from(written);
@@ -109,6 +115,13 @@ impl ActionTracker {
     /// Writes have ended.
     pub fn completed(&mut self, executed: &Executed, now: Timestamp) {
         for (planned, result) in &executed.writes {
+            if let Some(name) = planned.write.budget() {
+                let key = (Arc::clone(&planned.owner.namespace), Arc::clone(name));
+                match result {
+                    ActionResult::Failed(error) => drop(self.refused.insert(key, error.to_string().into())),
+                    _ => drop(self.refused.remove(&key)),
+                }
+            }
             if let ActionResult::Acted(written) = result {
                 self.expect(planned, written.clone(), now);
             }

@@ -11,6 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{
 };
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::ResourceExt;
+use kube::core::Selector;
 use nodeward_api::{annotation, label};
 use serde_json::{Value, json};
 
@@ -59,8 +60,14 @@ pub fn facts(pdb: &PodDisruptionBudget, cluster_uid: &str) -> BudgetFacts {
             && counts_as_it_is_to
             && has_label(label::FORCE_DRAIN, label::FORCE_DRAIN_NEVER),
         form,
+        selects_osds: false,
         selector: describe_selector(pdb).into(),
     }
+}
+
+/// What a budget selects pods by; `None` where it selects none.
+pub fn selector(pdb: &PodDisruptionBudget) -> Option<Selector> {
+    pdb.spec.as_ref()?.selector.clone()?.try_into().ok()
 }
 
 /// How drain-lock is to count the pods of a node: once one OSD is down, the others of its failure domain are left out.

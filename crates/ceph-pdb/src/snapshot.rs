@@ -45,6 +45,8 @@ pub struct ClusterSnapshot {
     pub budgets: BTreeMap<Arc<str>, BudgetFacts>,
     /// How many of each other daemon there are to be. Monitors out of the quorum are those that Ceph names.
     pub daemons: Daemons,
+    /// The budgets that could not be written last, each with the API server's words.
+    pub refused_writes: BTreeMap<Arc<str>, Arc<str>>,
     /// ConfigMap `rook-ceph-pdbstatemap`.
     pub state_map: StateMap,
     /// ConfigMap `nodeward-ceph-pdb`: what was published last.
@@ -143,6 +145,8 @@ pub struct BudgetFacts {
     pub is_exact: bool,
     /// What it selects and allows, where that has the form of one of Rook's; `None` where it has not.
     pub form: Option<BudgetForm>,
+    /// It is not ours, and selects an OSD's pod, whatever form it has.
+    pub selects_osds: bool,
     /// Its selector in words, for reports of a foreign budget.
     pub selector: Arc<str>,
 }
@@ -277,6 +281,8 @@ pub enum CephProblemKind {
     LibraryMissing,
     /// No Secret with a user and a key, or none that may be used.
     CredentialsMissing,
+    /// librados does not know the type of the key.
+    KeyTypeUnknown,
     /// The monitors refuse the user or the key.
     Authentication,
     /// No monitor answers in time.

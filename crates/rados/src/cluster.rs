@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::Error;
-use crate::error::{is_authentication, is_unreachable, words};
+use crate::error::{has_other_type, is_authentication, is_unreachable, words};
 use crate::ffi::{ClusterStat, Command, Handle, Librados};
 use crate::log::{LogLine, OnLine, on_log_line};
 
@@ -177,6 +177,11 @@ impl Cluster {
         let code = unsafe { (librados.connect)(connection.handle) };
         match code {
             0.. => Ok(connection),
+            code if Errno::INVAL.raw_os_error() == -code && has_other_type(&connection.options.key) => {
+                Err(Error::KeyTypeUnknown {
+                    user: connection.options.user.clone(),
+                })
+            }
             // librados accepts any text for these, and reads it only here.
             code if Errno::INVAL.raw_os_error() == -code => Err(Error::Option {
                 option: "mon_host or the key".to_owned(),

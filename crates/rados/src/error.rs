@@ -52,6 +52,14 @@ pub enum Error {
         /// Where it went wrong.
         why: String,
     },
+    /// librados does not know the type of the key.
+    #[error(
+        "this librados does not know the type of the key of {user}: it needs one of Ceph 19.2.6, 20.2.4 or later, or a key of type aes"
+    )]
+    KeyTypeUnknown {
+        /// `client.NAME`.
+        user: String,
+    },
     /// An option that librados does not take.
     #[error("librados does not take {option}: {why}")]
     Option {
@@ -67,6 +75,13 @@ pub(crate) fn words(code: i32) -> String {
     io::Error::from_raw_os_error(-code).to_string()
 }
 
+/// Whether a key is of another type than AES, which every librados knows. The type is the first number of a key, before base64.
+pub(crate) fn has_other_type(key: &str) -> bool {
+    let is_base64 = |byte: u8| byte.is_ascii_alphanumeric() || b"+/=".contains(&byte);
+    // 1 in the first eight bits, and 0 in the next four.
+    !key.is_empty() && key.bytes().all(is_base64) && !key.starts_with("AQ")
+}
+
 /// Whether the number says that the user is not let in.
 pub(crate) fn is_authentication(code: i32) -> bool {
     [Errno::ACCESS, Errno::PERM, Errno::NOENT]
@@ -79,4 +94,21 @@ pub(crate) fn is_unreachable(code: i32) -> bool {
     [Errno::TIMEDOUT, Errno::NOTCONN, Errno::SHUTDOWN, Errno::CONNREFUSED]
         .iter()
         .any(|errno| errno.raw_os_error() == -code)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::has_other_type;
+
+    #[test]
+    fn type_of_a_key_is_told() {
+        for (key, expected) in [
+            ("AQDnW0pmAAAAABAAHsGqYqVhPxVtzgTQyKHw1g==", false),
+            ("AgDnW0pmAAAAACAAHsGqYqVhPxVtzgTQyKHw1h7BqmKlYT8Vbc4E0Mih8NY=", true),
+            ("not base64", false),
+            ("", false),
+        ] {
+            assert_eq!(has_other_type(key), expected, "{key}");
+        }
+    }
 }

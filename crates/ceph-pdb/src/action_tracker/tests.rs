@@ -1,4 +1,5 @@
 use jiff::SignedDuration;
+use nodeward_runtime::ApiError;
 
 use super::*;
 use crate::execute::tests::{cluster, owner, set_noout, snapshot, stored};
@@ -52,6 +53,26 @@ fn written_budget_counts_until_the_watch_shows_it() {
         Some("1"),
         "for good"
     );
+}
+
+#[test]
+fn refused_budget_is_told_until_a_write_of_it_succeeds() {
+    let mut tracker = ActionTracker::default();
+    let refused = |tracker: &mut ActionTracker| {
+        let mut snapshot = snapshot(cluster(&[stored("1", 1)]));
+        tracker.overlay(&mut snapshot, second(1));
+        snapshot.clusters["ns"].refused_writes.clone()
+    };
+    let release = planned(Write::ReleaseBudget {
+        name: "rook-ceph-osd".into(),
+        resource_version: "1".into(),
+    });
+    let writes = vec![(release, ActionResult::Failed(ApiError::Timeout))];
+    tracker.completed(&Executed { writes }, second(0));
+    let said = refused(&mut tracker);
+    assert_eq!(*said["rook-ceph-osd"], *ApiError::Timeout.to_string());
+    patched(&mut tracker, None);
+    assert!(refused(&mut tracker).is_empty());
 }
 
 #[test]

@@ -1,9 +1,10 @@
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::ResourceExt;
+use kube::core::SelectorExt;
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use super::{domain_budget_name, facts, is_rooks_name, object, patch, release_patch};
+use super::{domain_budget_name, facts, is_rooks_name, object, patch, release_patch, selector};
 use crate::ceph::topology::DomainType;
 use crate::plan::Owner;
 use crate::plan::daemon_budgets::{DaemonBudget, Limit};
@@ -203,4 +204,27 @@ fn long_name_is_hashed_to_fit() {
     let name = domain_budget_name(&(rack(), domain.as_str().into()));
     assert!(name.len() <= 63, "{name}");
     assert_ne!(name, domain_budget_name(&(rack(), "s".repeat(60).as_str().into())));
+}
+
+/// An OSD's pod has the labels `app`, `osd` and `topology-location-rack`.
+#[rstest]
+#[case::everything(json!({"maxUnavailable": 1, "selector": {}}), true)]
+#[case::nothing(json!({"maxUnavailable": 1}), false)]
+#[case::labels(json!({"maxUnavailable": "10%", "selector": {"matchLabels": {"app": "rook-ceph-osd"}}}), true)]
+#[case::other_labels(json!({"minAvailable": 1, "selector": {"matchLabels": {"app": "rook-ceph-mon"}}}), false)]
+#[case::one_osd(json!({"minAvailable": 1, "selector": {"matchLabels": {"osd": "3"}}}), true)]
+#[case::listed(json!({"minAvailable": "50%", "selector": {"matchExpressions": [{"key": "app", "operator": "In", "values": ["rook-ceph-mon", "rook-ceph-osd"]}]}}), true)]
+#[case::has_key(json!({"minAvailable": 1, "selector": {"matchExpressions": [{"key": "osd", "operator": "Exists"}]}}), true)]
+#[case::lacks_key(json!({"minAvailable": 1, "selector": {"matchExpressions": [{"key": "mgr", "operator": "DoesNotExist"}]}}), true)]
+#[case::left_out(json!({"minAvailable": 1, "selector": {"matchExpressions": [{"key": "osd", "operator": "NotIn", "values": ["3"]}]}}), false)]
+fn budget_selects_in_any_form(#[case] spec: Value, #[case] expected: bool) {
+    let labels = [
+        ("app", "rook-ceph-osd"),
+        ("osd", "3"),
+        ("topology-location-rack", "rack-1"),
+    ];
+    let labels = labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
+    let budget: PodDisruptionBudget = serde_json::from_value(json!({ "spec": spec })).unwrap();
+    let selects = selector(&budget).is_some_and(|selector| selector.matches(&labels));
+    assert_eq!(selects, expected);
 }

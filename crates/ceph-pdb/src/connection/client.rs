@@ -163,6 +163,7 @@ impl From<Error> for CephProblem {
     fn from(error: Error) -> Self {
         let kind = match &error {
             Error::LibraryMissing { .. } => CephProblemKind::LibraryMissing,
+            Error::KeyTypeUnknown { .. } => CephProblemKind::KeyTypeUnknown,
             Error::Authentication { .. } => CephProblemKind::Authentication,
             Error::Unreachable { .. } => CephProblemKind::Unreachable,
             // What librados does not take comes from a Secret.

@@ -43,6 +43,8 @@ impl ClusterObject {
             is_managed_by_rook: spec.read_or("/disruptionManagement/managePodBudgets", false, true),
             osd_maintenance_timeout: spec
                 .read("/disruptionManagement/osdMaintenanceTimeout")
+                // Rook takes 0 for its default.
+                .filter(|timeout| *timeout != 0)
                 .and_then(minutes),
             pg_health_check_timeout: spec
                 .read("/disruptionManagement/pgHealthCheckTimeout")
@@ -156,6 +158,12 @@ mod tests {
         assert_eq!((cluster.mons, cluster.mgrs, cluster.is_encrypted), (3, 1, false));
         assert!(!cluster.facts.is_managed_by_rook);
         assert_eq!(cluster.facts.osd_maintenance_timeout, None);
+    }
+
+    #[test]
+    fn maintenance_timeout_of_zero_is_the_default() {
+        let facts = cluster(json!({ "disruptionManagement": { "osdMaintenanceTimeout": 0 } })).facts;
+        assert_eq!((facts.osd_maintenance_timeout, facts.unreadable.len()), (None, 0));
     }
 
     #[rstest]

@@ -9,6 +9,7 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::core::DynamicObject;
+use kube::core::{Selector, SelectorExt};
 use kube::{Api, Client, Resource, ResourceExt};
 use nodeward_api::CephClusterState;
 use nodeward_api::ceph_state::{self, LeaderLease};
@@ -46,6 +47,7 @@ pub(super) struct NamespaceWatches {
 struct OwnedBudget {
     cluster_uid: String,
     facts: BudgetFacts,
+    selector: Option<Selector>,
 }
 
 impl OwnedBudget {
@@ -56,14 +58,22 @@ impl OwnedBudget {
         Self {
             facts: budgets::facts(budget, &cluster_uid),
             cluster_uid,
+            selector: budgets::selector(budget),
         }
     }
 
     /// One that an earlier CephCluster of the namespace left behind is not this one's.
-    fn facts_in(&self, cluster: &CephClusterFacts) -> BudgetFacts {
+    fn facts_in<'a>(
+        &self,
+        cluster: &CephClusterFacts,
+        mut osd_pods: impl Iterator<Item = &'a PodFacts>,
+    ) -> BudgetFacts {
         let is_its = self.cluster_uid == *cluster.uid;
+        let is_ours = self.facts.is_ours && is_its;
+        let selects = |selector: &Selector| osd_pods.any(|pod| selector.matches(&pod.labels));
         BudgetFacts {
-            is_ours: self.facts.is_ours && is_its,
+            is_ours,
+            selects_osds: !is_ours && self.selector.as_ref().is_some_and(selects),
             is_exact: self.facts.is_exact && is_its,
             ..self.facts.clone()
         }
@@ -149,7 +159,8 @@ impl NamespaceWatches {
     pub(super) fn cluster(&self) -> Result<Option<Arc<ClusterObject>>, String> {
         match self.clusters.known() {
             Known::Absent => Ok(None),
-            // Rook takes the first of several.
+            // Whose the budgets are is not known.
+            Known::Objects(objects) if 1 < objects.len() => Err(format!("there are {} CephClusters", objects.len())),
             Known::Objects(objects) => Ok(objects.values().next().cloned()),
             Known::Unknown(why) => Err(why),
         }
@@ -203,9 +214,13 @@ impl NamespaceWatches {
             osds_changed_at: changes.at,
             budgets: budgets
                 .iter()
-                .map(|(key, budget)| (Arc::clone(&key.name), budget.facts_in(&cluster.facts)))
+                .map(|(key, budget)| {
+                    let pods = pods.values().map(|pod| &**pod);
+                    (Arc::clone(&key.name), budget.facts_in(&cluster.facts, pods))
+                })
                 .collect(),
             daemons,
+            refused_writes: BTreeMap::new(),
             state_map: first(&self.state_map).unwrap_or_default(),
             published: first(&self.published),
             leader_lease: around.leader_lease.cloned(),

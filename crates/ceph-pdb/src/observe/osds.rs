@@ -55,6 +55,8 @@ pub(super) struct PodFacts {
     node: Option<NodeName>,
     locations: BTreeMap<DomainType, Arc<str>>,
     created: Option<Timestamp>,
+    /// Its labels: what budgets select by.
+    pub(super) labels: BTreeMap<String, String>,
 }
 
 impl PodFacts {
@@ -74,6 +76,7 @@ impl PodFacts {
             node: node.filter(|node| !node.is_empty()).map(Into::into),
             locations: locations_of(pod),
             created: pod.creation_timestamp().map(|created| created.0),
+            labels: pod.labels().clone(),
         })
     }
 

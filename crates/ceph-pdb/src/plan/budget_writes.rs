@@ -45,7 +45,9 @@ impl<'a> BudgetView<'a> {
         }
         for (name, budget) in all {
             match &budget.form {
-                None | Some(BudgetForm::Daemon(_)) => {}
+                None | Some(BudgetForm::Daemon(_)) => {
+                    this.foreign.extend(Some(name).filter(|_| budget.selects_osds));
+                }
                 // The eviction API refuses each eviction of a pod that two budgets select.
                 Some(_) if !is_usable(name, budget) => drop(this.foreign.insert(name)),
                 Some(BudgetForm::Osds(default)) if *name == this.default_name => {

@@ -1,23 +1,24 @@
 //! The decision for one CephCluster: facts, decision, writes, report, in this order.
 
+mod conditions;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 use nodeward_api::CephClusterState;
-use nodeward_api::ceph_state::{PublishedCondition, PublishedDisruptions, UnsurvivablePool, UnsurvivablePools};
-use nodeward_api::reason::{CephCondition, CephReason};
+use nodeward_api::ceph_state::{PublishedCondition, PublishedDisruptions, UnsurvivablePools};
+use nodeward_api::reason::CephReason;
 use nodeward_core::deadline::{RequeueAt, is_due, saturating_add};
 
+use self::conditions::Findings;
 use super::budget_writes::BudgetView;
 use super::facts::{OsdView, ceph_facts, current_view};
 use super::noout::{Flags, NooutPhase};
 use super::osd_disruptions::{CephFacts, Decision, Disruptions, PgHealth, decide};
-use super::pools::{judge, obstacles_to_healing, still_unsurvivable};
+use super::pools::{judge, still_unsurvivable};
 use super::verdict::{ClusterVerdict, OsdCounts};
 use super::write::{Owner, Write};
-use crate::ceph::OsdId;
 use crate::ceph::pg_health::CleanPattern;
-use crate::ceph::stop_check::PoolId;
 use crate::policy::Policy;
 use crate::snapshot::{CephClusterFacts, CephQuestions, CephState, CephView, ClusterSnapshot};
 
@@ -69,17 +70,6 @@ struct Case<'a> {
     now: Timestamp,
     published: Option<&'a CephClusterState>,
     osds: OsdView,
-}
-
-/// What conditions are told from, beside the cluster.
-struct Findings<'a> {
-    decision: &'a Decision,
-    budgets: &'a BudgetView<'a>,
-    unsurvivable: &'a [&'a UnsurvivablePool],
-    /// Pools that no judgement counts.
-    left_out: &'a BTreeSet<PoolId>,
-    /// `pgHealthCheckTimeout` has passed, all is answered, and the budgets stay closed.
-    is_timeout_ignored: bool,
 }
 
 impl<'a> Case<'a> {
@@ -147,6 +137,7 @@ impl<'a> Case<'a> {
             budgets: &budgets,
             unsurvivable: &unsurvivable,
             left_out: &left_out,
+            writes: &writes,
             is_timeout_ignored: timeout_is_over && is_closed && decision.questions.iter().all(is_answered),
         });
         let is_clean = ceph.map(|ceph| ceph.pgs == PgHealth::Clean);
@@ -296,92 +287,6 @@ impl<'a> Case<'a> {
             .collect()
     }
 
-    /// What somebody should look at.
-    fn conditions(&self, findings: &Findings<'_>) -> Vec<PublishedCondition> {
-        let (cluster, decision) = (self.cluster, findings.decision);
-        let is_closed = matches!(decision.disruptions, Disruptions::Closed { .. });
-        let mut found = Vec::new();
-        // An empty message: there is nothing to look at.
-        let mut note = |kind, message: String| {
-            if !message.is_empty() {
-                found.push(self.dated(kind, message));
-            }
-        };
-        if let CephState::Silent { problem, .. } = &cluster.ceph {
-            note(
-                CephCondition::CephUnavailable,
-                format!("{:?}: {}", problem.kind, problem.message),
-            );
-        }
-        let stop_problem = self.last_view().and_then(|view| view.stop_problem.as_ref());
-        if let Some(problem) = stop_problem.filter(|_| !decision.questions.is_empty()) {
-            note(CephCondition::StopCheckFailed, problem.message.to_string());
-        }
-        if let Some(view) = self.last_view() {
-            if !view.status.mgrmap.available {
-                let message = "statistics of placement groups stand still: nothing is exempted or opened";
-                note(CephCondition::NoManager, message.to_owned());
-            }
-            note(CephCondition::StopCheckDisagrees, disputed(view, findings.left_out));
-        }
-        let down = osd_names(self.osds.down().map(|(id, _)| id));
-        if let Some(view) = self.last_view().filter(|_| is_closed && !down.is_empty()) {
-            let obstacles = obstacles_to_healing(&self.osds, view).join("; ");
-            note(
-                CephCondition::CannotHeal,
-                behind(&format!("without {down}: "), &obstacles),
-            );
-        }
-        let records = cluster.state_map.noout.iter();
-        let expired = records.filter(|(bucket, record)| {
-            let is_late = is_due(saturating_add(record.since, self.maintenance_timeout()), self.now);
-            record.phase == NooutPhase::Over && is_late && !self.osds.is_back(bucket)
-        });
-        let expired: Vec<&str> = expired.map(|(bucket, _)| &**bucket).collect();
-        note(CephCondition::NooutExpired, behind("on ", &expired.join(", ")));
-        let foreign = findings.budgets.foreign.iter().map(|name| {
-            let selector = cluster.budgets.get(*name).map(|budget| &*budget.selector);
-            format!("{name} selects {}", selector.unwrap_or_default())
-        });
-        note(CephCondition::ForeignBudget, foreign.collect::<Vec<_>>().join("; "));
-        let mislabelled = osd_names(self.osds.mislabelled());
-        if !mislabelled.is_empty() {
-            let message = format!("{mislabelled}: label topology-location-{}", self.osds.domain_type);
-            note(CephCondition::OsdLabelWrong, message);
-        }
-        let (facts, map, daemons) = (&cluster.cluster, &cluster.state_map, &cluster.daemons);
-        let unreadable = [&*facts.unreadable, &*map.unreadable, &*daemons.unknown].concat();
-        note(CephCondition::Unreadable, unreadable.join("; "));
-        let pools: Vec<&str> = findings.unsurvivable.iter().map(|pool| pool.name.as_str()).collect();
-        if !pools.is_empty() {
-            let meaning = if self.policy.blocks_on_unsurvivable_pools {
-                "no OSD may be evicted"
-            } else {
-                "they are left out of each judgement"
-            };
-            let (domain_type, pools) = (self.osds.domain_type, pools.join(", "));
-            let message = format!("pools that cannot lose a {domain_type}: {pools}; {meaning}");
-            note(CephCondition::UnsurvivablePools, message);
-        }
-        if findings.is_timeout_ignored {
-            let message = "pgHealthCheckTimeout has passed; a placement group is inactive, the statistics are old, or a \
-                           failure domain could not be lost";
-            note(CephCondition::HealthCheckTimeoutIgnored, message.to_owned());
-        }
-        found
-    }
-
-    /// A condition, since it was published first.
-    fn dated(&self, kind: CephCondition, message: String) -> PublishedCondition {
-        let mut known = self.published.iter().flat_map(|published| &published.conditions);
-        let before = known.find(|condition| condition.kind == kind);
-        PublishedCondition {
-            kind,
-            message,
-            since: before.map_or(self.now, |before| before.since),
-        }
-    }
-
     /// Only a transition is written.
     fn publish(&self, state: &CephClusterState) -> Option<Write> {
         let published = self.cluster.published.as_ref();
@@ -451,38 +356,4 @@ fn differ_in_own_view(published: &CephClusterState, state: &CephClusterState) ->
         ..published.clone()
     };
     shared == *state
-}
-
-/// The questions to which Ceph and our own reckoning give different answers, with the placement groups that one of them would lose.
-fn disputed(view: &CephView, left_out: &BTreeSet<PoolId>) -> String {
-    let answers = view.stop_answers.iter();
-    let disputed = answers.filter(|(_, answer)| answer.is_disputed(left_out));
-    let told = disputed.map(|(osds, answer)| {
-        let (by, lost) = if answer.ceph.lost.is_empty() {
-            ("only our own reckoning", &answer.own.lost)
-        } else {
-            ("only ok-to-stop", &answer.ceph.lost)
-        };
-        let lost: Vec<&str> = lost.iter().map(String::as_str).collect();
-        format!(
-            "{by} loses {} without {}",
-            lost.join(", "),
-            osd_names(osds.iter().copied())
-        )
-    });
-    told.collect::<Vec<_>>().join("; ")
-}
-
-fn osd_names(ids: impl IntoIterator<Item = OsdId>) -> String {
-    let names: Vec<String> = ids.into_iter().map(|id| format!("osd.{id}")).collect();
-    names.join(", ")
-}
-
-/// A list behind what introduces it; nothing without one.
-fn behind(introduction: &str, list: &str) -> String {
-    if list.is_empty() {
-        String::new()
-    } else {
-        format!("{introduction}{list}")
-    }
 }

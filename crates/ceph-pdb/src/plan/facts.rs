@@ -77,7 +77,8 @@ impl OsdView {
             let facts = OsdFacts {
                 domain,
                 host: place.host,
-                is_down: !is_replaced && (!is_running || is_up == Some(false)),
+                // Without a Deployment it is Ceph's word alone.
+                is_down: !is_replaced && (is_up == Some(false) || (objects.is_some() && !is_running)),
                 is_up_in_ceph: is_up == Some(true),
                 is_in: osd.is_none_or(|osd| osd.is_in),
                 is_draining: is(|osd| matches!(osd.node_state, NodeState::Draining(_) | NodeState::Gone)),
@@ -169,7 +170,7 @@ pub(super) fn ceph_facts(view: &CephView, pattern: &CleanPattern, left_out: &BTr
     }
 }
 
-/// Type of the failure domains: as configured, else as CRUSH has it, else what was known last.
+/// Type of the failure domains: as configured where CRUSH has it, else as CRUSH has it, else what was known last.
 fn domain_type(cluster: &ClusterSnapshot, policy: &Policy, published: Option<&CephClusterState>) -> DomainType {
     let of_ceph = || {
         let view = cluster.ceph.last_view()?;
@@ -184,7 +185,11 @@ fn domain_type(cluster: &ClusterSnapshot, policy: &Policy, published: Option<&Ce
             BudgetForm::Daemon(_) => None,
         })
     };
-    let configured = policy.failure_domain_type;
+    let has_any = |wanted: &DomainType| {
+        let view = cluster.ceph.last_view();
+        view.is_none_or(|view| view.map.tree.nodes.iter().any(|node| node.kind == wanted.name()))
+    };
+    let configured = policy.failure_domain_type.filter(has_any);
     let found = configured.or_else(of_ceph).or_else(of_published).or_else(of_budgets);
     found.unwrap_or(DomainType::HOST)
 }

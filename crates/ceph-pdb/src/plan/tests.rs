@@ -358,6 +358,66 @@ fn unanswered_question_is_asked_and_closes() {
     assert!(plan.questions["ns"].may_stop.contains(&BTreeSet::from([2, 3])));
 }
 
+#[test]
+fn key_that_librados_does_not_know_is_named() {
+    let mut world = World::settled();
+    world.ceph = Some(CephState::Silent {
+        problem: CephProblem::new(CephProblemKind::KeyTypeUnknown, "needs a newer librados"),
+        since: world.now,
+        last: None,
+    });
+    world.run();
+    for kind in [CephCondition::KeyTypeUnknown, CephCondition::CephUnavailable] {
+        assert!(world.condition(kind).unwrap().contains("newer librados"), "{kind:?}");
+    }
+}
+
+#[test]
+fn budget_that_cannot_be_written_is_named_until_it_is() {
+    let mut world = World::settled();
+    world
+        .refused_writes
+        .insert(OSD_BUDGET.into(), "a policy denies it".into());
+    world.run();
+    assert_eq!(
+        world.condition(CephCondition::BudgetWriteRefused),
+        None,
+        "it need not be written"
+    );
+    world.drain(2);
+    let conditions = world.verdict().state.conditions;
+    let found = conditions
+        .iter()
+        .find(|found| found.kind == CephCondition::BudgetWriteRefused);
+    assert_eq!(found.unwrap().message, "rook-ceph-osd: a policy denies it");
+    world.run();
+    assert_eq!(
+        world.condition(CephCondition::BudgetWriteRefused),
+        None,
+        "it is written"
+    );
+}
+
+#[test]
+fn domain_type_that_crush_lacks_is_reported_and_not_taken() {
+    let mut world = World::settled();
+    world.policy.failure_domain_type = Some("zone".parse().unwrap());
+    world.run();
+    assert_eq!(world.state().failure_domain_type.as_deref(), Some("rack"));
+    assert_eq!(world.default().0, 1);
+    let said = world.condition(CephCondition::FailureDomainTypeUnknown).unwrap();
+    assert!(said.contains("no zone") && said.contains("rack"), "{said}");
+}
+
+#[test]
+fn osd_without_deployment_is_up_while_ceph_says_so() {
+    let mut world = World::settled();
+    world.osds.remove(&2);
+    world.run();
+    assert_eq!((world.state().reason, world.default().0), (CephReason::AllClean, 1));
+    assert_eq!(world.verdict().osds["b"].up, 2);
+}
+
 // Pools that cannot lose a domain.
 
 fn with_unsurvivable_pool() -> World {
@@ -738,6 +798,7 @@ fn leftover(form: BudgetForm) -> BudgetFacts {
         is_ours: false,
         is_exact: false,
         form: Some(form),
+        selects_osds: false,
         selector: "app=x".into(),
     }
 }
@@ -826,6 +887,23 @@ fn foreign_budget_of_osds_is_reported_under_any_name() {
     assert_eq!(world.default(), (1, vec![], vec![]));
 }
 
+/// Whatever its form: the eviction API answers 500 for a pod that two budgets select.
+#[rstest]
+#[case::no_form_of_rooks(None)]
+#[case::form_of_a_daemon(Some(BudgetForm::Daemon(DaemonBudget { name: "any".to_owned(), selector: ("app", OSD_BUDGET.to_owned()), limit: Limit::MinAvailable(1), evicts_unready: false })))]
+fn foreign_budget_is_known_by_what_it_selects(#[case] form: Option<BudgetForm>) {
+    let mut world = World::settled();
+    let foreign = BudgetFacts {
+        form,
+        selects_osds: true,
+        ..leftover(of_rack("a"))
+    };
+    world.budgets.insert("any".into(), foreign.clone());
+    world.run();
+    assert!(world.condition(CephCondition::ForeignBudget).unwrap().contains("any"));
+    assert_eq!(world.budgets["any"], foreign, "it is not touched");
+}
+
 #[test]
 fn budget_somebody_changed_is_mended() {
     let mut world = World::settled();
@@ -849,6 +927,7 @@ fn domain_is_left_to_the_default_where_its_name_is_taken() {
     assert_eq!(world.default(), (0, vec!["b", "c"], vec![]));
 }
 
+/// A drain is under way: budgets of OSDs stay as they are until Rook has written its own.
 #[test]
 fn managing_rook_gets_its_budgets_back() {
     let mut world = World::settled();
@@ -946,7 +1025,6 @@ fn unknown_namespace_is_left_alone() {
 
 // Other daemons.
 
-/// A drain is under way: budgets of OSDs stay as they are until Rook has written its own.
 #[test]
 fn daemon_budgets_follow_the_daemons() {
     let mut world = World::settled();

@@ -4,7 +4,10 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use futures::future::try_join_all;
+use k8s_openapi::api::admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding};
+use kube::api::{Api, DeleteParams, PostParams};
 use nodeward_testkit::wait;
+use nodeward_testkit::workload::Budget;
 use rstest::rstest;
 use serde_json::{Value, json};
 
@@ -181,5 +184,70 @@ async fn failed_osd_blocks_until_data_is_complete() -> Result<()> {
     becomes(&env, "Open", "AllUp").await?;
     env.open().await?;
     wait::throughout("open while some are to move", SEVERAL_PERIODS, || env.is_open()).await?;
+    env.end([operator]).await
+}
+
+/// An admission policy denies budgets that allow nothing: the open budget stays, and that is said.
+#[tokio::test(flavor = "multi_thread")]
+async fn refused_close_is_reported_until_it_is_written() -> Result<()> {
+    let env = Environment::new().await?;
+    let operator = env.start(json!({})).await?;
+    env.open().await?;
+    let name = env.rook.namespace().to_owned();
+    let policies: Api<ValidatingAdmissionPolicy> = Api::all(env.client.clone());
+    let bindings: Api<ValidatingAdmissionPolicyBinding> = Api::all(env.client.clone());
+    let budgets = json!({
+        "apiGroups": ["policy"], "apiVersions": ["v1"], "resources": ["poddisruptionbudgets"], "operations": ["CREATE", "UPDATE"],
+    });
+    let policy = json!({
+        "metadata": {"name": name},
+        "spec": {
+            "failurePolicy": "Fail",
+            "matchConstraints": {"resourceRules": [budgets]},
+            "validations": [{
+                "expression": "!has(object.spec.maxUnavailable) || object.spec.maxUnavailable != 0",
+                "message": "a budget has to allow something",
+            }],
+        },
+    });
+    let binding = json!({
+        "metadata": {"name": name},
+        "spec": {
+            "policyName": name, "validationActions": ["Deny"],
+            "matchResources": {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": name}}},
+        },
+    });
+    policies
+        .create(&PostParams::default(), &serde_json::from_value(policy)?)
+        .await?;
+    bindings
+        .create(&PostParams::default(), &serde_json::from_value(binding)?)
+        .await?;
+    let closed = Budget::max_unavailable(&name, "probe", 0).of("nobody").build()?;
+    let dry_run = PostParams {
+        dry_run: true,
+        ..PostParams::default()
+    };
+    wait::until("the policy to be in force", DEADLINE, || async {
+        let probe = env.rook.budgets().create(&dry_run, &closed).await;
+        ensure!(probe.is_err(), "a budget that allows nothing is taken");
+        Ok(())
+    })
+    .await?;
+    env.ceph().stop_osd(2).await?;
+    env.condition("BudgetWriteRefused").await?;
+    let state = env.state().await?.to_string();
+    ensure!(state.contains("a budget has to allow something"), "{state}");
+    bindings.delete(&name, &DeleteParams::default()).await?;
+    wait::until("the budget to be closed", DEADLINE, || async {
+        env.is_closed_but_for("rack-2").await?;
+        let is_reported = env.has_condition("BudgetWriteRefused").await.is_ok();
+        ensure!(!is_reported, "{}", env.state().await?);
+        Ok(())
+    })
+    .await?;
+    policies.delete(&name, &DeleteParams::default()).await?;
+    env.ceph().start_osd(2)?;
+    env.open().await?;
     env.end([operator]).await
 }

@@ -354,7 +354,7 @@ const HEALTH_CHECK: [Firing; 12] = [
 ];
 
 /// The namespace is that of the CephCluster, which a monitor renames.
-const CEPH_PDB: [Firing; 7] = [
+const CEPH_PDB: [Firing; 8] = [
     firing(
         "NodewardCephUnavailable",
         &[(
@@ -390,6 +390,15 @@ const CEPH_PDB: [Firing; 7] = [
         )],
         &[("exported_namespace", "rook-ceph")],
         (14, 20),
+    ),
+    firing(
+        "NodewardCephBudgetWriteRefused",
+        &[(
+            "nodeward_ceph_pdb_conditions{JOB,reason=\"BudgetWriteRefused\",exported_namespace=\"rook-ceph\"}",
+            FROM_MINUTE_10,
+        )],
+        &[("exported_namespace", "rook-ceph")],
+        (10, 16),
     ),
     firing(
         "NodewardCephPdbConfigRejected",

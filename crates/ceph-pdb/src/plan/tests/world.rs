@@ -40,6 +40,7 @@ pub struct World {
     pub osds_changed_at: Timestamp,
     pub budgets: BTreeMap<Arc<str>, BudgetFacts>,
     pub daemons: Daemons,
+    pub refused_writes: BTreeMap<Arc<str>, Arc<str>>,
     pub state_map: StateMap,
     pub published: Option<Published>,
     pub view: CephView,
@@ -82,6 +83,7 @@ impl World {
             osds_changed_at: now,
             budgets: BTreeMap::new(),
             daemons: Daemons::default(),
+            refused_writes: BTreeMap::new(),
             state_map: StateMap::default(),
             published: None,
             view: view(now),
@@ -119,6 +121,7 @@ impl World {
             osds_changed_at: self.osds_changed_at,
             budgets: self.budgets.clone(),
             daemons: self.daemons.clone(),
+            refused_writes: self.refused_writes.clone(),
             state_map: self.state_map.clone(),
             published: self.published.clone(),
             leader_lease: Some(LeaderLease {
@@ -417,6 +420,7 @@ fn ours(form: &BudgetForm, version: &Arc<str>) -> BudgetFacts {
         is_ours: true,
         is_exact: true,
         form: Some(form.clone()),
+        selects_osds: false,
         selector: "".into(),
     }
 }

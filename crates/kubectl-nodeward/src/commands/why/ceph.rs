@@ -174,6 +174,13 @@ const fn help_by_condition(condition: CephCondition) -> Option<&'static str> {
     match condition {
         CephCondition::CephUnavailable => Some("no budget opens until Ceph can be asked"),
         CephCondition::StopCheckFailed => Some("look at the Ceph manager: ceph mgr stat"),
+        CephCondition::KeyTypeUnknown => {
+            Some("install an image with a newer librados, or give the user a key of type aes")
+        }
+        CephCondition::BudgetWriteRefused => {
+            Some("budgets may still allow what is to be refused: see what denies the write")
+        }
+        CephCondition::FailureDomainTypeUnknown => Some("mend failureDomainType in ceph-pdb's configuration"),
         CephCondition::StopCheckDisagrees => {
             Some("the stricter of the two holds; compare ceph osd ok-to-stop with ceph pg dump, and report it to Ceph")
         }
@@ -233,6 +240,9 @@ mod tests {
 
     #[rstest]
     #[case("StopCheckFailed", "ceph mgr stat")]
+    #[case("KeyTypeUnknown", "newer librados")]
+    #[case("BudgetWriteRefused", "see what denies the write")]
+    #[case("FailureDomainTypeUnknown", "mend failureDomainType")]
     #[case("StopCheckDisagrees", "the stricter of the two holds")]
     #[case("NoManager", "ceph mgr stat")]
     #[case("CannotHeal", "purge them if their data is lost")]
