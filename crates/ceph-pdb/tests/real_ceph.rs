@@ -10,7 +10,7 @@ use ceph_pdb::connection::{CephConnections, NooutAnswer};
 use ceph_pdb::snapshot::{CephProblem, CephProblemKind, CephQuestions, CephState, CephView, Namespace};
 use jiff::{SignedDuration, Timestamp};
 use nodeward_runtime::{CancellationToken, Component, Metrics, ReconcileTrigger, Supervisor};
-use nodeward_testkit::ceph::{Ceph, CephOptions};
+use nodeward_testkit::ceph::{Ceph, CephOptions, CephRelease};
 use nodeward_testkit::wait;
 use rados::Options;
 use rstest::rstest;
@@ -141,6 +141,7 @@ async fn start_osd(ceph: &Ceph, id: usize) -> Result<()> {
 #[rstest]
 #[case::wrong_key(|options: &mut Options| options.key = "AQDnW0pmAAAAABAAHsGqYqVhPxVtzgTQyKHw1g==".to_owned(), CephProblemKind::Authentication)]
 #[case::unknown_user(|options: &mut Options| options.user = "client.nobody".to_owned(), CephProblemKind::Authentication)]
+#[case::key_of_a_later_type(|options: &mut Options| options.key = "AgDnW0pmAAAAACAAHsGqYqVhPxVtzgTQyKHw1h7BqmKlYT8Vbc4E0Mih8NY=".to_owned(), CephProblemKind::KeyTypeUnknown)]
 #[case::no_key(|options: &mut Options| options.key = "not base64".to_owned(), CephProblemKind::CredentialsMissing)]
 #[case::no_monitor(|options: &mut Options| options.mon_host = "[v2:127.0.0.1:1]".to_owned(), CephProblemKind::Unreachable)]
 #[tokio::test(flavor = "multi_thread")]
@@ -251,6 +252,37 @@ async fn osds_may_stop_as_far_as_copies_go() -> Result<()> {
     ensure!(!view.stop_answers.contains_key(&set(&[0, 99])));
     let problem = view.stop_problem.as_ref().context("no word of osd.99")?;
     ensure!(problem.message.contains("osd.99"), "{problem:?}");
+    Ok(())
+}
+
+/// `ok-to-stop` of 20.2.4 looks at the last OSD of each placement group only. Whatever a release answers, two of three copies are
+/// needed.
+#[tokio::test(flavor = "multi_thread")]
+async fn newest_release_lets_no_two_osds_stop() -> Result<()> {
+    let newest = CephOptions {
+        release: CephRelease::Newest,
+        ..CephOptions::default()
+    };
+    let ceph = Ceph::start(newest).await?;
+    ceph.add_pool("data", 3, 8, "host").await?;
+    let fixture = Fixture::new();
+    let target = fixture.cluster("rook-ceph", options(&ceph));
+    target.ask(true, &[&[0], &[0, 1], &[1, 2], &[0, 2]]);
+    let view = target.answer_about(&[1, 2]).await?;
+    let may_stop = |osds: &[OsdId]| view.stop_answers[&set(osds)].may_stop(&BTreeSet::new());
+    ensure!(may_stop(&[0]) == Some(true), "{:?}", view.stop_answers);
+    for osds in [[0, 1], [1, 2], [0, 2]] {
+        let answer = &view.stop_answers[&set(&osds)];
+        println!(
+            "{osds:?}: ok-to-stop loses {}, we reckon {}",
+            answer.ceph.lost.len(),
+            answer.own.lost.len()
+        );
+        ensure!(
+            may_stop(&osds) == Some(false) && answer.own.lost.len() == 8,
+            "{answer:?}"
+        );
+    }
     Ok(())
 }
 

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 pub use self::judge::Judge;
-pub use self::packages::Programs;
+pub use self::packages::{CephRelease, Programs};
 pub use self::route::Route;
 pub use self::service::ServiceWatch;
 use crate::process::{self, Process, ProcessId};
@@ -45,6 +45,8 @@ pub struct CephOptions {
     pub prefix: String,
     /// OSDs of each host, numbered host by host.
     pub osds_per_host: usize,
+    /// Which Ceph.
+    pub release: CephRelease,
     /// Whether each monitor is reached by a [`Route`]: by clients and daemons alike.
     pub has_routes: bool,
 }
@@ -57,6 +59,7 @@ impl Default for CephOptions {
             hosts: 3,
             prefix: String::new(),
             osds_per_host: 1,
+            release: CephRelease::System,
             has_routes: false,
         }
     }
@@ -108,7 +111,7 @@ impl Ceph {
     /// # Errors
     /// Ceph cannot be fetched, or a part does not start in time: with the last lines of its log.
     pub async fn start(options: CephOptions) -> Result<Self> {
-        let programs = tokio::task::spawn_blocking(Programs::ensure_unpacked).await??;
+        let programs = tokio::task::spawn_blocking(move || Programs::of(options.release)).await??;
         let directory = tempfile::Builder::new().prefix("nodeward-ceph-").tempdir()?;
         process::remove_at_exit(directory.path())?;
         let ports: Vec<u16> = (0..options.mons).map(|_| ports::free()).collect::<Result<_>>()?;

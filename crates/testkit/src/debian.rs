@@ -12,6 +12,10 @@ use crate::binaries::stdout_of;
 use crate::progress::Progress;
 use crate::toolchain::{cache_dir, lock};
 
+/// Debian unstable, by the key that each Debian has.
+const UNSTABLE: &str =
+    "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://deb.debian.org/debian unstable main\n";
+
 /// The directory below which these packages are, with what they depend on and the system lacks: `/` where it lacks none,
 /// else a part of the cache, of this name, where they are fetched to.
 ///
@@ -20,28 +24,129 @@ use crate::toolchain::{cache_dir, lock};
 /// # Errors
 /// The system is not Debian or one of its children, or the packages cannot be fetched.
 pub fn ensure_unpacked(name: &str, packages: &[&str]) -> Result<PathBuf> {
-    let missing = missing_packages(packages)?;
+    let apt = Apt::default();
+    let missing = apt.missing_packages(packages)?;
     if missing.is_empty() {
         return Ok("/".into());
     }
-    let cache = cache_dir()?;
-    let target = cache.join(format!("{name}-{}", key(&missing)));
-    if target.is_dir() {
-        return Ok(target);
+    apt.ensure_unpacked(name, &missing, |_, _| Ok(()))
+}
+
+/// The same from Debian unstable, with all that the packages depend on, the C library too. `prepare` is given where they are, and
+/// where they will be.
+///
+/// # Errors
+/// As [`ensure_unpacked`].
+pub fn ensure_unpacked_of_unstable(
+    name: &str,
+    packages: &[&str],
+    prepare: impl FnOnce(&Path, &Path) -> Result<()>,
+) -> Result<PathBuf> {
+    let apt = Apt::of_unstable()?;
+    let progress = Progress::begin("looking for packages of Debian unstable".to_owned());
+    let packages = {
+        let _lock = lock(&cache_dir()?.join(".apt-unstable.lock"), &progress)?;
+        apt.missing_packages(packages)?
+    };
+    progress.done(&format!("{} packages", packages.len()));
+    apt.ensure_unpacked(name, &packages, prepare)
+}
+
+/// `apt-get`, with the options that say whose packages it is to take.
+#[derive(Default)]
+struct Apt {
+    options: Vec<String>,
+}
+
+impl Apt {
+    /// Knows Debian unstable alone, and nothing that is installed.
+    fn of_unstable() -> Result<Self> {
+        let state = cache_dir()?.join("apt-unstable");
+        for directory in ["sources.d", "lists/partial", "archives/partial"] {
+            fs::create_dir_all(state.join(directory))?;
+        }
+        let sources = state.join("sources.list");
+        fs::write(&sources, UNSTABLE)?;
+        let at = |path: &str| state.join(path).display().to_string();
+        let options = [
+            ("Dir::Etc::sourcelist", sources.display().to_string()),
+            ("Dir::Etc::sourceparts", at("sources.d")),
+            ("Dir::State::lists", at("lists")),
+            ("Dir::State::status", "/dev/null".to_owned()),
+            ("Dir::Cache", state.display().to_string()),
+        ];
+        let options = options.map(|(name, value)| format!("--option={name}={value}"));
+        Ok(Self {
+            options: options.into(),
+        })
     }
-    fs::create_dir_all(&cache).with_context(|| format!("create {}", cache.display()))?;
-    let progress = Progress::begin(format!("fetching {name}: {} Debian packages", missing.len()));
-    let _lock = lock(&cache.join(format!(".{name}.lock")), &progress)?;
-    if !target.is_dir() {
-        let unfinished = tempfile::Builder::new()
-            .prefix(&format!(".{name}-"))
-            .tempdir_in(&cache)?;
-        unpack(&missing, unfinished.path(), &progress)?;
-        fs::rename(unfinished.path().join("root"), &target)
-            .with_context(|| format!("move the unpacked packages to {}", target.display()))?;
+
+    fn get(&self, args: &[&str]) -> Command {
+        let mut command = Command::new("apt-get");
+        command.args(&self.options).args(args);
+        command
     }
-    progress.done(&format!("in {}", target.display()));
-    Ok(target)
+
+    fn ensure_unpacked(
+        &self,
+        name: &str,
+        packages: &[String],
+        prepare: impl FnOnce(&Path, &Path) -> Result<()>,
+    ) -> Result<PathBuf> {
+        let cache = cache_dir()?;
+        let target = cache.join(format!("{name}-{}", key(packages)));
+        if target.is_dir() {
+            return Ok(target);
+        }
+        fs::create_dir_all(&cache).with_context(|| format!("create {}", cache.display()))?;
+        let progress = Progress::begin(format!("fetching {name}: {} Debian packages", packages.len()));
+        let _lock = lock(&cache.join(format!(".{name}.lock")), &progress)?;
+        if !target.is_dir() {
+            let unfinished = tempfile::Builder::new()
+                .prefix(&format!(".{name}-"))
+                .tempdir_in(&cache)?;
+            self.unpack(packages, unfinished.path(), &progress)?;
+            prepare(&unfinished.path().join("root"), &target)?;
+            fs::rename(unfinished.path().join("root"), &target)
+                .with_context(|| format!("move the unpacked packages to {}", target.display()))?;
+        }
+        progress.done(&format!("in {}", target.display()));
+        Ok(target)
+    }
+
+    /// The packages that would have to be installed, each as `name=version`.
+    fn missing_packages(&self, wanted: &[&str]) -> Result<Vec<String>> {
+        let simulate = || {
+            let mut command = self.get(&["install", "--simulate", "--no-install-recommends"]);
+            stdout_of(command.args(wanted))
+        };
+        let simulated = simulate().or_else(|_| {
+            // A new system knows no packages yet.
+            stdout_of(&mut self.get(&["update", "-qq"]))
+                .context("apt-get cannot fetch the lists of Debian's packages")?;
+            simulate()
+        })?;
+        simulated
+            .lines()
+            .filter_map(|line| line.strip_prefix("Inst "))
+            .map(package)
+            .collect()
+    }
+
+    fn unpack(&self, packages: &[String], into: &Path, progress: &Progress) -> Result<()> {
+        progress.step("downloading");
+        stdout_of(self.get(&["download", "-qq"]).args(packages).current_dir(into))?;
+        let root = into.join("root");
+        fs::create_dir(&root)?;
+        for file in fs::read_dir(into)? {
+            let file = file?.path();
+            if file.extension().is_some_and(|extension| extension == "deb") {
+                progress.step(&format!("unpacking {}", file.display()));
+                stdout_of(Command::new("dpkg-deb").arg("--extract").arg(&file).arg(&root))?;
+            }
+        }
+        Ok(())
+    }
 }
 
 /// The value of `LD_LIBRARY_PATH` with which programs below `root` find the packages' libraries; `own` is a directory among them.
@@ -56,29 +161,6 @@ pub fn library_path(root: &Path, own: &str) -> OsString {
 /// Where the shared libraries of this machine's architecture are.
 pub fn libraries(root: &Path) -> PathBuf {
     root.join(format!("usr/lib/{}-linux-gnu", std::env::consts::ARCH))
-}
-
-/// The packages that would have to be installed, each as `name=version`.
-fn missing_packages(wanted: &[&str]) -> Result<Vec<String>> {
-    let simulate = || {
-        let mut command = Command::new("apt-get");
-        stdout_of(
-            command
-                .args(["install", "--simulate", "--no-install-recommends"])
-                .args(wanted),
-        )
-    };
-    let simulated = simulate().or_else(|_| {
-        // A new system knows no packages yet.
-        stdout_of(Command::new("apt-get").args(["update", "-qq"]))
-            .context("apt-get cannot fetch the lists of Debian's packages")?;
-        simulate()
-    })?;
-    simulated
-        .lines()
-        .filter_map(|line| line.strip_prefix("Inst "))
-        .map(package)
-        .collect()
 }
 
 /// `name=version` of `NAME [OLD] (VERSION ORIGIN [ARCHITECTURE])`.
@@ -97,26 +179,6 @@ fn key(packages: &[String]) -> String {
     let digest = Sha256::digest(packages.join("\n"));
     let first = digest.first_chunk().copied().unwrap_or_default();
     format!("{:016x}", u64::from_be_bytes(first))
-}
-
-fn unpack(packages: &[String], into: &Path, progress: &Progress) -> Result<()> {
-    progress.step("downloading");
-    stdout_of(
-        Command::new("apt-get")
-            .args(["download", "-qq"])
-            .args(packages)
-            .current_dir(into),
-    )?;
-    let root = into.join("root");
-    fs::create_dir(&root)?;
-    for file in fs::read_dir(into)? {
-        let file = file?.path();
-        if file.extension().is_some_and(|extension| extension == "deb") {
-            progress.step(&format!("unpacking {}", file.display()));
-            stdout_of(Command::new("dpkg-deb").arg("--extract").arg(&file).arg(&root))?;
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use nodeward_testkit::ceph::{Judge, ServiceWatch};
+use nodeward_testkit::ceph::{CephOptions, CephRelease, Judge, ServiceWatch};
 use nodeward_testkit::{fleet, wait};
 use rstest::rstest;
 use serde_json::json;
@@ -150,9 +150,12 @@ async fn rolling_drain_ends_with_data_intact() -> Result<()> {
     env.end([operator]).await
 }
 
+#[rstest]
+#[case::system(CephRelease::System)]
+#[case::newest(CephRelease::Newest)]
 #[tokio::test(flavor = "multi_thread")]
-async fn no_osd_may_go_while_two_racks_lack_one() -> Result<()> {
-    let env = Environment::with(hosts(6)).await?;
+async fn no_osd_may_go_while_two_racks_lack_one(#[case] release: CephRelease) -> Result<()> {
+    let env = Environment::with(CephOptions { release, ..hosts(6) }).await?;
     let operator = env.start(json!({})).await?;
     env.open().await?;
     env.drain(0).await?;

@@ -9,7 +9,7 @@ use anyhow::Result;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD as BASE64;
 
-use super::packages::Programs;
+use super::packages::{CephRelease, Programs};
 use crate::process::Process;
 
 /// The monitors, and how the administrator connects.
@@ -41,6 +41,17 @@ pub(super) fn mons(programs: &Programs, directory: &Path, ports: &[u16]) -> Resu
     let mut args = vec!["--create", "--fsid", &fsid];
     for (name, address) in names.iter().zip(&addresses) {
         args.extend(["--addv", name, address]);
+    }
+    if programs.release() == CephRelease::Newest {
+        // By itself it takes keys only that the librados of the tests does not know.
+        args.extend([
+            "--auth-service-cipher",
+            "aes",
+            "--auth-allowed-ciphers",
+            "aes,aes256k",
+            "--auth-preferred-cipher",
+            "aes",
+        ]);
     }
     args.push(&monmap);
     programs.run("monmaptool", &args)?;
@@ -149,8 +160,14 @@ fn configuration(programs: &Programs, directory: &Path, fsid: &str, mon_host: &s
         ("osd_op_num_shards", "1".to_owned()),
         ("osd_op_num_threads_per_shard", "1".to_owned()),
     ];
+    let of_newest = [
+        ("mon_auth_allow_insecure_key", "true".to_owned()),
+        // Else the manager makes a pool of its own, whose copies lie in different hosts.
+        ("mgr_pool", "false".to_owned()),
+    ];
     settings
         .iter()
+        .chain(of_newest.iter().filter(|_| programs.release() == CephRelease::Newest))
         .fold("[global]\n".to_owned(), |mut text, (name, value)| {
             let _ = writeln!(text, "{name} = {value}");
             text

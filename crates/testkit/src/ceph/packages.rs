@@ -1,10 +1,12 @@
 //! Ceph's programs, from Debian's packages, unpacked into the testbed's cache: nothing is installed, and nobody has to be root.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 
 use crate::binaries::stdout_of;
 use crate::debian;
@@ -13,10 +15,27 @@ use crate::process::Process;
 /// What is needed; what these depend on and the system lacks is fetched with them.
 const PACKAGES: [&str; 4] = ["ceph-mon", "ceph-mgr", "ceph-osd", "ceph-common"];
 
+/// The directory of programs that are started by their own loader.
+const OWN_LOADER: &str = "own-loader";
+
+/// The programs that are run.
+const PROGRAMS: [&str; 5] = ["ceph-mon", "ceph-mgr", "ceph-osd", "monmaptool", "rados"];
+
+/// Which Ceph.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CephRelease {
+    /// That of this system's Debian, whose librados tests connect with.
+    #[default]
+    System,
+    /// That of Debian unstable, which has its own C library.
+    Newest,
+}
+
 /// Where Ceph is.
 #[derive(Clone, Debug)]
 pub struct Programs {
     root: PathBuf,
+    release: CephRelease,
 }
 
 impl Programs {
@@ -28,12 +47,33 @@ impl Programs {
     /// The system is not Debian or one of its children, or the packages cannot be fetched.
     pub fn ensure_unpacked() -> Result<Self> {
         let root = debian::ensure_unpacked("ceph", &PACKAGES)?;
-        Ok(Self { root })
+        let release = CephRelease::System;
+        Ok(Self { root, release })
     }
 
-    /// A program of `/usr/bin`.
+    /// The same of a release.
+    ///
+    /// # Errors
+    /// As [`Programs::ensure_unpacked`].
+    pub fn of(release: CephRelease) -> Result<Self> {
+        if release == CephRelease::System {
+            return Self::ensure_unpacked();
+        }
+        let root = debian::ensure_unpacked_of_unstable("ceph-newest", &PACKAGES, prepare)?;
+        Ok(Self { root, release })
+    }
+
+    /// Which Ceph it is.
+    pub fn release(&self) -> CephRelease {
+        self.release
+    }
+
+    /// A program.
     pub fn program(&self, name: &str) -> PathBuf {
-        self.path(&format!("usr/bin/{name}"))
+        match self.release {
+            CephRelease::System => self.path(&format!("usr/bin/{name}")),
+            CephRelease::Newest => self.path(OWN_LOADER).join(name),
+        }
     }
 
     /// A path of the packages.
@@ -53,9 +93,13 @@ impl Programs {
 
     /// A process of Ceph's.
     pub(super) fn process(&self, name: &str, program: &str, log: PathBuf) -> Process {
-        Process::new(name, self.program(program), log)
+        let process = Process::new(name, self.program(program), log)
             .env("LD_LIBRARY_PATH", self.library_path())
-            .env("PYTHONPATH", self.path("usr/lib/python3/dist-packages"))
+            .env("PYTHONPATH", self.path("usr/lib/python3/dist-packages"));
+        match self.release {
+            CephRelease::System => process,
+            CephRelease::Newest => process.env("PYTHONHOME", self.path("usr")),
+        }
     }
 
     /// Runs a program of Ceph's to its end.
@@ -69,4 +113,28 @@ impl Programs {
         command.env("LD_LIBRARY_PATH", self.library_path());
         command
     }
+}
+
+/// Has programs started by the loader that came with their C library: this system's is older. One that starts itself again, as
+/// the manager does, needs that written in the program.
+fn prepare(root: &Path, target: &Path) -> Result<()> {
+    let patchelf = debian::ensure_unpacked("patchelf", &["patchelf"])?.join("usr/bin/patchelf");
+    // Packages have files in directories that are links where they are installed.
+    for directory in ["lib", "lib64", "bin", "sbin"] {
+        if !root.join(directory).exists() {
+            symlink(format!("usr/{directory}"), root.join(directory))?;
+        }
+    }
+    let loaders = fs::read_dir(debian::libraries(root))?;
+    let mut loaders = loaders.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let loader = loaders.find(|name| name.starts_with("ld-linux-"));
+    let loader = debian::libraries(target).join(loader.context("the C library has no loader")?);
+    let programs = root.join(OWN_LOADER);
+    fs::create_dir(&programs)?;
+    for name in PROGRAMS {
+        fs::copy(root.join("usr/bin").join(name), programs.join(name))?;
+        let mut patch = Command::new(&patchelf);
+        stdout_of(patch.arg("--set-interpreter").arg(&loader).arg(programs.join(name)))?;
+    }
+    Ok(())
 }
