@@ -169,7 +169,8 @@ impl Planner<'_> {
         Ok(())
     }
 
-    /// No second remediator is at work on a machine: what is left of an earlier node, outage or step has been told to stop, and where it does not keep its name from the next it has had the time to do so.
+    /// No second remediator is at work on a machine: what is left of an earlier node, outage or step has been told to stop, and
+    /// where it does not keep its name from the next it has had the time to do so.
     pub(super) fn check_leftovers(&self, case: &Case<'_>, step: &Step) -> Result<(), Standing> {
         let gone = |text: String| Standing::new(HealthReason::RemediatedNodeGone, text);
         let chain = &case.chain;
