@@ -132,6 +132,7 @@ pub enum NodeState {
 
 /// A PodDisruptionBudget.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub struct BudgetFacts {
     /// UID: the precondition of its deletion.
     pub uid: Arc<str>,

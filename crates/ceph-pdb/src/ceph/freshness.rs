@@ -93,6 +93,7 @@ impl Freshness {
 
     /// No manager is active: what OSDs have reported so far says nothing of what comes.
     pub fn manager_lost(&mut self) {
+        self.doubt = self.doubt();
         self.reports.clear();
     }
 
@@ -285,8 +286,22 @@ mod tests {
     #[test]
     fn reports_begin_anew_when_the_manager_was_lost() {
         let mut freshness = fresh();
+        let mut dump = dump(&[true, true]);
+        dump.pools[0].size = 4;
+        freshness.map_seen(&dump, &tree("default"));
         freshness.manager_lost();
-        assert_eq!((freshness.is_fresh(), freshness.doubt()), (false, Doubt::None));
+        assert_eq!((freshness.is_fresh(), freshness.doubt()), (false, Doubt::PoolRaised));
+        for sequence in 20..23 {
+            freshness.report_seen(0, sequence);
+            freshness.report_seen(1, sequence);
+        }
+        assert!(freshness.is_fresh());
+        freshness.manager_lost();
+        assert_eq!(
+            (freshness.is_fresh(), freshness.doubt()),
+            (false, Doubt::None),
+            "that is over"
+        );
     }
 
     #[test]

@@ -32,15 +32,13 @@ impl PgReport {
     /// Which placement groups would take no requests without the OSDs `stopped`, which have to contain all that are down. The map
     /// has to be read after this report.
     pub fn reckon(&self, dump: &OsdDump, tree: &OsdTree, stopped: &BTreeSet<OsdId>) -> Testimony {
-        let with_up = |is_up: bool| {
-            let osds = dump.osds.iter().filter(move |osd| osd.up == is_up);
-            osds.map(|osd| osd.id).collect::<BTreeSet<OsdId>>()
-        };
+        let up = dump.osds.iter().filter(|osd| osd.up).map(|osd| osd.id);
+        let up: BTreeSet<OsdId> = up.collect();
         let reckoner = Reckoner {
             report: self,
             pools: dump.pools.iter().map(|pool| (pool.id, pool)).collect(),
-            down: &with_up(false) - stopped,
-            stopping: &with_up(true) & stopped,
+            stopping: &up & stopped,
+            known: &up | stopped,
             stopped,
             buckets: Buckets::new(tree),
         };
@@ -66,8 +64,8 @@ impl PgReport {
 struct Reckoner<'a> {
     report: &'a PgReport,
     pools: BTreeMap<PoolId, &'a Pool>,
-    /// OSDs that are down, and not among those that stop.
-    down: BTreeSet<OsdId>,
+    /// OSDs that are up, and those that stop: no other serves a placement group.
+    known: BTreeSet<OsdId>,
     /// Those among the ones that stop that are up.
     stopping: BTreeSet<OsdId>,
     stopped: &'a BTreeSet<OsdId>,
@@ -80,7 +78,7 @@ impl Reckoner<'_> {
         let pool = self.pools.get(&group.pool()?)?;
         let acting: BTreeSet<OsdId> = members(&group.acting);
         let up: BTreeSet<OsdId> = members(&group.up);
-        if !acting.is_disjoint(&self.down) {
+        if !acting.is_subset(&self.known) {
             // The manager does not know yet what the map says.
             return None;
         }
@@ -120,7 +118,7 @@ fn members(osds: &[OsdId]) -> BTreeSet<OsdId> {
 
 /// Whether a placement group takes requests with these.
 fn is_enough(osds: &BTreeSet<OsdId>, pool: &Pool) -> bool {
-    i64::try_from(osds.len()).is_ok_and(|osds| pool.min_size <= osds)
+    i64::try_from(osds.len()).is_ok_and(|osds| pool.min_size.max(1) <= osds)
 }
 
 #[cfg(test)]

@@ -151,6 +151,8 @@ fn stretched(mandatory: i64) -> Value {
 #[case::too_few_left(one(CLEAN, &[0, 2, 4]), &[0, 2], Some(false))]
 #[case::not_touched(one(CLEAN, &[0, 2, 4]), &[1, 3], Some(true))]
 #[case::min_size_one(one(CLEAN, &[0, 2, 4]).min_size(1), &[0, 2], Some(true))]
+#[case::min_size_zero(one(CLEAN, &[0, 2, 4]).min_size(0), &[0, 2, 4], Some(false))]
+#[case::unknown_member(one(CLEAN, &[0, 2, 9]), &[0], None)]
 #[case::none_is_no_member(one("active+undersized", &[0, NONE, 4]), &[0], Some(false))]
 #[case::twice_is_one_member(one(CLEAN, &[0, 2, 2]), &[0], Some(false))]
 // Objects that lack copies.

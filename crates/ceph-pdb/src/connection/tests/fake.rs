@@ -19,6 +19,7 @@ use crate::snapshot::{CephProblem, CephProblemKind};
 const DEADLINE: Duration = Duration::from_secs(12);
 
 /// What can be changed of it while it is asked.
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub(super) struct FakeState {
     pub(super) epoch: i64,
     pub(super) up: Vec<bool>,

@@ -222,7 +222,9 @@ fn open_budgets_close_unless_each_domain_could_be_lost() {
 #[test]
 fn no_domain_is_no_proof() {
     let mut osds = osds(&[], &[]);
-    osds.values_mut().for_each(|osd| osd.domain = None);
+    for osd in osds.values_mut() {
+        osd.domain = None;
+    }
     assert_eq!(
         disruptions(&osds, unclean(), &OPEN),
         is_closed(None, CephReason::Recovering)
