@@ -50,6 +50,7 @@ pub mod rook;
 pub mod store;
 pub mod toolchain;
 pub mod wait;
+pub mod webhook;
 pub mod workload;
 
 pub use cluster::Cluster;

@@ -16,6 +16,7 @@ use nodeward_testkit::audit::AuditedRequest;
 use nodeward_testkit::fleet;
 use nodeward_testkit::proxy::{Fault, Proxy, Rule};
 use nodeward_testkit::wait::{self, secs};
+use nodeward_testkit::webhook::DenyingWebhook;
 use nodeward_testkit::workload::{self, Budget, End, PodTemplate};
 use nodeward_testkit::{bulk, names};
 use serde_json::json;
@@ -311,6 +312,28 @@ async fn pods_with_budget_are_forced_unless_protected() -> Result<()> {
 
 fn step(request: &AuditedRequest) -> (&str, &str, u16) {
     (&request.verb, &request.resource, request.code)
+}
+
+/// As Strimzi's drain cleaner does it: its operator moves the pod, and the eviction API says 500 until then. So it would for
+/// several budgets, and these would be overridden.
+#[tokio::test(flavor = "multi_thread")]
+async fn webhooks_denial_is_no_refusal_of_budgets() -> Result<()> {
+    let env = Environment::new().await?;
+    let node = env.add_cordoned_node("a").await?;
+    let [kafka] = env.add_pods([("kafka", managed(&node))]).await?;
+    for budget in ["kafka", "everything"] {
+        let budget = Budget::min_available(&env.name, budget, 1).of("kafka").build()?;
+        bulk::create_one(env.client.clone(), budget).await?;
+    }
+    let says = "The pod will be rolled by the Strimzi Cluster Operator";
+    let webhook = DenyingWebhook::of_evictions(env.plane, &env.name, 500, says).await?;
+    let keeper = env.start(json!({ "pdbForceDrainTimeout": "1s" })).await?;
+    acted(&keeper, &[("PdbDelete", "denied")]).await?;
+    ensure!(keeper.log().contains(says), "the denial is not quoted");
+    let pods = env.pods();
+    wait::throughout("the pod stays", secs(5), || is_untouched(&pods, &kafka)).await?;
+    webhook.remove().await?;
+    env.end_whatever_was_refused([keeper]).await
 }
 
 /// Its pod's controller has no scale, so that the disruption controller never counts it, and every eviction is refused.
