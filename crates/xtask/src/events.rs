@@ -312,7 +312,7 @@ mod tests {
     /// Every operator's own Events are named where they are emitted.
     #[test]
     fn reasons_of_every_operator_are_emitted() {
-        let emitted = ["config/announce.rs", "pause.rs"]
+        let emitted = ["config/announce.rs", "pause/report.rs"]
             .map(|file| fs::read_to_string(path("crates/runtime/src").join(file)).unwrap())
             .concat();
         let rows = OF_EACH.lines().filter_map(|line| line.strip_prefix("| `"));

@@ -153,6 +153,7 @@ async fn late_eviction_spares_the_pods_successor() -> Result<()> {
     let lock = env.run(spec(&json!({})).through(&proxy.url())).await?;
     let first = env.pods_on("n1").await?.remove(0);
     let name = first.name_any();
+    let mark = env.plane.audit().mark()?;
     env.drain("n1", json!({})).await?;
     let evictions = |is_counted: fn(&Outcome) -> bool| {
         proxy.count(|record| record.request.resource == "pods/eviction" && is_counted(&record.outcome))
@@ -180,7 +181,9 @@ async fn late_eviction_spares_the_pods_successor() -> Result<()> {
     let accepted = |outcome: &Outcome| matches!(outcome, Outcome::Answered(200..300) | Outcome::Lost(200..300));
     wait::throughout("the successor stays", secs(3), || async {
         let stays = env.pods().get(&name).await?.uid() == successor.uid();
-        ensure!(stays || evictions(accepted) == 0, "it was evicted");
+        let writes =
+            || Ok::<_, anyhow::Error>(env.plane.audit().since(mark)?.writes().only(|write| write.name == name));
+        ensure!(stays || evictions(accepted) == 0, "it was evicted: {:?}", writes()?);
         Ok(())
     })
     .await?;

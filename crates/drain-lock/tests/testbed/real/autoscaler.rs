@@ -66,7 +66,11 @@ async fn removal_that_autoscaler_gives_up_leaves_nothing_behind() -> Result<()> 
         Ok(())
     })
     .await?;
-    let drain = env.drains().get("n1").await?;
+    // It is filed after the eviction's answer.
+    let drain = wait::until("the drain to be filed", secs(60), || async {
+        Ok(env.drains().get("n1").await?)
+    })
+    .await?;
     let requester = drain.spec.requesters.first().context("no requester")?;
     ensure!(requester.name.contains("cluster-autoscaler"), "{requester:?}");
     taint(&nodes, "n1", json!([])).await?;
