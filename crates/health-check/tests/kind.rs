@@ -104,7 +104,7 @@ fn refused() -> Vec<(Value, &'static str)> {
         ),
         (chain(json!([step(1, "59s")])), "a step lasts at least 1m"),
         (chain(json!([step(1, "soon")])), "timeout"),
-        (chain(json!([])), "should have at least 1 items"),
+        (chain(json!([])), "a template is needed"),
         (
             spec(&json!({ "remediationTemplate": template("Fence") })),
             "ends with Template",
