@@ -150,6 +150,7 @@ fn accepted() -> Vec<Value> {
         spec(&json!({ "selector": {}, "minHealthy": 0 })),
         spec(&json!({ "minHealthy": "100%", "remediationTemplate": template("MachineDeletionRemediationTemplate") })),
         spec(&json!({ "maxUnhealthy": "2" })),
+        spec(&json!({ "escalatingRemediations": [] })),
         spec(&json!({ "remediationTemplate": null, "escalatingRemediations": [step(2, "1m"), step(-1, "1h30m")] })),
         spec(&json!({ "unhealthyConditions": [
             { "type": "Ready", "status": "Missing", "duration": "0s" }, { "type": "Ready", "status": "False", "duration": "300µs" },
