@@ -107,13 +107,17 @@ pub(super) fn circles(
         let step = |at: &&NodeName| next.get(*at).map(|(_, after)| after);
         // As many steps as there are drains lead into a circle.
         let mut path = std::iter::successors(Some(first), step).take(next.len());
-        if let Some(opener) = path.find(|at| drained.contains(*at)) {
+        let mut insert = |opener: &NodeName, uncordoned_by| {
+            let (budget, opener) = (budget.clone(), opener.clone());
             let in_circle = InCircle {
-                budget: budget.clone(),
-                opener: opener.clone(),
-                uncordoned_by: UncordonedBy::DrainerWhenDone,
+                budget,
+                opener,
+                uncordoned_by,
             };
             circles.insert(name.clone(), in_circle);
+        };
+        if let Some(opener) = path.find(|at| drained.contains(*at)) {
+            insert(opener, UncordonedBy::DrainerWhenDone);
             continue;
         }
         // Its own pods went for this very drain, and would be evicted again.
@@ -124,16 +128,14 @@ pub(super) fn circles(
         });
         if let Some(opener) = opener {
             let is_ours = waiting.get(*opener).is_some_and(|drain| drain.is_ours);
-            let in_circle = InCircle {
-                budget: budget.clone(),
-                opener: (*opener).clone(),
-                uncordoned_by: if is_ours {
+            insert(
+                opener,
+                if is_ours {
                     UncordonedBy::Us
                 } else {
                     UncordonedBy::Drainer
                 },
-            };
-            circles.insert(name.clone(), in_circle);
+            );
         }
     }
     circles

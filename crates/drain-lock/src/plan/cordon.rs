@@ -45,12 +45,8 @@ pub(super) fn cordons<'a>(
             .and_then(|(node, drain)| began(node, drain))
             .or(queued_at)
     };
-    if let Some(since) = contexts
-        .iter()
-        .filter(|context| is_ahead(context))
-        .filter_map(began_at)
-        .min()
-    {
+    let ahead = contexts.iter().filter(|context| is_ahead(context));
+    if let Some(since) = ahead.filter_map(began_at).min() {
         // What has found no node for long finds none, whatever it looks like from here.
         let finds_none = |pod: &PodFacts| {
             let lasting = pod

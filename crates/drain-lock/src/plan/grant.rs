@@ -13,6 +13,7 @@ use crate::snapshot::PodFacts;
 use super::disruptions::moves_by;
 use super::eviction_budget::Ledgers;
 use super::intent::refused_again;
+use super::need::last_unguarded;
 use super::node_markers::Progress;
 use super::verdict::{DrainVerdict, in_words};
 use super::{ActiveDrain, ConfirmAsk, GrantAsk, Planner};
@@ -49,8 +50,10 @@ impl Planner<'_> {
         // For the place of the node, or the pods that stay on it, others may not evict the last of its pods before the claim:
         // one that no budget guards, if there is one.
         let waits_with_last = active.context.is_by_requester() && (!active.has_places || !classes.retained.is_empty());
-        let is_unguarded = |pod: &Arc<PodFacts>| self.snapshot.budgets_of(pod).is_empty();
-        let goes_nowhere = waits_with_last && !classes.movable.iter().chain(&classes.held).any(is_unguarded);
+        let pods = self.snapshot.pods_of(&active.node.name);
+        let is_guarded = |pod: &PodFacts| !self.snapshot.budgets_of(pod).is_empty();
+        let last = || last_unguarded(pods, active.node, Some(active.drain), is_guarded);
+        let goes_nowhere = waits_with_last && last().is_none();
         let has_asked = self.write.next.claim(uid).is_some_and(|claim| !claim.needs.is_empty());
         let waits_since = self.write.next.claim(uid).map(|claim| claim.since);
         let is_refused_again = refused_again(active.drain) > waits_since;

@@ -17,7 +17,7 @@ use nodeward_api::opt_out::OptOut;
 use nodeward_api::reason::LockReason;
 use nodeward_core::consent::Consents;
 use nodeward_core::deadline::{is_due, saturating_add};
-use nodeward_core::id::{BudgetKey, NodeName};
+use nodeward_core::id::{BudgetKey, NodeName, PodUid};
 use nodeward_core::ledger::Disruptions;
 use nodeward_core::node::{UNSCHEDULABLE_TAINT, UNSCHEDULABLE_TAINT_EFFECT};
 use nodeward_scheduling::{Placement, PlacementError};
@@ -93,6 +93,19 @@ fn has_returned(pod: &PodFacts, node: &NodeFacts, drain: Option<&NodeDrain>) -> 
         let began = cordon.time_added.map_or(asked.0, |added| added.max(asked.0));
         began < pod.created && cordon.tolerated_by(&pod.requirements.tolerations).is_some()
     })
+}
+
+/// Of the pods of a node that no budget guards, the one that its drainer is kept waiting with until the claim is granted: the one
+/// with the smallest UID, for every replica and every moment the same. Drainers leave pods without a controller alone.
+pub fn last_unguarded<'a>(
+    pods: impl IntoIterator<Item = &'a Arc<PodFacts>>,
+    node: &NodeFacts,
+    drain: Option<&NodeDrain>,
+    is_guarded: impl Fn(&PodFacts) -> bool,
+) -> Option<&'a PodUid> {
+    let leaves = |pod: &&Arc<PodFacts>| Class::in_drain(pod, node, drain).is_none();
+    let unguarded = pods.into_iter().filter(|pod| !is_guarded(pod));
+    unguarded.filter(leaves).map(|pod| &pod.uid).min()
 }
 
 /// When pods of a cordoned node began to leave: with its cordon, or, where nobody knows that, with the request.

@@ -131,9 +131,8 @@ impl Planner<'_> {
                 }
             }
             ClaimState::Granted => {
-                let falls_back = active.drain.spec.fallback == Fallback::ReleaseAndRequeue;
-                if self.is_over(limits.drain_until(&claim)) && falls_back {
-                    self.give_back(active, "its time (drain) is over");
+                if self.is_over(limits.drain_until(&claim)) {
+                    self.fall_back(active);
                 }
             }
             ClaimState::Confirmed => self.apply_timeouts_of_grant(active, &claim),
@@ -183,9 +182,12 @@ impl Planner<'_> {
         let is_drained = claim.may_go_down || (by_requester && context.has_rebooted());
         if is_recovery_over && !context.unavailable.is_empty() && (is_drained || by_requester) {
             self.suspect(active);
-        } else if !is_drained && is_drain_over && active.drain.spec.fallback == Fallback::ReleaseAndRequeue {
-            self.give_back(active, "its time (drain) is over");
-        } else if !is_drained && active.is_silent {
+            return;
+        }
+        if !is_drained && is_drain_over {
+            self.fall_back(active);
+        }
+        if !is_drained && active.is_silent {
             let is_down = |pod: &_| context.unavailable.contains(pod);
             if self.write.next.has_unused(active.uid(), &is_down) {
                 self.give_back(active, "its drainer has evicted nothing for a while");
@@ -197,6 +199,13 @@ impl Planner<'_> {
         if self.write.next.suspect(active.uid(), self.now) {
             let note = LockReason::Suspect.explanation().to_owned();
             self.announce(&active.node.name, active.uid(), LockReason::Suspect, note);
+        }
+    }
+
+    /// Queues a drain again whose time is over, unless it is to wait on.
+    fn fall_back(&mut self, active: &ActiveDrain<'_>) {
+        if active.drain.spec.fallback == Fallback::ReleaseAndRequeue {
+            self.give_back(active, "its time (drain) is over");
         }
     }
 

@@ -14,7 +14,7 @@ use tokio::time;
 
 use crate::node_group::groups_of;
 use crate::observe::ClusterCache;
-use crate::plan::need::Class;
+use crate::plan::need::{Class, last_unguarded};
 use crate::policy::Policy;
 use crate::snapshot::{LedgerFacts, NodeFacts, PodFacts};
 
@@ -224,8 +224,7 @@ impl ContextLookup {
         guarded.map(|pod| pod.key.clone())
     }
 
-    /// Whether another pod of the node goes last of those that no budget guards: the one with the smallest UID, for every
-    /// replica and every moment the same.
+    /// Whether another pod of the node goes last of those that no budget guards.
     fn another_goes_last(&self, evicted: &PodFacts, node: &NodeContext) -> bool {
         let is_asked_about = node.cordoned && (node.retains.is_some() || node.in_node_group);
         let Some(facts) = self.cache.node(node.name.as_str()).filter(|_| is_asked_about) else {
@@ -233,9 +232,8 @@ impl ContextLookup {
         };
         let drain = self.cache.drain(node.name.as_str());
         let pods = self.cache.pods_on(node.name.as_str());
-        let leaves = |pod: &&Arc<PodFacts>| Class::in_drain(pod, &facts, drain.as_deref()).is_none();
-        let unguarded = pods.iter().filter(|pod| self.cache.budgets_of(pod).is_empty());
-        let last = unguarded.filter(leaves).map(|pod| &pod.uid).min();
+        let is_guarded = |pod: &PodFacts| !self.cache.budgets_of(pod).is_empty();
+        let last = last_unguarded(&pods, &facts, drain.as_deref(), is_guarded);
         last.is_some_and(|last| *last != evicted.uid)
     }
 

@@ -400,3 +400,24 @@ fn no_deadline_consents(#[values("Wait", "Delete")] fallback: &str, #[case] clai
         "{steps:?}"
     );
 }
+
+/// Beside a pod that stays, movable pods wait for the claim where no other pod does: a pod without a controller is none, for
+/// drainers leave it alone. So the claim is asked for at once.
+#[rstest]
+#[case::alone(vec![], true)]
+#[case::beside_unmanaged(vec![unguarded("z", json!({ "metadata": { "ownerReferences": null } }))], true)]
+#[case::beside_unguarded(vec![unguarded("z", json!({}))], false)]
+fn claim_is_asked_for_where_movable_pods_wait_with_it(#[case] others: Vec<Value>, #[case] asks: bool) {
+    let pods = [vec![retained("a", json!({})), pod("m", json!({}))], others].concat();
+    let waits = claim(json!({ "foreignCordon": true }));
+    let requested = drain(json!({ "spec": { "evict": "Requester" } }));
+    let cluster = cluster(foreign(json!({})), Some(requested), &[waits], &pods);
+    let spares_two =
+        json!({ "status": { "disruptionsAllowed": 2, "currentHealthy": 4, "desiredHealthy": 2, "expectedPods": 4 } });
+    let lines = shown(&planned(&cluster.budgets([budget("web", spares_two)])));
+    assert_eq!(lines.iter().any(|line| line.starts_with("grant")), asks, "{lines:?}");
+}
+
+fn unguarded(name: &str, patch: Value) -> Value {
+    merged(pod(name, bare()), patch)
+}
