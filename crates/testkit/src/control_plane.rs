@@ -5,6 +5,7 @@ mod layout;
 mod options;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -13,9 +14,13 @@ use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
 use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
+use rustls::ServerConfig;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use serde_json::json;
 use tempfile::TempDir;
 use tokio::sync::OnceCell;
+use tokio_rustls::TlsAcceptor;
 
 use self::command_lines::Parts;
 use self::layout::Layout;
@@ -206,6 +211,18 @@ impl ControlPlane {
         self.authority
             .serving(name)
             .map(|identity| (identity.cert, identity.key))
+    }
+
+    /// What serves TLS on loopback with such a certificate.
+    pub(crate) fn tls_acceptor(&self, name: &str) -> Result<TlsAcceptor> {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let (cert, key) = self.serving_certificate(name)?;
+        let chain = vec![CertificateDer::from_pem_slice(cert.as_bytes())?];
+        let key = PrivateKeyDer::from_pem_slice(key.as_bytes())?;
+        let tls = ServerConfig::builder()
+            .with_no_client_auth()
+            .with_single_cert(chain, key)?;
+        Ok(Arc::new(tls).into())
     }
 
     /// The authority's certificate, PEM.

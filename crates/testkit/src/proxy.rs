@@ -23,9 +23,6 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{Api, ListParams};
 use kube::{Client, Config};
-use rustls::ServerConfig;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
@@ -65,14 +62,8 @@ impl Proxy {
     /// # Errors
     /// When its certificate cannot be made or its port not be bound.
     pub async fn start(plane: &ControlPlane) -> Result<Self> {
-        let _ = rustls::crypto::ring::default_provider().install_default();
+        let tls = plane.tls_acceptor("testbed-proxy")?;
         let admin = plane.config().await?;
-        let (cert, key) = plane.serving_certificate("testbed-proxy")?;
-        let chain = vec![CertificateDer::from_pem_slice(cert.as_bytes())?];
-        let key = PrivateKeyDer::from_pem_slice(key.as_bytes())?;
-        let tls = ServerConfig::builder()
-            .with_no_client_auth()
-            .with_single_cert(chain, key)?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .enable_all()
@@ -92,7 +83,7 @@ impl Proxy {
             upstream,
             confined: Mutex::default(),
         });
-        runtime.spawn(accept(listener, Arc::new(tls).into(), Arc::clone(&shared)));
+        runtime.spawn(accept(listener, tls, Arc::clone(&shared)));
         let ca = plane.ca().to_owned();
         Ok(Self {
             address,

@@ -1,7 +1,6 @@
 //! An admission webhook of somebody else, which denies all that it is asked about.
 
 use std::convert::Infallible;
-use std::sync::Arc;
 
 use anyhow::Result;
 use base64::Engine;
@@ -14,9 +13,6 @@ use hyper_util::rt::TokioIo;
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use kube::Client;
 use kube::api::{Api, DeleteParams};
-use rustls::ServerConfig;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
@@ -38,17 +34,11 @@ impl DenyingWebhook {
     /// # Errors
     /// When it cannot listen, or the API server refuses its registration.
     pub async fn of_evictions(plane: &ControlPlane, namespace: &str, code: u16, message: &str) -> Result<Self> {
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        let (cert, key) = plane.serving_certificate("testbed-webhook")?;
-        let chain = vec![CertificateDer::from_pem_slice(cert.as_bytes())?];
-        let key = PrivateKeyDer::from_pem_slice(key.as_bytes())?;
-        let tls = ServerConfig::builder()
-            .with_no_client_auth()
-            .with_single_cert(chain, key)?;
+        let tls = plane.tls_acceptor("testbed-webhook")?;
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let url = format!("https://{}/", listener.local_addr()?);
         let status = json!({ "code": code, "message": message });
-        let accepting = tokio::spawn(accept(listener, Arc::new(tls).into(), status));
+        let accepting = tokio::spawn(accept(listener, tls, status));
 
         let name = names::unique("denying-webhook");
         let registration = json!({
