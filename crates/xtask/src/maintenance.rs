@@ -13,23 +13,30 @@ const LOOKS_EVERY: Duration = Duration::from_millis(50);
 /// How long `kubectl uncordon` may take.
 const UNCORDONED_WITHIN: Duration = Duration::from_secs(30);
 
+/// The label that pods of StatefulSets have.
+pub const POD_INDEX: &str = "apps.kubernetes.io/pod-index";
+
 /// By which command a node is drained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Drainer {
     /// `kubectl drain`.
     Kubectl,
+    /// `kubectl drain` for the pods of StatefulSets, then for all: in the order of many an upgrader.
+    StatefulSetsFirst,
     /// `kubectl nodeward drain`.
     Nodeward,
 }
 
 impl Drainer {
-    /// The arguments of kubectl.
-    pub fn command(self, node: &str) -> Vec<String> {
-        let args: &[&str] = match self {
-            Self::Kubectl => &["drain", node, "--ignore-daemonsets", "--delete-emptydir-data"],
-            Self::Nodeward => &["nodeward", "drain", node, "--delete-emptydir-data"],
-        };
-        args.iter().map(|arg| (*arg).to_owned()).collect()
+    /// The arguments of kubectl, for one command after another.
+    fn commands(self, node: &str) -> Vec<Vec<String>> {
+        let own = |args: &[&str]| args.iter().map(|arg| (*arg).to_owned()).collect::<Vec<_>>();
+        let drain = own(&["drain", node, "--ignore-daemonsets", "--delete-emptydir-data"]);
+        match self {
+            Self::Kubectl => vec![drain],
+            Self::StatefulSetsFirst => vec![[drain.clone(), own(&["--pod-selector", POD_INDEX])].concat(), drain],
+            Self::Nodeward => vec![own(&["nodeward", "drain", node, "--delete-emptydir-data"])],
+        }
     }
 }
 
@@ -62,7 +69,20 @@ impl Maintenance {
     /// Drains, reboots and uncordons a node, and tells each step. Waits for the drain as long as it takes.
     pub async fn of(&self, node: &str, mut tell: impl FnMut(Step)) -> Result<()> {
         let began = Instant::now();
-        let mut drain = self.kubectl.start(self.drainer.command(node))?;
+        for command in self.drainer.commands(node) {
+            self.follow(command, &mut tell).await?;
+        }
+        tell(Step::Drained(began.elapsed()));
+        reboot::reboot(&self.client, node, self.away).await?;
+        tell(Step::Rebooted);
+        self.uncordon(node).await?;
+        tell(Step::Done);
+        Ok(())
+    }
+
+    /// Runs a command of kubectl to its end, and tells what it says.
+    async fn follow(&self, command: Vec<String>, tell: &mut impl FnMut(Step)) -> Result<()> {
+        let mut drain = self.kubectl.start(command)?;
         tell(Step::Begins(drain.command().to_owned()));
         let succeeded = loop {
             let ended = drain.ended();
@@ -77,11 +97,6 @@ impl Maintenance {
         if !succeeded {
             bail!("{} failed:\n{}", drain.command(), drain.text().trim_end());
         }
-        tell(Step::Drained(began.elapsed()));
-        reboot::reboot(&self.client, node, self.away).await?;
-        tell(Step::Rebooted);
-        self.uncordon(node).await?;
-        tell(Step::Done);
         Ok(())
     }
 

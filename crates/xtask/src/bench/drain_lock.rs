@@ -47,8 +47,8 @@ pub struct Args {
     /// 50 nodes at once, too
     #[arg(long)]
     with_50: bool,
-    /// Only these regimes, of A (room), B (no room), C (pinned), D (mixed)
-    #[arg(long, value_delimiter = ',', value_name = "LETTER", value_parser = ["A", "B", "C", "D"], ignore_case = true)]
+    /// Only these regimes, of A (room), B (no room), C (pinned), D (some apps pinned), E (some pods of each)
+    #[arg(long, value_delimiter = ',', value_name = "LETTER", value_parser = ["A", "B", "C", "D", "E"], ignore_case = true)]
     regimes: Vec<String>,
     /// Only these ways of draining
     #[arg(long, value_delimiter = ',', value_enum)]

@@ -47,8 +47,9 @@ impl Times {
 /// The larger of one drain and, for the budget that takes longest, its pods one after another, as many at once as it allows.
 pub fn lower_bound(topology: &Topology, times: Times) -> f64 {
     let of_budget = topology.apps.iter().map(|app| {
-        let each = if topology.is_held(app) { times.held } else { times.moved };
-        count(app.nodes.len()) * each / count(app.max_unavailable)
+        let held = topology.held(app);
+        let moved = app.nodes.len() - held;
+        (count(held) * times.held + count(moved) * times.moved) / count(app.max_unavailable)
     });
     of_budget.fold(times.one_drain, f64::max)
 }
@@ -57,9 +58,12 @@ pub fn lower_bound(topology: &Topology, times: Times) -> f64 {
 /// node reboots, and pods that are pinned to a node are down together, so that no two nodes whose pinned pods have a budget
 /// without room for both can be away at once.
 pub fn lower_bound_of_nodes(topology: &Topology, times: Times) -> f64 {
-    let movable = topology.apps.iter().filter(|app| !topology.is_held(app));
-    let last_leaves = movable.map(|app| {
-        let turns = app.nodes.len().div_ceil(app.max_unavailable.max(1));
+    let movable = topology
+        .apps
+        .iter()
+        .map(|app| (app, app.nodes.len() - topology.held(app)));
+    let last_leaves = movable.filter(|(_, pods)| *pods > 0).map(|(app, pods)| {
+        let turns = pods.div_ceil(app.max_unavailable.max(1));
         count(turns.saturating_sub(1)) * times.moved + times.moved_drain
     });
     let waves = count(least_waves(topology)) * times.held;
@@ -72,10 +76,10 @@ const TRIES: usize = 200_000;
 /// In how many waves at the least the nodes with pinned pods can be away, so that no wave takes more of a budget than it
 /// allows.
 fn least_waves(topology: &Topology) -> usize {
-    let apps: Vec<&App> = topology.apps.iter().filter(|app| app.is_pinned).collect();
+    let apps: Vec<&App> = topology.apps.iter().filter(|app| app.pinned > 0).collect();
     let of_node = |node: &str| -> Vec<usize> {
         let pinned = apps.iter().enumerate();
-        let here = pinned.filter(|(_, app)| app.nodes.iter().any(|name| name == node));
+        let here = pinned.filter(|(_, app)| app.nodes.iter().take(app.pinned).any(|name| name == node));
         here.map(|(index, _)| index).collect()
     };
     let mut nodes: Vec<Vec<usize>> = topology.drained().iter().map(|node| of_node(node)).collect();
@@ -154,7 +158,7 @@ mod tests {
         App {
             name: "app".to_owned(),
             nodes: (0..nodes).map(|node| format!("n{node}")).collect(),
-            is_pinned,
+            pinned: if is_pinned { nodes } else { 0 },
             max_unavailable,
             time_to_ready: Duration::from_secs(1),
         }
@@ -182,6 +186,7 @@ mod tests {
     #[case::two_at_once(vec![app(4, true, 2)], true, 6.0)]
     #[case::movable_with_room(vec![app(6, false, 1)], true, 6.0)]
     #[case::movable_without_room_is_held(vec![app(6, false, 1)], false, 18.0)]
+    #[case::one_budget_over_both_kinds(vec![App { pinned: 2, ..app(5, false, 1) }], true, 9.0)]
     #[case::the_slowest_budget_counts(vec![app(2, true, 1), app(3, true, 1), app(4, false, 1)], true, 9.0)]
     #[case::no_pods(vec![], true, 4.0)]
     fn slowest_budget_bounds_the_drains(#[case] apps: Vec<App>, #[case] spare: bool, #[case] seconds: f64) {
@@ -192,7 +197,7 @@ mod tests {
     fn on(nodes: &[usize], is_pinned: bool) -> App {
         App {
             nodes: nodes.iter().map(|node| format!("n{node}")).collect(),
-            ..app(0, is_pinned, 1)
+            ..app(if is_pinned { nodes.len() } else { 0 }, is_pinned, 1)
         }
     }
 

@@ -44,6 +44,8 @@ pub enum Mode {
     Nodeward,
     /// `kubectl drain` for all at once, with drain-lock running.
     Auto,
+    /// The same by a drainer that asks for the pods of StatefulSets first.
+    Ordered,
 }
 
 impl Mode {
@@ -54,13 +56,14 @@ impl Mode {
 
     /// Whether drain-lock runs.
     pub const fn is_locked(self) -> bool {
-        matches!(self, Self::Nodeward | Self::Auto)
+        matches!(self, Self::Nodeward | Self::Auto | Self::Ordered)
     }
 
     const fn drainer(self) -> Drainer {
         match self {
             Self::Naive | Self::Serial | Self::Auto => Drainer::Kubectl,
             Self::Nodeward => Drainer::Nodeward,
+            Self::Ordered => Drainer::StatefulSetsFirst,
         }
     }
 
@@ -69,7 +72,7 @@ impl Mode {
     const fn stalled_after(self) -> Duration {
         match self {
             Self::Naive | Self::Serial => Duration::from_secs(12),
-            Self::Nodeward | Self::Auto => Duration::from_mins(1),
+            Self::Nodeward | Self::Auto | Self::Ordered => Duration::from_mins(1),
         }
     }
 }

@@ -16,6 +16,7 @@ use nodeward_testkit::{bulk, unless_refused, wait};
 use serde_json::{Value, json};
 
 use super::topology::{App, Topology};
+use crate::maintenance::POD_INDEX;
 use crate::workloads::{TERMINATES, disruptions_allowed, pinned};
 
 /// Where all pods are.
@@ -79,16 +80,19 @@ impl<'a> Stage<'a> {
     }
 
     async fn create(&self, app: &App) -> Result<()> {
-        let replicas = u32::try_from(app.nodes.len())?;
         let pods = PodTemplate::new()
             .start(Start::Ready(app.time_to_ready))
             .end(TERMINATES)
             .spec("containers", containers());
-        if app.is_pinned {
-            let pods = pinned(pods, &app.name, &app.nodes);
-            bulk::create_one(self.client.clone(), pods.stateful_set(NAMESPACE, &app.name, replicas)?).await?;
-        } else {
-            bulk::create_one(self.client.clone(), pods.deployment(NAMESPACE, &app.name, replicas)?).await?;
+        let (held, movable) = app.nodes.split_at(app.pinned);
+        if !held.is_empty() {
+            let pods = pinned(pods.clone(), &app.name, held);
+            let set = pods.stateful_set(NAMESPACE, &app.name, u32::try_from(held.len())?)?;
+            bulk::create_one(self.client.clone(), set).await?;
+        }
+        if !movable.is_empty() {
+            let deployment = pods.deployment(NAMESPACE, &app.name, u32::try_from(movable.len())?)?;
+            bulk::create_one(self.client.clone(), deployment).await?;
         }
         let budget = Budget::max_unavailable(NAMESPACE, &app.name, app.max_unavailable).of(&app.name);
         bulk::create_one(self.client.clone(), budget.build()?).await.map(drop)
@@ -106,9 +110,15 @@ impl<'a> Stage<'a> {
             ensure!(!is_going, "one is being deleted");
             let node_of = |pod: &Pod| pod.spec.as_ref().and_then(|spec| spec.node_name.clone());
             let taken: Vec<String> = made.iter().filter_map(node_of).collect();
-            let free = app.nodes.iter().filter(|node| !taken.contains(node));
-            for (pod, node) in made.iter().filter(|pod| node_of(pod).is_none()).zip(free) {
-                self.bind_to(&pod.name_any(), node).await?;
+            let (held, movable) = app.nodes.split_at(app.pinned);
+            for (nodes, is_pinned) in [(held, true), (movable, false)] {
+                let free = nodes.iter().filter(|node| !taken.contains(node));
+                let unbound = made
+                    .iter()
+                    .filter(|pod| node_of(pod).is_none() && pod.labels().contains_key(POD_INDEX) == is_pinned);
+                for (pod, node) in unbound.zip(free) {
+                    self.bind_to(&pod.name_any(), node).await?;
+                }
             }
             Ok(())
         })

@@ -6,11 +6,12 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 
-const COMMITTED: [&str; 4] = [
+const COMMITTED: [&str; 5] = [
     include_str!("../../../topologies/a.yaml"),
     include_str!("../../../topologies/b.yaml"),
     include_str!("../../../topologies/c.yaml"),
     include_str!("../../../topologies/d.yaml"),
+    include_str!("../../../topologies/e.yaml"),
 ];
 
 /// A regime: what it is like, whatever its size.
@@ -37,8 +38,9 @@ struct Family {
     replicas: usize,
     max_unavailable: usize,
     ready_seconds: f64,
+    /// How many of the replicas.
     #[serde(default)]
-    pinned: bool,
+    pinned: usize,
 }
 
 /// What is put onto the cluster.
@@ -59,13 +61,14 @@ pub struct Node {
     pub room: u32,
 }
 
-/// An app with a budget of the same name.
+/// An app with a budget of the same name, over its pinned pods and the others.
 #[derive(Clone, Debug, PartialEq)]
 pub struct App {
     pub name: String,
-    /// Where its pods are at first, one on each; a pinned app's pods run nowhere else.
+    /// Where its pods are at first, one on each.
     pub nodes: Vec<String>,
-    pub is_pinned: bool,
+    /// The pods on the first so many of its nodes run nowhere else.
+    pub pinned: usize,
     pub max_unavailable: usize,
     /// How long a pod takes to get Ready.
     pub time_to_ready: Duration,
@@ -87,7 +90,7 @@ impl App {
         Self {
             name: name.to_owned(),
             nodes: nodes.to_vec(),
-            is_pinned,
+            pinned: if is_pinned { nodes.len() } else { 0 },
             max_unavailable: 1,
             time_to_ready: Duration::from_secs(1),
         }
@@ -110,10 +113,15 @@ impl Regime {
         let mut apps = Vec::new();
         for family in &self.apps {
             for number in 0..times(family.per_drained_node, drained).max(1) {
+                let mut nodes = dice.choose(&drained_nodes, family.replicas);
+                let pinned = family.pinned.min(nodes.len());
+                // Not all pinned pods are on the nodes that come first.
+                let first = if pinned < nodes.len() { number % nodes.len() } else { 0 };
+                nodes.rotate_left(first);
                 apps.push(App {
                     name: format!("{}-{number}", family.name),
-                    nodes: dice.choose(&drained_nodes, family.replicas),
-                    is_pinned: family.pinned,
+                    nodes,
+                    pinned,
                     max_unavailable: family.max_unavailable,
                     time_to_ready: Duration::from_secs_f64(family.ready_seconds),
                 });
@@ -188,9 +196,13 @@ impl Topology {
         spare.map(|node| node.room as usize).sum()
     }
 
-    /// Whether a pod of this app stays down until a node is back.
-    pub fn is_held(&self, app: &App) -> bool {
-        app.is_pinned || self.spare_room() == 0
+    /// How many pods of this app stay down until a node is back.
+    pub fn held(&self, app: &App) -> usize {
+        if self.spare_room() == 0 {
+            app.nodes.len()
+        } else {
+            app.pinned
+        }
     }
 }
 
@@ -239,7 +251,7 @@ mod tests {
     }
 
     #[rstest::rstest]
-    fn seed_decides_the_topology(#[values("A", "B", "C", "D")] letter: &str) {
+    fn seed_decides_the_topology(#[values("A", "B", "C", "D", "E")] letter: &str) {
         let same = regime(letter);
         let other = Regime {
             seed: same.seed + 1,
@@ -251,7 +263,7 @@ mod tests {
 
     #[rstest::rstest]
     fn nodes_have_room_for_their_pods(
-        #[values("A", "B", "C", "D")] letter: &str,
+        #[values("A", "B", "C", "D", "E")] letter: &str,
         #[values(1, 2, 6, 12, 50)] count: usize,
     ) {
         let topology = regime(letter).of(count).unwrap();
@@ -273,16 +285,12 @@ mod tests {
     #[case::b("B", false, false)]
     #[case::c("C", false, true)]
     #[case::d("D", true, true)]
+    #[case::e("E", true, true)]
     fn regimes_differ_in_room_and_pinning(#[case] letter: &str, #[case] has_room: bool, #[case] has_pinned: bool) {
         for count in [2, 6, 12, 50] {
             let topology = regime(letter).of(count).unwrap();
-            let movable: usize = topology
-                .apps
-                .iter()
-                .filter(|app| !app.is_pinned)
-                .map(|app| app.nodes.len())
-                .sum();
-            assert_eq!(topology.apps.iter().any(|app| app.is_pinned), has_pinned);
+            let movable: usize = topology.apps.iter().map(|app| app.nodes.len() - app.pinned).sum();
+            assert_eq!(topology.apps.iter().any(|app| app.pinned > 0), has_pinned);
             assert_eq!(topology.spare_room() > 0, has_room);
             assert!(
                 !has_room || topology.spare_room() >= movable,
