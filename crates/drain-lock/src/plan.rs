@@ -37,19 +37,19 @@ pub mod timeouts;
 mod unhealthy;
 pub mod verdict;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use nodeward_api::node_drain::{Fallback, NodeDrain, Phase};
 use nodeward_api::reason::LockReason;
 use nodeward_core::deadline::RequeueAt;
-use nodeward_core::id::{NodeName, PodUid};
+use nodeward_core::id::{NodeName, NodeUid, PodUid};
 use nodeward_core::ledger::{Ledger, NodeGroupVerdict, Reservations};
 use nodeward_scheduling::Cordons;
 
 use crate::policy::Policy;
-use crate::snapshot::{Memory, NodeFacts, PodFacts, Snapshot, StaleBudgets};
+use crate::snapshot::{LedgerFacts, Memory, NodeFacts, PodFacts, Snapshot, StaleBudgets};
 
 use self::bypass::{Bypassed, bypassed};
 use self::circle::{Circles, circles};
@@ -59,7 +59,7 @@ use self::eviction_budget::{EvictionBudget, take_out};
 use self::holds::{AnnotatedHoldVerdict, HoldVerdict, evaluate_annotated_holds, evaluate_holds};
 use self::intent::{Intent, intent};
 use self::ledger_room::room;
-use self::need::classify;
+use self::need::{NodeNeed, classify};
 use self::node_groups::{NodeGroups, has_places};
 use self::pod_classes::PodClasses;
 use self::recovery::UnavailablePods;
@@ -118,7 +118,7 @@ pub fn plan(snapshot: &Snapshot, memory: &Memory, policy: &Policy, now: Timestam
         },
         eviction_budget: EvictionBudget::new(snapshot, memory, now),
         cordons: cordons(&contexts, snapshot, policy, now),
-        ahead: ahead(&contexts),
+        ahead: BTreeSet::new(),
         control_plane_for: BTreeSet::new(),
         circles: Circles::new(),
         places: NodeGroups::default(),
@@ -131,6 +131,7 @@ pub fn plan(snapshot: &Snapshot, memory: &Memory, policy: &Policy, now: Timestam
     }
     planner.requeue_at.note(memory.next_attempt(now));
     planner.classify_pods(&mut contexts);
+    planner.ahead = ahead(&contexts);
     planner.room = room(&contexts, &planner.before);
     planner.circles = circles(&contexts, snapshot, policy, now, &mut planner.requeue_at);
     let open = contexts.iter().filter(|context| context.is_open());
@@ -168,7 +169,8 @@ fn drain_contexts(
     let records = drain_records(snapshot, ledger).into_iter();
     let contexts = records.map(|record| {
         let unavailable = UnavailablePods::of(&record, snapshot, memory, now);
-        let (intent, until) = intent(&record, &unavailable, policy.auto.quiet_period, now);
+        let last_end = record.last_end(snapshot);
+        let (intent, until) = intent(&record, &unavailable, last_end, policy.auto.quiet_period, now);
         requeue_at.note(until);
         DrainContext {
             record,
@@ -178,6 +180,37 @@ fn drain_contexts(
         }
     });
     contexts.collect()
+}
+
+/// What becomes of the pods of every drain that is wanted or previewed, each with its place among the drains. Those of open drains
+/// take places first, for they leave now.
+fn needs(
+    contexts: &[DrainContext],
+    cordons: &Cordons<'_>,
+    snapshot: &Snapshot,
+    policy: &Policy,
+    now: Timestamp,
+) -> Vec<(usize, NodeNeed)> {
+    let mut placement = cordons.placement();
+    let (open, others): (Vec<_>, Vec<_>) = contexts.iter().enumerate().partition(|(_, context)| context.is_open());
+    let classified = open.into_iter().chain(others).filter_map(|(index, context)| {
+        let is_classified = matches!(context.intent, Intent::Drain | Intent::Preview);
+        let node = context.record.node.as_ref().filter(|_| is_classified)?;
+        Some((index, classify(node, snapshot, &mut placement, policy, now)))
+    });
+    classified.collect()
+}
+
+/// What becomes of the pods of every drain, as the plan decides it: for whoever answers beside it.
+pub fn needs_of_drains(snapshot: &Snapshot, policy: &Policy, now: Timestamp) -> BTreeMap<NodeUid, NodeNeed> {
+    let ledger = LedgerFacts::content(snapshot.ledger.as_deref());
+    let mut later = RequeueAt::after(now);
+    let contexts = drain_contexts(snapshot, &ledger, &Memory::default(), policy, now, &mut later);
+    let cordons = cordons(&contexts, snapshot, policy, now);
+    let needs = needs(&contexts, &cordons, snapshot, policy, now).into_iter();
+    needs
+        .filter_map(|(index, need)| Some((contexts[index].node_uid.clone()?, need)))
+        .collect()
 }
 
 /// A drain that is wanted, and whose node is there.
@@ -229,19 +262,10 @@ struct Planner<'a> {
 }
 
 impl Planner<'_> {
-    /// Classifies the pods of every drain. Those of open ones take places first, for they leave now.
     fn classify_pods(&mut self, contexts: &mut [DrainContext]) {
-        let mut placement = self.cordons.placement();
-        for is_open in [true, false] {
-            for context in contexts.iter_mut().filter(|context| context.is_open() == is_open) {
-                let is_classified = matches!(context.intent, Intent::Drain | Intent::Preview);
-                let Some(node) = context.record.node.as_ref().filter(|_| is_classified) else {
-                    continue;
-                };
-                let need = classify(node, self.snapshot, &mut placement, self.policy, self.now);
-                self.requeue_at.note(need.changes_at);
-                context.classes = Some(PodClasses::of(need, self.snapshot, self.memory, self.now));
-            }
+        for (index, need) in needs(contexts, &self.cordons, self.snapshot, self.policy, self.now) {
+            self.requeue_at.note(need.changes_at);
+            contexts[index].classes = Some(PodClasses::of(need, self.snapshot, self.memory, self.now));
         }
     }
 
@@ -316,14 +340,12 @@ impl Planner<'_> {
             .enqueue(context.name.as_str(), uid, is_foreign, self.now);
         active.is_silent = self.is_silent(&active);
         self.apply_timeouts(&active);
-        if context.is_by_requester() {
-            if is_foreign {
-                self.write.next.take_over(uid, self.now);
-            }
-            self.write
-                .next
-                .note_obstacle(uid, active.classes.has_obstacle, self.now);
+        if is_foreign {
+            self.write.next.take_over(uid, self.now);
         }
+        // Where we alone evict, the drain stops at the pod until a person has seen to it.
+        let has_obstacle = active.classes.has_obstacle && (is_foreign || context.is_by_requester());
+        self.write.next.note_obstacle(uid, has_obstacle, self.now);
         self.write.next.settle_movable(uid, &active.classes.needs);
         self.note_moving(&active);
         if active.node.is_being_removed() {

@@ -357,7 +357,7 @@ pub fn eviction_sign(refusals: &Mutex<Refusals>, context: &EvictionContext, verd
     };
     match &verdict.decision {
         Decision::Refuse(refused)
-            if refused.reason == LockReason::AwaitingPods && refusals.lock().note(&node.uid, &context.uid) =>
+            if waits_for_other_pods(refused.reason) && refusals.lock().note(&node.uid, &context.uid) =>
         {
             EvictionSign::RefusedAgain
         }
@@ -367,6 +367,11 @@ pub fn eviction_sign(refusals: &Mutex<Refusals>, context: &EvictionContext, verd
             EvictionSign::Seen
         }
     }
+}
+
+/// Whether the pod waits for others of its node to leave first: before the claim is asked for, a place in a node group is not either.
+fn waits_for_other_pods(reason: LockReason) -> bool {
+    matches!(reason, LockReason::AwaitingPods | LockReason::WaitsForNodeGroup)
 }
 
 /// Whether it says no more than that the drain is on its way through a plan.

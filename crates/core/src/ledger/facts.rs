@@ -93,6 +93,11 @@ impl Unusable {
         (expected_pods > 0 && desired_healthy >= expected_pods).then_some(Self::AllDemanded)
     }
 
+    /// Whether nobody opens the budget again by himself.
+    pub fn is_for_good(self) -> bool {
+        self != Self::ClosedForNow
+    }
+
     /// The reason to show.
     pub fn reason(self) -> LockReason {
         match self {

@@ -336,7 +336,7 @@ async fn contradicts_drained(
 ) -> Result<Option<String>, kube::Error> {
     let residents = residents(&context.pass.clients.requests, &context.pass.cache, &ask.node).await?;
     let claim = write.next.claim(ask.node_uid.as_str());
-    Ok(claim.and_then(|claim| in_the_way(claim, &residents)))
+    Ok(claim.and_then(|claim| in_the_way(claim, &residents, &ask.unclaimed)))
 }
 
 /// All objects, page by page, of each of which only the projection is kept. Without a resource version it is a quorum read,

@@ -1,5 +1,7 @@
 //! What a machine that asks to reboot is told: pure.
 
+use std::collections::BTreeSet;
+
 use nodeward_core::ledger::{Claim, ClaimState, Facts, Ledger};
 
 use super::protocol::{Kind, Problem};
@@ -29,7 +31,7 @@ impl RebootGate<'_> {
     pub fn may_reboot_over(&self, residents: &[Resident]) -> Result<(), Problem> {
         self.may_reboot()?;
         let claim = self.ledger.claim(self.node_uid);
-        match claim.and_then(|claim| in_the_way(claim, residents)) {
+        match claim.and_then(|claim| in_the_way(claim, residents, &BTreeSet::new())) {
             Some(waits) => Err(Problem::new(Kind::Draining, waits)),
             None => Ok(()),
         }

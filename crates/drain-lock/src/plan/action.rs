@@ -139,6 +139,8 @@ pub struct DrainedAsk {
     pub boot_id: Arc<str>,
     /// Its pods that are down.
     pub down: BTreeSet<String>,
+    /// Those of its pods that stay for which it claims nothing.
+    pub unclaimed: BTreeSet<PodUid>,
 }
 
 /// Something to do. Each carries its own preconditions, and each may be done twice without harm.

@@ -9,7 +9,7 @@ use nodeward_core::lease::LeaseState;
 use nodeward_core::ledger::{Claim, ClaimState};
 
 use super::drain_context::claim_of;
-use super::intent::{Ending, last_eviction};
+use super::intent::{Ending, was_evicted_since_its_end};
 use super::lease::node_lease;
 use super::node_markers::{self, Cordon};
 use super::timeouts::TimeLimits;
@@ -63,7 +63,7 @@ impl Planner<'_> {
         let lease = node_lease(&context.name, self.snapshot, self.memory, self.policy, self.now);
         let has_lease = matches!(lease, Some(LeaseState::Ours { .. }));
         // A drainer is back before its pods are: the next NodeDrain of that name takes the claim over.
-        let waits = |claim: &Claim| claim.state == ClaimState::Returning;
+        let waits = |claim: &Claim| matches!(claim.state, ClaimState::Returning | ClaimState::Suspect);
         let is_drained_anew = context.has_foreign_cordon()
             && context.drain.as_deref().is_some_and(was_evicted_since_its_end)
             && claim_of(context.node_uid.as_ref(), &self.before).is_some_and(waits)
@@ -119,10 +119,4 @@ impl Planner<'_> {
         }
         self.complete(context, Ending::Deleted);
     }
-}
-
-/// Whether somebody has evicted from its node since it was deleted.
-fn was_evicted_since_its_end(drain: &NodeDrain) -> bool {
-    let ended = drain.metadata.deletion_timestamp.as_ref().map(|ended| ended.0);
-    ended.is_some() && ended < last_eviction(drain)
 }

@@ -65,9 +65,11 @@ fn is_ahead(context: &DrainContext) -> bool {
     context.is_open() || !context.unavailable.is_empty()
 }
 
-/// The nodes whose drains take room away, or whose claims are owed pods.
+/// The nodes whose drains take room away, or whose claims are owed pods; but for those whose pods may never go.
 pub(super) fn ahead(contexts: &[DrainContext]) -> BTreeSet<NodeName> {
+    let is_stopped = |context: &DrainContext| context.classes.as_ref().is_some_and(|classes| classes.is_stopped);
     let ahead = contexts.iter().filter(|context| is_ahead(context));
+    let ahead = ahead.filter(|context| !context.unavailable.is_empty() || !is_stopped(context));
     ahead.map(|context| context.name.clone()).collect()
 }
 

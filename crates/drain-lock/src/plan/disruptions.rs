@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use nodeward_api::BudgetRef;
+use nodeward_api::reason::LockReason;
 use nodeward_core::id::BudgetKey;
 use nodeward_core::ledger::{BudgetFacts, Claim, Disruptions, HeldPod, Unusable};
 
@@ -39,68 +40,149 @@ pub(super) struct Needed {
     pub disruptions: Vec<Disruptions>,
     /// Budgets whose movable pods have to leave before the claim is asked for.
     pub movable_first: BTreeSet<BudgetKey>,
+    /// Budgets that can never spare as many disruptions as it takes.
+    pub excesses: Vec<Excess>,
     /// Whether a pod that stays down has an obstacle that no other drain's end lifts.
     pub has_obstacle: bool,
 }
 
-/// What a drain needs: of each budget one disruption for each pod that stays down, and one for its movable pods. Without pods
-/// that have an obstacle, if it `leaves_out` these.
+/// More disruptions of a budget than it can ever spare.
+#[derive(Debug, Clone)]
+pub struct Excess {
+    pub budget: BudgetKey,
+    /// What the pods take that stay down with the node.
+    pub needed: i32,
+    /// What there ever is.
+    pub most: i32,
+    /// Whether it is the last pod to leave, a movable one, that takes one more.
+    pub is_for_last: bool,
+    /// Whether it is none once every pod that finds no room has some.
+    pub is_of_room: bool,
+}
+
+/// How a drain asks, as far as its need depends on that.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Asking<'a> {
+    pub claim: Option<&'a Claim>,
+    /// Whether pods that have an obstacle are left out.
+    pub leaves_out: bool,
+    /// Whether its drainer evicts no movable pod before the claim is granted.
+    pub goes_nowhere: bool,
+}
+
+/// What a drain needs: of each budget one disruption for each pod that stays down, and one for its movable pods.
 ///
 /// Where a budget never has that many, pods that stay down go after the movable ones. Those that stay on the node do not: with the
 /// last pod that leaves it may go down, and they with it.
-pub(super) fn needed(pods: &[ClassifiedPod], claim: Option<&Claim>, snapshot: &Snapshot, leaves_out: bool) -> Needed {
+pub(super) fn needed(pods: &[ClassifiedPod], asking: Asking<'_>, snapshot: &Snapshot) -> Needed {
+    let claim = asking.claim;
     let mut needs = pods_that_stay_down(pods, snapshot);
-    let has_obstacle = take_obstacles_out(&mut needs, claim, snapshot, leaves_out);
+    let mut excesses = excesses(pods, &needs, claim, snapshot);
+    let mut has_obstacle = take_obstacles_out(&mut needs, asking, snapshot);
     let movable: BTreeSet<&BudgetKey> = movable(pods, claim, snapshot).collect();
     for key in &movable {
         needs.entry(*key).or_default();
     }
     let mut movable_first = BTreeSet::new();
-    let needs = needs.into_iter().map(|(key, mut pods)| {
+    let mut disruptions = Vec::new();
+    for (key, mut pods) in needs {
         let facts = snapshot.facts.get(key);
         let mut with_movable = movable.contains(key);
         if with_movable && !go_after_movable(&mut pods, key, claim, facts) {
-            movable_first.insert(key.clone());
-            with_movable = false;
+            // The last pod waits for the claim, and the claim has nothing for it.
+            if asking.goes_nowhere {
+                has_obstacle = true;
+                excesses.extend(facts.map(|facts| Excess {
+                    is_for_last: true,
+                    ..Excess::of(facts, &pods, claim)
+                }));
+            }
+            if asking.goes_nowhere && asking.leaves_out {
+                pods.retain(|pod| !pod.retained);
+            } else {
+                movable_first.insert(key.clone());
+                with_movable = false;
+            }
         }
-        Disruptions {
+        disruptions.push(Disruptions {
             pdb: budget_ref(key, snapshot),
             healthy_at_grant: 0,
             movable: with_movable,
             pods,
-        }
-    });
+        });
+    }
     Needed {
-        disruptions: needs.collect(),
+        disruptions,
         movable_first,
+        excesses,
         has_obstacle,
     }
 }
 
-/// Answers whether pods have an obstacle: a budget that never allows a disruption or cannot be counted, several budgets, or more
-/// pods of a budget than it can ever spare. Leaves these out if `leaves_out`; of an excess, all but what the budget spares.
-fn take_obstacles_out(
-    needs: &mut BTreeMap<&BudgetKey, Vec<HeldPod>>,
+impl Excess {
+    fn of(budget: &BudgetFacts, pods: &[HeldPod], claim: Option<&Claim>) -> Self {
+        Self {
+            budget: budget.key.clone(),
+            needed: cost(budget, pods, claim),
+            most: budget.ceiling(),
+            is_for_last: false,
+            is_of_room: false,
+        }
+    }
+}
+
+/// How many disruptions of the budget these pods take, with those that are down under the claim already.
+fn cost(budget: &BudgetFacts, pods: &[HeldPod], claim: Option<&Claim>) -> i32 {
+    let holds = claim.iter().flat_map(|claim| &claim.holds);
+    let held = holds.filter(|held| BudgetKey::from(&held.pdb) == budget.key);
+    let is_here = |down: &&HeldPod| pods.iter().any(|pod| pod.uid == down.uid);
+    let down = held.flat_map(|held| &held.pods).filter(|pod| !is_here(pod));
+    budget.cost(pods.iter().chain(down))
+}
+
+/// The budgets of which more pods stay down than they can ever spare.
+fn excesses(
+    pods: &[ClassifiedPod],
+    stay_down: &BTreeMap<&BudgetKey, Vec<HeldPod>>,
     claim: Option<&Claim>,
     snapshot: &Snapshot,
-    leaves_out: bool,
-) -> bool {
+) -> Vec<Excess> {
+    let finds_no_room = |pod: &HeldPod| {
+        let mut pods = pods.iter().filter(|classified| classified.pod.uid.as_str() == pod.uid);
+        pods.any(|classified| classified.class == Class::Held(LockReason::NoRoom))
+    };
+    let budgets = stay_down
+        .iter()
+        .filter_map(|(key, pods)| Some((snapshot.facts.get(*key)?, pods)));
+    let counted = budgets.filter(|(budget, _)| budget.current && budget.unusable.is_none());
+    let excesses = counted.map(|(budget, pods)| {
+        let with_room: Vec<HeldPod> = pods.iter().filter(|pod| !finds_no_room(pod)).cloned().collect();
+        Excess {
+            is_of_room: cost(budget, &with_room, claim) <= budget.ceiling(),
+            ..Excess::of(budget, pods, claim)
+        }
+    });
+    excesses.filter(|excess| excess.needed > excess.most).collect()
+}
+
+/// Answers whether pods have an obstacle: a budget that never allows a disruption or cannot be counted, several budgets, or more
+/// pods of a budget than it can ever spare. Leaves these out if that is asked for; of an excess, all but what the budget spares.
+fn take_obstacles_out(needs: &mut BTreeMap<&BudgetKey, Vec<HeldPod>>, asking: Asking<'_>, snapshot: &Snapshot) -> bool {
+    let claim = asking.claim;
     let mut has_obstacle = false;
     for (key, pods) in needs.iter_mut() {
         let Some(budget) = snapshot.facts.get(*key) else {
             continue;
         };
-        let never = budget
-            .unusable
-            .is_some_and(|unusable| unusable != Unusable::ClosedForNow);
+        let never = budget.unusable.is_some_and(Unusable::is_for_good);
         let is_refused = |pod: &HeldPod| never || !pod.retained && budget.several.contains(pod.uid.as_str());
         let has = |pod: &HeldPod| claim.is_some_and(|claim| claim.has_disruption(&pod.uid));
         let mut spared: Vec<HeldPod> = pods.iter().filter(|pod| !is_refused(pod)).cloned().collect();
         // What the claim has comes first, then what stays on the node.
         spared.sort_by_key(|pod| (!has(pod), !pod.retained));
-        while budget.current && budget.cost(&spared) > budget.ceiling() && spared.pop().is_some() {}
+        while budget.current && cost(budget, &spared, claim) > budget.ceiling() && spared.pop().is_some() {}
         has_obstacle |= spared.len() < pods.len();
-        if leaves_out {
+        if asking.leaves_out {
             pods.retain(|pod| spared.iter().any(|spared| spared.uid == pod.uid));
         }
     }
@@ -141,7 +223,7 @@ pub(super) fn budget_ref(key: &BudgetKey, snapshot: &Snapshot) -> BudgetRef {
 pub(super) fn moves_by<'a>(pod: &PodFacts, snapshot: &'a Snapshot) -> Option<&'a BudgetKey> {
     let [key] = snapshot.budgets_of(pod) else { return None };
     let unusable = snapshot.facts.get(key).and_then(|budget| budget.unusable);
-    let gives = unusable.is_none_or(|unusable| unusable == Unusable::ClosedForNow);
+    let gives = !unusable.is_some_and(Unusable::is_for_good);
     (gives && !pod.skips_budgets() && !lets_unready_go(key, pod, snapshot)).then_some(key)
 }
 
@@ -165,17 +247,7 @@ fn go_after_movable(
         return true;
     }
     let Some(budget) = budget else { return true };
-    let is_here = |down: &&HeldPod| pods.iter().any(|pod| pod.uid == down.uid);
-    let held = claim
-        .iter()
-        .flat_map(|claim| &claim.holds)
-        .filter(|held| BudgetKey::from(&held.pdb) == *key);
-    let down: Vec<HeldPod> = held
-        .flat_map(|held| &held.pods)
-        .filter(|pod| !is_here(pod))
-        .cloned()
-        .collect();
-    let cost = |pods: &[HeldPod]| budget.cost(pods.iter().chain(&down));
+    let cost = |pods: &[HeldPod]| cost(budget, pods, claim);
     if cost(pods) > budget.ceiling() {
         // No order helps.
         return true;

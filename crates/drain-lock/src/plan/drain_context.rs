@@ -145,6 +145,12 @@ impl DrainRecord {
         self.claim.as_ref().is_some_and(|claim| claim.state.has_grant())
     }
 
+    /// When the grace of the last pod that leaves the node is over.
+    pub fn last_end(&self, snapshot: &Snapshot) -> Option<Timestamp> {
+        let leave = self.pods(snapshot).iter().filter(|pod| !pod.mirror && !pod.is_daemon());
+        leave.filter_map(|pod| Some(pod.deletion.as_ref()?.deadline)).max()
+    }
+
     /// The node's pods.
     pub fn pods<'a>(&self, snapshot: &'a Snapshot) -> &'a [Arc<PodFacts>] {
         snapshot.pods_of(&self.name)

@@ -12,8 +12,7 @@ use crate::snapshot::PodFacts;
 
 use super::disruptions::moves_by;
 use super::eviction_budget::Ledgers;
-use super::intent::refused_again;
-use super::need::last_unguarded;
+use super::need::{is_refused_again, last_unguarded};
 use super::node_markers::Progress;
 use super::verdict::{DrainVerdict, in_words};
 use super::{ActiveDrain, ConfirmAsk, GrantAsk, Planner};
@@ -55,8 +54,7 @@ impl Planner<'_> {
         let last = || last_unguarded(pods, active.node, Some(active.drain), is_guarded);
         let goes_nowhere = waits_with_last && last().is_none();
         let has_asked = self.write.next.claim(uid).is_some_and(|claim| !claim.needs.is_empty());
-        let waits_since = self.write.next.claim(uid).map(|claim| claim.since);
-        let is_refused_again = refused_again(active.drain) > waits_since;
+        let is_refused_again = is_refused_again(active.drain, self.write.next.claim(uid));
         if has_asked || goes_nowhere || is_refused_again {
             return true;
         }

@@ -60,10 +60,12 @@ impl Ending {
 
 /// What is wanted of the drain at `now`; with it, when a foreign drainer's silence will end it, if it goes on.
 ///
-/// `quiet_period` is how long after its last eviction a foreign drain ends, while no pod of it is down.
+/// `quiet_period` is how long after its last eviction a foreign drain ends, while no pod of it is down, and
+/// `last_end` when the grace of the last pod that leaves its node is over.
 pub fn intent(
     record: &DrainRecord,
     unavailable: &UnavailablePods,
+    last_end: Option<Timestamp>,
     quiet_period: SignedDuration,
     now: Timestamp,
 ) -> (Intent, Option<Timestamp>) {
@@ -101,7 +103,7 @@ pub fn intent(
             if record.has_rebooted() && node.ready && has_returned {
                 return over(Ending::Recovered);
             }
-            match silent_from(drain, claim, quiet_period) {
+            match silent_from(drain, claim, last_end, quiet_period) {
                 Some(until) if until <= now && unavailable.is_empty() => over(Ending::Quiet),
                 until => (Intent::Drain, until),
             }
@@ -131,13 +133,21 @@ fn was_uncordoned(record: &DrainRecord) -> bool {
 }
 
 /// From when on the silence of foreign drainers says that they are done. Of a drained node it says nothing while somebody
-/// wants the drain who takes that back himself: he may be away for long, and so may his node.
-fn silent_from(drain: &NodeDrain, claim: Option<&Claim>, period: SignedDuration) -> Option<Timestamp> {
+/// wants the drain who takes that back himself: he may be away for long, and so may his node. A drainer that waits for a pod says
+/// nothing until `last_end`, when the grace of the last one ends.
+fn silent_from(
+    drain: &NodeDrain,
+    claim: Option<&Claim>,
+    last_end: Option<Timestamp>,
+    period: SignedDuration,
+) -> Option<Timestamp> {
     let is_drained = claim.is_some_and(|claim| claim.may_go_down);
     if is_drained && is_wanted_by_another(drain) {
         return None;
     }
-    last_sign_of_life(drain).map(|sign| saturating_add(sign, period))
+    last_sign_of_life(drain)
+        .max(last_end)
+        .map(|sign| saturating_add(sign, period))
 }
 
 /// Whether somebody wants the drain who takes that back himself.
@@ -163,4 +173,10 @@ pub fn last_sign_of_life(drain: &NodeDrain) -> Option<Timestamp> {
 pub fn last_eviction(drain: &NodeDrain) -> Option<Timestamp> {
     let annotations = drain.metadata.annotations.as_ref()?;
     annotations.get(annotation::LAST_EVICTION)?.parse().ok()
+}
+
+/// Whether somebody has evicted from its node since it was deleted.
+pub fn was_evicted_since_its_end(drain: &NodeDrain) -> bool {
+    let ended = drain.metadata.deletion_timestamp.as_ref().map(|ended| ended.0);
+    ended.is_some() && ended < last_eviction(drain)
 }

@@ -12,20 +12,21 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use nodeward_api::node_drain::{BlockedBy, NodeDrain};
+use nodeward_api::node_drain::{BlockedBy, Evictor, NodeDrain};
 use nodeward_api::opt_out::OptOut;
 use nodeward_api::reason::LockReason;
 use nodeward_core::consent::Consents;
 use nodeward_core::deadline::{is_due, saturating_add};
 use nodeward_core::id::{BudgetKey, NodeName, PodUid};
-use nodeward_core::ledger::Disruptions;
+use nodeward_core::ledger::{Claim, Disruptions};
 use nodeward_core::node::{UNSCHEDULABLE_TAINT, UNSCHEDULABLE_TAINT_EFFECT};
 use nodeward_scheduling::{Placement, PlacementError};
 
 use crate::policy::Policy;
 use crate::snapshot::{NodeFacts, PodFacts, Snapshot};
 
-use super::disruptions::needed;
+use super::disruptions::{Asking, Excess, needed};
+use super::intent::refused_again;
 use super::obstacles::problems;
 
 /// What becomes of a pod.
@@ -108,6 +109,23 @@ pub fn last_unguarded<'a>(
     unguarded.filter(leaves).map(|pod| &pod.uid).min()
 }
 
+/// Whether others evict, and none of the movable pods before the claim is granted: one of them is the last pod to leave, which waits
+/// for the claim, or their drainer asks for other pods first.
+fn goes_nowhere(pods: &[ClassifiedPod], drain: &NodeDrain, claim: Option<&Claim>, snapshot: &Snapshot) -> bool {
+    let goes_after = |classified: &ClassifiedPod| match classified.class {
+        Class::Held(_) => true,
+        Class::Movable => classified.pod.owner.is_some() && snapshot.budgets_of(&classified.pod).is_empty(),
+        _ => false,
+    };
+    let is_last = !pods.iter().any(goes_after);
+    drain.spec.evict == Evictor::Requester && (is_last || is_refused_again(drain, claim))
+}
+
+/// Whether the drainer asked for other pods first, and was refused, since the claim stands where it does.
+pub(super) fn is_refused_again(drain: &NodeDrain, claim: Option<&Claim>) -> bool {
+    refused_again(drain) > claim.map(|claim| claim.since)
+}
+
 /// When pods of a cordoned node began to leave: with its cordon, or, where nobody knows that, with the request.
 pub(super) fn began(node: &NodeFacts, drain: &NodeDrain) -> Option<Timestamp> {
     let cordon = node.taint(UNSCHEDULABLE_TAINT, Some(UNSCHEDULABLE_TAINT_EFFECT));
@@ -127,6 +145,8 @@ pub struct NodeNeed {
     pub needs: Vec<Disruptions>,
     /// Budgets whose movable pods leave before the claim is asked for: the pods that stay leave no disruption for them.
     pub movable_first: BTreeSet<BudgetKey>,
+    /// Budgets that can never spare as many disruptions as it takes.
+    pub excesses: Vec<Excess>,
     /// Whether a pod that stays down has an obstacle that no other drain's end lifts.
     pub has_obstacle: bool,
     /// What keeps the drain from ever ending, or a pod from staying, unless a person sees to it.
@@ -228,9 +248,15 @@ pub fn classify(
         .into_iter()
         .chain(leaves_out_at.filter(|_| !leaves_out))
         .min();
-    let needed = needed(&need.pods, claim, snapshot, leaves_out);
+    let asking = Asking {
+        claim,
+        leaves_out,
+        goes_nowhere: drain.is_some_and(|drain| goes_nowhere(&need.pods, drain, claim, snapshot)),
+    };
+    let needed = needed(&need.pods, asking, snapshot);
     (need.needs, need.movable_first, need.has_obstacle) =
         (needed.disruptions, needed.movable_first, needed.has_obstacle);
+    need.excesses = needed.excesses;
     need.with_problems(snapshot, policy)
 }
 

@@ -11,6 +11,7 @@ use nodeward_core::node::ConditionView;
 
 use crate::snapshot::NodeFacts;
 
+use super::intent::was_evicted_since_its_end;
 use super::{Action, ActiveDrain, DrainContext, Planner};
 
 /// A change of a node's spec and annotations.
@@ -194,8 +195,11 @@ pub fn conditions(node: &Arc<NodeFacts>, progress: Option<Progress>) -> Option<C
 
 impl Planner<'_> {
     /// What becomes of our own cordon once the drain does not need it: it is not lifted under another drainer, and a person is
-    /// told what lifts it.
+    /// told what lifts it. To one that goes on after our drain has ended it is left.
     pub(super) fn lifted(&mut self, context: &DrainContext) -> (Cordon, Option<String>) {
+        if context.drain.as_deref().is_some_and(was_evicted_since_its_end) {
+            return (Cordon::Forget, None);
+        }
         let Some(until) = context.cordon_stays_until(self.policy.auto.quiet_period, self.now) else {
             return (Cordon::Lift, None);
         };

@@ -7,13 +7,13 @@ use nodeward_api::node_drain::BlockedBy;
 use nodeward_api::opt_out::OptOut;
 use nodeward_api::reason::LockReason;
 use nodeward_core::id::BudgetKey;
-use nodeward_core::ledger::{BudgetFacts, HeldPod, Unusable};
+use nodeward_core::ledger::{BudgetFacts, Unusable};
 use nodeward_core::node::Taint;
 
 use crate::policy::Policy;
 use crate::snapshot::{PodFacts, Snapshot};
 
-use super::disruptions::pods_that_stay_down;
+use super::disruptions::Excess;
 use super::need::{Class, ClassifiedPod, NodeNeed, kept};
 use super::verdict::about_node;
 
@@ -82,29 +82,14 @@ pub(super) fn problems(need: &NodeNeed, snapshot: &Snapshot, policy: &Policy) ->
         };
         problems.push(about_budget(why.reason(), key, text));
     }
-    let stay_down = pods_that_stay_down(&need.pods, snapshot);
-    problems.extend(stay_down.iter().filter_map(|(key, pods)| excess(key, pods, snapshot)));
+    problems.extend(need.excesses.iter().map(about_excess));
     problems
 }
 
 /// Of the problems, those that are none once every pod that finds no room has some.
-pub(super) fn problems_of_room(need: &NodeNeed, snapshot: &Snapshot) -> Vec<BlockedBy> {
-    let excesses = need.problems.iter();
-    let mut excesses = excesses
-        .filter(|problem| problem.reason == LockReason::NeedExceedsBudget)
-        .peekable();
-    if excesses.peek().is_none() {
-        return Vec::new();
-    }
-    let has_room = |pod: &&ClassifiedPod| pod.class != Class::Held(LockReason::NoRoom);
-    let with_room: Vec<_> = need.pods.iter().filter(has_room).cloned().collect();
-    let stay_down = pods_that_stay_down(&with_room, snapshot);
-    let last: Vec<_> = stay_down
-        .iter()
-        .filter_map(|(key, pods)| excess(key, pods, snapshot))
-        .collect();
-    let lasts = |problem: &BlockedBy| last.iter().any(|one| one.pdb == problem.pdb);
-    excesses.filter(|problem| !lasts(problem)).cloned().collect()
+pub(super) fn problems_of_room(need: &NodeNeed) -> Vec<BlockedBy> {
+    let of_room = need.excesses.iter().filter(|excess| excess.is_of_room);
+    of_room.map(about_excess).collect()
 }
 
 /// What ends the wait for a budget that Ceph's operator has closed.
@@ -122,15 +107,18 @@ fn closed_by_ceph(budget: &BudgetKey, snapshot: &Snapshot) -> String {
 }
 
 /// That more disruptions of a budget are needed than it can ever give.
-fn excess(key: &BudgetKey, pods: &[HeldPod], snapshot: &Snapshot) -> Option<BlockedBy> {
-    let facts = snapshot.facts.get(key)?;
-    let most = facts.ceiling();
-    let needed = facts.cost(pods);
-    let is_excess = facts.current && facts.unusable.is_none() && needed > most;
-    is_excess.then(|| {
-        let text = format!("{needed} pods of budget {key} stay down with the node, and it can spare {most} at most");
-        about_budget(LockReason::NeedExceedsBudget, key, text)
-    })
+fn about_excess(excess: &Excess) -> BlockedBy {
+    let Excess {
+        budget, needed, most, ..
+    } = excess;
+    let text = if excess.is_for_last {
+        format!(
+            "{needed} pods of budget {budget} stay down with the node, which goes down with the last pod that leaves, one of them too; it can spare {most} at most"
+        )
+    } else {
+        format!("{needed} pods of budget {budget} stay down with the node, and it can spare {most} at most")
+    };
+    about_budget(LockReason::NeedExceedsBudget, budget, text)
 }
 
 /// That a pod which is to stay would be evicted while its node is away. Of several tolerations of a taint the first

@@ -8,7 +8,7 @@ use nodeward_api::node_drain::{BlockedBy, DrainPlan, LISTED_AT_MOST, PlannedPod,
 use nodeward_api::reason::LockReason;
 use nodeward_core::consent::Consents;
 use nodeward_core::deadline::saturating_add;
-use nodeward_core::id::BudgetKey;
+use nodeward_core::id::{BudgetKey, PodUid};
 use nodeward_core::ledger::Disruptions;
 
 use crate::snapshot::{Memory, PodFacts, Snapshot};
@@ -57,6 +57,8 @@ pub struct PodClasses {
     pub problems: Vec<BlockedBy>,
     /// Of these, the ones that are none once every pod has room.
     pub problems_of_room: Vec<BlockedBy>,
+    /// Whether all pods that have yet to leave are ones that may never go.
+    pub is_stopped: bool,
     /// The plan, for people.
     pub plan: DrainPlan,
 }
@@ -66,7 +68,7 @@ impl PodClasses {
     pub fn of(need: NodeNeed, snapshot: &Snapshot, memory: &Memory, now: Timestamp) -> Self {
         let mut classes = Self {
             consents: need.consents,
-            problems_of_room: problems_of_room(&need, snapshot),
+            problems_of_room: problems_of_room(&need),
             ..Self::default()
         };
         for ClassifiedPod { pod, class, why } in need.pods {
@@ -90,6 +92,7 @@ impl PodClasses {
             omitted += truncate(pods);
         }
         plan.omitted = count(omitted);
+        classes.is_stopped = classes.may_never_go(&need.problems, snapshot);
         Self {
             needs: need.needs,
             movable_first: need.movable_first,
@@ -146,6 +149,33 @@ impl PodClasses {
                 held.push(Arc::clone(pod));
             }
         }
+    }
+
+    fn may_never_go(&self, problems: &[BlockedBy], snapshot: &Snapshot) -> bool {
+        let is_refused = |pod: &Arc<PodFacts>| {
+            let is_about = |problem: &BlockedBy| match problem.reason {
+                LockReason::SeveralPDBs => problem.pod == Some(pod.key.to_string()),
+                LockReason::BudgetNeverAllows | LockReason::SyncFailed => {
+                    let budgets = snapshot.budgets_of(pod).iter().map(ToString::to_string);
+                    budgets.map(Some).any(|budget| budget == problem.pdb)
+                }
+                _ => false,
+            };
+            !pod.skips_budgets() && problems.iter().any(is_about)
+        };
+        let mut waiting = self.held.iter().chain(&self.movable);
+        let is_all = self.leaving == 0 && self.kept.is_empty() && self.completing.is_empty();
+        is_all && self.waiting() > 0 && waiting.all(is_refused)
+    }
+
+    /// The pods that stay for which nothing is claimed.
+    pub fn unclaimed(&self) -> BTreeSet<PodUid> {
+        let is_claimed = |pod: &PodFacts| {
+            let mut claimed = self.needs.iter().flat_map(|needed| &needed.pods);
+            claimed.any(|claimed| claimed.uid == pod.uid.as_str())
+        };
+        let unclaimed = self.retained.iter().filter(|pod| !is_claimed(pod));
+        unclaimed.map(|pod| pod.uid.clone()).collect()
     }
 
     /// The pods that find room elsewhere, and leave or are about to.

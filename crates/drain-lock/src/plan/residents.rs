@@ -1,6 +1,9 @@
 //! Whether the pods that a node really has let it go down: what was read just before, for the watches may be late. Pure.
 
+use std::collections::BTreeSet;
+
 use nodeward_api::BudgetRef;
+use nodeward_core::id::PodUid;
 use nodeward_core::ledger::{Claim, Disruptions, HeldPod};
 
 use crate::snapshot::PodFacts;
@@ -34,14 +37,14 @@ impl Resident {
 }
 
 /// The first of all pods of the claim's node that it may not go down over, in words: neither is it a pod that no drain
-/// concerns, nor one that stays under the claim.
-pub fn in_the_way(claim: &Claim, residents: &[Resident]) -> Option<String> {
+/// concerns, nor one that stays under the claim, or one of `unclaimed`, which stay without.
+pub fn in_the_way(claim: &Claim, residents: &[Resident], unclaimed: &BTreeSet<PodUid>) -> Option<String> {
     let node = &claim.node;
     residents.iter().find_map(|resident| {
         let key = &resident.pod.key;
         match resident.class {
             Some(Class::Ignored(_) | Class::Finished) => None,
-            Some(Class::Retained(_)) if resident.stays_under(claim) => None,
+            Some(Class::Retained(_)) if unclaimed.contains(&resident.pod.uid) || resident.stays_under(claim) => None,
             Some(Class::Retained(_)) => Some(format!(
                 "pod {key} stays on node {node}, and its drain does not hold all disruptions that this takes"
             )),

@@ -8,7 +8,7 @@ use nodeward_api::reason::LockReason;
 use nodeward_core::ledger::{Claim, ClaimState, Fence};
 
 use super::eviction_budget::NotEvictable;
-use super::node_markers::{Progress, taken};
+use super::node_markers::Progress;
 use super::timeouts::TimeLimits;
 use super::verdict::DrainVerdict;
 use super::{ActiveDrain, DrainedAsk, Planner};
@@ -74,6 +74,10 @@ impl Stage {
             ClaimState::Confirmed if classes.has_pods_to_leave() => Self::Evicting,
             ClaimState::Confirmed if claim.may_go_down => Self::Drained,
             ClaimState::Confirmed => Self::Finishing,
+            // Its pods are back, late.
+            ClaimState::Suspect if claim.may_go_down && claim.holds.is_empty() && context.has_rebooted() => {
+                Self::Rebooted
+            }
             ClaimState::Suspect => Self::Suspect,
         }
     }
@@ -146,9 +150,6 @@ impl Planner<'_> {
                 if let Some(text) = stays {
                     verdict.block(LockReason::CordonShared, text);
                 }
-                if node.unschedulable && !node.is_cordoned_by_us() {
-                    verdict.block(LockReason::CordonTaken, taken(&node.name));
-                }
             }
             Stage::AwaitingConsent => {
                 self.set_needs(active, Vec::new());
@@ -207,6 +208,7 @@ impl Planner<'_> {
                         fence: Fence::of(claim),
                         boot_id: Arc::clone(&node.boot_id),
                         down: context.unavailable.uids().clone(),
+                        unclaimed: classes.unclaimed(),
                     }));
                 self.keep_lease(context, verdict);
                 self.mark_draining(active);

@@ -581,14 +581,21 @@ impl Judge<'_> {
             // What drain-lock evicts beside these it has found movable.
             _ if is_ours => self.free(Some(node), budget, Admission::FreeDisruption),
             // No claim helps, and the API's own answer says why.
-            Some(_) if never_allows(budget) => self.free(Some(node), budget, Admission::FreeDisruption),
+            Some(_) if budget.unusable.is_some_and(Unusable::is_for_good) => {
+                self.free(Some(node), budget, Admission::FreeDisruption)
+            }
             Some(claim) if is_draining(claim, node) && context.is_movable => {
                 self.free(Some(node), budget, Admission::FreeDisruption)
             }
-            Some(claim) if is_draining(claim, node) => self.waits(claim, Some(budget)),
             // It is drained again before the pods of its last drain are back.
-            Some(claim) if self.belongs_to_drain(node) && claim.state == ClaimState::Returning => not_planned(node),
-            Some(claim) if node.cordoned && claim.state == ClaimState::Returning => self.waits(claim, Some(budget)),
+            Some(claim) if is_left(claim) && node.takes_drainers() && self.request.caller.may_drain() => {
+                not_planned(node)
+            }
+            // No later drain takes over what the last one left.
+            Some(claim) if is_left(claim) && !node.takes_drainers() && !node.has_drain => {
+                self.free(None, budget, Admission::FreeDisruption)
+            }
+            Some(claim) if is_left(claim) || is_draining(claim, node) => self.waits(claim, Some(budget)),
             None if self.awaits_plan(node) => not_planned(node),
             None if self.belongs_to_drain(node) => self.free(None, budget, Admission::Unplanned),
             None if node.takes_drainers() && self.request.caller == Caller::Another(Drainer::Unknown) => {
@@ -736,13 +743,6 @@ fn refuse(kind: RefusalKind, reason: LockReason, message: &str) -> Decision {
     })
 }
 
-/// Whether no claim ever has a disruption of the budget.
-fn never_allows(budget: &BudgetFacts) -> bool {
-    budget
-        .unusable
-        .is_some_and(|unusable| unusable != Unusable::ClosedForNow)
-}
-
 fn words(state: ClaimState) -> &'static str {
     match state {
         ClaimState::Waiting | ClaimState::Returning => "waiting",
@@ -750,6 +750,11 @@ fn words(state: ClaimState) -> &'static str {
         ClaimState::Confirmed => "confirmed",
         ClaimState::Suspect => "suspect",
     }
+}
+
+/// Whether the drain of the claim has ended, or nobody goes on with it, while its pods are down.
+fn is_left(claim: &Claim) -> bool {
+    matches!(claim.state, ClaimState::Returning | ClaimState::Suspect)
 }
 
 /// Whether the node is being emptied under the claim. One that nobody has cordoned yet is not, while its claim only has its place.

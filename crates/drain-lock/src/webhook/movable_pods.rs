@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use nodeward_core::id::{NodeUid, PodUid};
-use nodeward_scheduling::Placement;
 use parking_lot::Mutex;
 
 use crate::observe::ClusterCache;
-use crate::plan::need::{Class, classify};
+use crate::plan::need::Class;
+use crate::plan::needs_of_drains;
 use crate::policy::Policy;
 use crate::snapshot::{Snapshot, SnapshotScope};
 
@@ -101,19 +101,10 @@ impl MovablePods {
     }
 }
 
-/// The movable pods of all claims' nodes, and the nodes with pods that leave under a claim alone. The oldest drain comes first, as in
-/// the plan: a place that its pods take is none for those of the next.
+/// The movable pods of all claims' nodes, and the nodes with pods that leave under a claim alone, as the plan has them.
 fn movable_pods(snapshot: &Snapshot, policy: &Policy, now: Timestamp) -> (BTreeSet<PodUid>, BTreeSet<NodeUid>) {
-    let mut placement = Placement::new(&snapshot.scheduling);
     let (mut pods, mut nodes_of_held) = (BTreeSet::new(), BTreeSet::new());
-    for claim in snapshot.claims() {
-        let drain = snapshot.drains.get(claim.node.as_str());
-        let is_wanted = drain.is_some_and(|drain| drain.metadata.deletion_timestamp.is_none());
-        let node = snapshot.nodes.get(claim.node.as_str());
-        let Some(node) = node.filter(|node| is_wanted && node.uid.as_str() == claim.node_uid) else {
-            continue;
-        };
-        let need = classify(node, snapshot, &mut placement, policy, now);
+    for (node_uid, need) in needs_of_drains(snapshot, policy, now) {
         let movable = need.pods.iter().filter(|pod| match pod.class {
             Class::Held(_) | Class::Retained(_) => false,
             Class::Ignored(_) | Class::Finished | Class::WaitsCompleted | Class::Movable => true,
@@ -121,7 +112,7 @@ fn movable_pods(snapshot: &Snapshot, policy: &Policy, now: Timestamp) -> (BTreeS
         pods.extend(movable.map(|classified| classified.pod.uid.clone()));
         let mut needed = need.needs.iter().flat_map(|disruptions| &disruptions.pods);
         if needed.any(|pod| !pod.retained) {
-            nodes_of_held.insert(node.uid.clone());
+            nodes_of_held.insert(node_uid);
         }
     }
     (pods, nodes_of_held)

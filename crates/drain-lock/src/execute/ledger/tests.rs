@@ -367,6 +367,7 @@ fn draining() -> (Cluster, LedgerWrite) {
             node_uid: "uid-n1".into(),
             fence,
             boot_id: "boot-1".into(),
+            unclaimed: std::collections::BTreeSet::new(),
             down: [].into(),
         }],
         ..LedgerWrite::default()

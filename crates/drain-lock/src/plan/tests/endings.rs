@@ -77,6 +77,27 @@ use super::*;
     ),
     &["delete NodeDrain: Abandoned", "n1 is Recovering"]
 )]
+#[case::a_foreign_drainer_waits_for_a_pod_within_its_grace(
+    cluster(
+        foreign(json!({})), Some(silent_drain_of(&["eviction:alice"])), &[claim(json!({ "foreignCordon": true }))],
+        &[pod("a", json!({ "metadata": { "deletionTimestamp": "2026-01-01T12:20:00Z" } }))],
+    ),
+    &["ledger: n1#1 Waiting needs [] holds []", "grant uid-n1", "n1 is Draining"]
+)]
+#[case::drained_anew_while_its_last_drain_is_suspect(
+    cluster(
+        foreign(json!({})), Some(drain(merged(evicted("2026-01-01T12:00:01Z"), json!({ "spec": { "evict": "Requester" } })))),
+        &[merged(granted("Suspect", &["a"]), json!({ "needs": [], "foreignCordon": false }))], &[held("a", leaving(json!({})))],
+    ),
+    &["let NodeDrain go", "n1 is Released: AwaitingReady, Suspect"]
+)]
+#[case::ours_is_over_while_another_drainer_goes_on(
+    cluster(
+        ours(json!({})), Some(drain(evicted("2026-01-01T12:00:01Z"))),
+        &[claim(json!({ "state": "Returning", "holds": [disruptions(&["a"])] }))], &[held("a", leaving(json!({})))],
+    ),
+    &["forget cordon n1", "n1 is Recovering: AwaitingReady"]
+)]
 #[case::two_foreign_drainers_are_silent(
     cluster(
         foreign(json!({})), Some(silent_drain_of(&["eviction:alice", "eviction:bob"])),

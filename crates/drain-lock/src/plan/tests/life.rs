@@ -97,6 +97,83 @@ fn pod_that_may_never_go_keeps_the_others_for_some_time_only(
     assert_eq!(lines.last().unwrap(), &format!("n1 is Draining: {blocked}"));
 }
 
+/// Of a drain of ours, too, once somebody else has cordoned the node: who did that evicts the others.
+#[rstest]
+#[case::by_a_requester(by_requester(json!({})), foreign(json!({})), true)]
+#[case::ours_under_anothers_cordon(drain(json!({})), foreign(json!({})), true)]
+#[case::ours(drain(json!({})), ours(json!({})), false)]
+fn obstacle_is_noted_where_others_evict(#[case] drain: Value, #[case] node: Value, #[case] is_noted: bool) {
+    let mut cluster = four_pinned(drain, &[claim(json!({}))]);
+    cluster.0.nodes[0] = Cluster::new([node], []).0.nodes.remove(0);
+    let write = planned(&cluster).ledger.unwrap();
+    let since = write.next.claim("uid-n1").unwrap().obstructed_since;
+    assert_eq!(since, is_noted.then(now));
+}
+
+/// Pods of a budget that went down under the claim count to its excess for as long as they are down: one that was left out is not
+/// taken up again, or the claim would need more than it has in the middle of its drain.
+#[test]
+fn excess_counts_pods_that_are_down() {
+    let claim = merged(
+        granted("Confirmed", &["z1"]),
+        json!({ "needs": [], "foreignCordon": true, "obstructedSince": "2026-01-01T11:54:59Z" }),
+    );
+    let pods = [held("z2", json!({})), held("z1", leaving(json!({})))];
+    for gone in [false, true] {
+        let pods = if gone { &pods[..1] } else { &pods[..] };
+        let cluster = cluster(
+            foreign(json!({})),
+            Some(by_requester(json!({}))),
+            &[claim.clone()],
+            pods,
+        );
+        let plan = planned(&cluster);
+        let lines = shown(&plan);
+        assert!(!lines.iter().any(|line| line.contains("Waiting")), "{gone}: {lines:?}");
+        let why = &plan.drains[0].blocked_by;
+        assert!(
+            why.iter().any(|one| one.reason == LockReason::NeedExceedsBudget),
+            "{gone}: {why:?}"
+        );
+    }
+}
+
+/// The one disruption of `web` is for a pod that stays, and a movable pod is all that its drainer could evict. The last pod waits for
+/// the claim, and the claim, which has nothing for that pod, would wait for it to leave: a budget that can spare no two.
+#[rstest]
+#[case::at_first(json!({}), None, false)]
+#[case::for_long(json!({ "obstructedSince": "2026-01-01T11:54:59Z" }), None, true)]
+#[case::another_pod_goes_last(json!({ "obstructedSince": "2026-01-01T11:54:59Z" }), Some(pod("d", bare())), false)]
+fn movable_pod_goes_last_beside_one_that_stays(
+    #[case] patch: Value,
+    #[case] other: Option<Value>,
+    #[case] is_asked_for: bool,
+) {
+    let last = other.is_some();
+    let pods: Vec<Value> = [retained("a", json!({})), pod("m", json!({}))]
+        .into_iter()
+        .chain(other)
+        .collect();
+    let plan = planned(&cluster(
+        foreign(json!({})),
+        Some(by_requester(json!({}))),
+        &[waits(patch)],
+        &pods,
+    ));
+    let lines = shown(&plan);
+    assert_eq!(
+        lines.iter().any(|line| line.contains("needs [movable]")),
+        is_asked_for,
+        "{lines:?}"
+    );
+    let why = &plan.drains[0].blocked_by;
+    assert_eq!(
+        why.iter().any(|one| one.reason == LockReason::NeedExceedsBudget),
+        !last,
+        "{why:?}"
+    );
+}
+
 #[test]
 fn drain_of_ours_is_not_begun_while_a_pod_may_never_go() {
     let cluster = four_pinned(drain(json!({})), &[claim(json!({}))]);

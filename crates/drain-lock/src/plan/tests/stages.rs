@@ -53,6 +53,12 @@ use super::*;
     ),
     &["n1 is Recovering"]
 )]
+#[case::late_pods_of_a_suspect_drain_are_back(
+    cluster(
+        ours(rebooted()), Some(drain(json!({}))), &[claim(json!({ "state": "Suspect", "mayGoDown": true, "bootID": "boot-1", "grant": 5 }))], &[],
+    ),
+    &["n1 is Recovering"]
+)]
 #[case::a_disruption_returns_when_its_pod_is_back(
     cluster(
         ours(rebooted()), Some(drain(json!({}))),

@@ -265,9 +265,13 @@ fn overdue_turn_is_suspect_until_pods_return(#[case] state: &str, #[case] pods: 
 
 #[rstest]
 #[case::ours(ours(json!({})), YESTERDAY, &["uncordon n1", "n1 is Recovering"])]
-#[case::taken(taken(json!({})), YESTERDAY, &["forget cordon n1", "n1 is Recovering: CordonTaken"])]
+#[case::taken(taken(json!({})), YESTERDAY, &["grant uid-n1", "n1 is Draining"])]
 #[case::others_evict(ours(json!({})), A_MINUTE_AGO, &["n1 is Recovering: CordonShared"])]
-fn requeued_drain_lifts_its_own_cordon(#[case] node: Value, #[case] evicted: &str, #[case] expected: &[&str]) {
+fn requeued_drain_lifts_its_own_cordon_and_goes_on_under_anothers(
+    #[case] node: Value,
+    #[case] evicted: &str,
+    #[case] expected: &[&str],
+) {
     let claim = claim(json!({ "state": "Returning", "holds": [disruptions(&["a"])] }));
     let evicted = json!({ "metadata": { "annotations": { nodeward_api::annotation::LAST_EVICTION: evicted } } });
     let lines = shown(&planned(&cluster(

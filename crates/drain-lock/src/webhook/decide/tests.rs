@@ -383,6 +383,7 @@ fn unknown_pod_is_admitted_without_a_drain(#[case] found: LookupResult, #[case] 
 #[case::granted_and_not_confirmed(vec![claim(1, NODE, ClaimState::Granted, &[POD], &[POD])], LockReason::AwaitsConfirmation)]
 #[case::suspect(vec![claim(1, NODE, ClaimState::Suspect, &[POD], &[POD])], LockReason::Suspect)]
 #[case::coming_back(vec![claim(1, NODE, ClaimState::Returning, &[], &[POD])], LockReason::AwaitingReady)]
+#[case::drained_again_while_suspect(vec![claim(1, NODE, ClaimState::Suspect, &[], &["web-1"])], LockReason::NotPlanned)]
 #[case::drained_again_before_others_are_back(vec![claim(1, NODE, ClaimState::Returning, &[], &["web-1"])], LockReason::NotPlanned)]
 #[case::behind_another(
     vec![claim(1, "n2", ClaimState::Confirmed, &[], &["web-1"]), claim(2, NODE, ClaimState::Waiting, &[POD], &[])],
@@ -419,6 +420,16 @@ fn new_node_of_same_name_has_no_claim() {
     let mut old = claim(1, NODE, ClaimState::Confirmed, &[], &[POD]);
     old.node_uid = "n1-before".to_owned();
     assert_eq!(told(&case().with(vec![old]).judge()), Err(LockReason::NotPlanned));
+}
+
+/// A node whose drains nobody requests goes by its budgets, whatever is left of its last drain: no later one takes that over.
+#[rstest]
+#[case::its_pods_are_awaited(ClaimState::Returning)]
+#[case::its_pods_are_late(ClaimState::Suspect)]
+fn end_of_the_last_drain_keeps_nobody_where_none_is_requested(#[case] state: ClaimState) {
+    let left = vec![claim(1, NODE, state, &[], &["db-0"])];
+    let case = case().with(left).at(NodeContext { auto: false, ..node() });
+    assert_eq!(told(&case.judge()), Ok(Admission::FreeDisruption));
 }
 
 #[rstest]
