@@ -4,7 +4,7 @@
 //! here is the pure state machine: the functions change a copy, and the caller writes it back, or reads again when
 //! somebody else was faster. The rules:
 //!
-//! - **All or nothing.** A claim gets every disruption that its node's held pods need in one grant, or none.
+//! - **All or nothing.** A claim gets every disruption that the pods of its node need in one grant, or none.
 //! - **A claim never grows while it holds.** A new need returns the disruptions of running pods and queues the whole need
 //!   again ([`Ledger::set_needs`]).
 //! - **First come, first served, with few reservations.** Only the first claim in the queue that waits for disruptions which
@@ -120,11 +120,11 @@ impl Ledger {
     /// The claim of a node, to be changed.
     fn claim_mut(&mut self, node_uid: &str) -> Option<&mut Claim> {
         self.note_change();
-        self.waiting_claim_mut(node_uid)
+        self.claim_mut_unnoted(node_uid)
     }
 
     /// The same, where neither what it holds nor its state changes, or the caller notes that it did.
-    fn waiting_claim_mut(&mut self, node_uid: &str) -> Option<&mut Claim> {
+    fn claim_mut_unnoted(&mut self, node_uid: &str) -> Option<&mut Claim> {
         self.claims.iter_mut().find(|claim| claim.node_uid == node_uid)
     }
 
@@ -135,19 +135,14 @@ impl Ledger {
     }
 
     /// Puts a node into the queue and answers with its ticket; for a node that is in it, nothing changes but who
-    /// cordoned it. One whose drainer is back while it waits for nothing but its node is queued again: under that cordon the
-    /// node does not come back before, and keeps its places in its groups.
+    /// cordoned it.
     ///
     /// Grants are counted from the milliseconds of `now`, so that a ledger which was deleted and made again repeats no
     /// [`Fence`].
     pub fn enqueue(&mut self, node: &str, node_uid: &str, foreign_cordon: bool, now: Timestamp) -> i64 {
         if let Some(ticket) = self.claim(node_uid).map(|claim| claim.ticket) {
-            if let Some(claim) = self.waiting_claim_mut(node_uid) {
+            if let Some(claim) = self.claim_mut_unnoted(node_uid) {
                 claim.foreign_cordon = foreign_cordon;
-                if foreign_cordon && claim.state == ClaimState::Returning && claim.holds.is_empty() {
-                    (claim.state, claim.may_go_down) = (ClaimState::Waiting, false);
-                    (claim.since, claim.queued_at) = (now, now);
-                }
             }
             return ticket;
         }
@@ -175,13 +170,13 @@ impl Ledger {
 
     /// Notes whether a pod of the claim has an obstacle that no other drain's end lifts.
     pub fn note_obstacle(&mut self, node_uid: &str, has_obstacle: bool, now: Timestamp) {
-        if let Some(claim) = self.waiting_claim_mut(node_uid) {
+        if let Some(claim) = self.claim_mut_unnoted(node_uid) {
             claim.obstructed_since = has_obstacle.then(|| claim.obstructed_since.unwrap_or(now));
         }
     }
 
-    /// Queues the claim of a node anew that another program drains again before the pods of its last drain are back: they stay
-    /// owed, and under that program's cordon they do not come back before.
+    /// Queues the claim of a node anew that is drained under another program's cordon before the pods of its last drain are back:
+    /// they stay owed, with the node's places in its groups, for under that cordon they do not come back before.
     pub fn take_over(&mut self, node_uid: &str, now: Timestamp) {
         if self
             .claim(node_uid)
@@ -192,6 +187,8 @@ impl Ledger {
         self.move_to_the_end(node_uid);
         if let Some(claim) = self.claim_mut(node_uid) {
             claim.enter(ClaimState::Waiting);
+            // Whoever was told that its node may go down relies on that for the pods that stay.
+            claim.may_go_down &= !claim.holds.is_empty();
             (claim.since, claim.queued_at) = (now, now);
         }
     }

@@ -156,7 +156,7 @@ fn one_fault_more_breaks_no_rule(#[case] plan: Plan) {
 #[case(Rule::PlaceInGroups, Plan::one_at_a_time(), "I1")]
 #[case(Rule::KeepPlaceUntilBack, Plan::one_at_a_time(), "I1")]
 #[case(Rule::PlaceWithTheGrant, Plan::control_plane(), "I8")]
-#[case(Rule::QueueAgainUnderTheirCordon, Plan::control_plane(), "I8")]
+#[case(Rule::TakeOver, Plan::control_plane(), "I8")]
 fn each_rule_is_needed(#[case] rule: Rule, #[case] plan: Plan, #[case] invariant: &str) {
     let found = explore(&plan.without(rule)).expect_err("the rule could be left out");
     println!("without {rule:?}: {found}");

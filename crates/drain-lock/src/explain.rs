@@ -5,12 +5,13 @@ use jiff::Timestamp;
 use nodeward_api::node_drain::{BlockedBy, Evictor, NodeDrain};
 use nodeward_api::reason::LockReason;
 use nodeward_core::id::NodeName;
-use nodeward_core::ledger::{Claim, ClaimState, Disruptions};
+use nodeward_core::ledger::{Claim, ClaimState, Disruptions, Facts};
 use nodeward_scheduling::Placement;
 use serde::Serialize;
 
 use crate::observe::ClusterCache;
 use crate::plan::need::{Class, ClassifiedPod, Ignored, NodeNeed, classify};
+use crate::plan::needs_of_drains;
 use crate::plan::preview::{grant_obstacles, node_obstacles};
 use crate::policy::Policy;
 use crate::snapshot::{LedgerFacts, NodeFacts, Snapshot, SnapshotScope};
@@ -73,7 +74,7 @@ pub struct ExplainedDisruptions {
     /// The budget, as `namespace/name`.
     pub pdb: String,
     /// How many.
-    pub disruptions: usize,
+    pub disruptions: i32,
     /// For these pods of its namespace.
     pub pods: Vec<String>,
 }
@@ -121,7 +122,11 @@ pub fn explain(cache: &ClusterCache, policy: &Policy, node: &str, now: Timestamp
     };
     let snapshot = cache.snapshot(&scope, now).ok_or(Unexplained::NotReady)?;
     let facts = snapshot.nodes.get(&name).ok_or(Unexplained::NoSuchNode)?;
-    let need = classify(facts, &snapshot, &mut Placement::new(&snapshot.scheduling), policy, now);
+    // A node that nobody drains is asked about as if it came after all that are drained.
+    let alone = || classify(facts, &snapshot, &mut Placement::new(&snapshot.scheduling), policy, now);
+    let need = needs_of_drains(&snapshot, policy, now)
+        .remove(&facts.uid)
+        .unwrap_or_else(alone);
     Ok(page(facts, &snapshot, need, now))
 }
 
@@ -133,13 +138,15 @@ fn page(node: &NodeFacts, snapshot: &Snapshot, need: NodeNeed, now: Timestamp) -
         at: now,
         cordoned: node.is_cordoned(),
         drain: snapshot.drains.get(&node.name).map(|drain| explained_drain(drain)),
-        claim: ledger.claim(node.uid.as_str()).map(explained_claim),
+        claim: ledger
+            .claim(node.uid.as_str())
+            .map(|claim| explained_claim(claim, &snapshot.facts)),
         pods: need.pods.into_iter().map(|pod| explained_pod(pod, snapshot)).collect(),
         obstacles: node_obstacles(node, snapshot, now)
             .into_iter()
             .chain(grant_obstacles(ledger, node, &need.needs, snapshot, now))
             .collect(),
-        needs: explained_disruptions(&need.needs),
+        needs: explained_disruptions(&need.needs, &snapshot.facts),
         problems: need.problems,
     }
 }
@@ -152,20 +159,20 @@ fn explained_drain(drain: &NodeDrain) -> ExplainedDrain {
     }
 }
 
-fn explained_claim(claim: &Claim) -> ExplainedClaim {
+fn explained_claim(claim: &Claim, facts: &Facts) -> ExplainedClaim {
     ExplainedClaim {
         ticket: claim.ticket,
         state: claim.state,
         since: claim.since,
         drained: claim.may_go_down,
-        holds: explained_disruptions(&claim.holds),
+        holds: explained_disruptions(&claim.holds, facts),
     }
 }
 
-fn explained_disruptions(disruptions: &[Disruptions]) -> Vec<ExplainedDisruptions> {
+fn explained_disruptions(disruptions: &[Disruptions], facts: &Facts) -> Vec<ExplainedDisruptions> {
     let explained = disruptions.iter().map(|disruptions| ExplainedDisruptions {
         pdb: disruptions.pdb.to_string(),
-        disruptions: disruptions.pods.len(),
+        disruptions: disruptions.number(facts),
         pods: disruptions.pods.iter().map(|pod| pod.name.clone()).collect(),
     });
     explained.collect()

@@ -182,13 +182,13 @@ impl Claim {
 
     /// Whether a movable pod of its node may go by the disruption of this very budget that it holds for these.
     pub(super) fn gives_movable(&self, budget: &BudgetFacts) -> bool {
-        let is_of = |held: &Disruptions| disruptions::is_of(&held.pdb, &budget.key) && *held.pdb.uid == *budget.uid;
-        self.state == ClaimState::Confirmed && self.holds.iter().any(|held| is_of(held) && held.movable)
+        self.state == ClaimState::Confirmed && self.has_unused_for_movable(budget)
     }
 
-    /// Whether it waits for disruptions of the budget of this name.
-    pub fn needs_of(&self, budget: &BudgetKey) -> bool {
-        self.needs.iter().any(|need| disruptions::is_of(&need.pdb, budget))
+    /// Whether the disruption that it holds for movable pods is there: the one that left last has it until it is replaced.
+    pub(super) fn has_unused_for_movable(&self, budget: &BudgetFacts) -> bool {
+        let is_of = |held: &Disruptions| disruptions::is_of(&held.pdb, &budget.key) && *held.pdb.uid == *budget.uid;
+        self.holds.iter().any(|held| is_of(held) && held.movable) && self.moving_of(budget) == 0
     }
 
     /// The budgets that it needs or holds disruptions of; one that it needs and holds comes twice.
@@ -211,7 +211,7 @@ impl Claim {
                 .filter(|held| disruptions::is_of(&held.pdb, &budget.key))
         };
         let for_pods = budget.cost(of_budget().flat_map(|held| &held.pods));
-        for_pods + i32::from(of_budget().any(|held| held.movable))
+        for_pods + i32::from(self.has_unused_for_movable(budget))
     }
 
     /// Whether the node runs in another boot than when the claim was granted; false while either is unknown.

@@ -85,12 +85,12 @@ impl Ledger {
                 pods: need.pods.0.clone(),
             })
             .collect();
-        self.waiting_claim_mut(node_uid)?;
+        self.claim_mut_unnoted(node_uid)?;
         for held in &taken {
             self.note_first_grant(&held.pdb, facts);
         }
         self.note_taken(node_uid, &taken);
-        let claim = self.waiting_claim_mut(node_uid)?;
+        let claim = self.claim_mut_unnoted(node_uid)?;
         let holds = std::mem::take(&mut claim.holds);
         claim.state = ClaimState::Granted;
         // Where nothing is held, nothing is left of what the node was drained under.
@@ -271,9 +271,11 @@ impl Ledger {
         let has_some =
             |claim: &&Claim| claim.disruptions_of(budget) > 0 || is_other(claim) && claim.moving_of(budget) > 0;
         let holder = self.holders_of(&budget.key).find(has_some);
+        let is_replaced_first = claim.is_some_and(|claim| claim.moving_of(budget) > 0);
         let reason = match (&holder, budget.unusable) {
             (Some(_), _) => LockReason::WaitsForDisruptions,
             (None, Some(unusable)) => unusable.reason(),
+            (None, None) if is_replaced_first => LockReason::AwaitingReady,
             (None, None) => LockReason::BudgetUnhealthy,
         };
         Err(Obstacle {

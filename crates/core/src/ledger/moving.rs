@@ -17,12 +17,11 @@ impl Claim {
 }
 
 impl Ledger {
-    /// Notes movable pods of the node that are on their way out, but for those that the claim has a disruption for.
+    /// Notes movable pods of the node that are on their way out, but for those that the claim has a disruption for by name.
     pub fn note_moving(&mut self, node_uid: &str, leaving: Vec<Disruptions>) {
         let Some(claim) = self.claim(node_uid) else { return };
         let mut moving = claim.moving.clone();
-        let is_new = |leaving: &Disruptions| !claim.has_movable_disruption(&BudgetKey::from(&leaving.pdb));
-        for mut leaving in leaving.into_iter().filter(is_new) {
+        for mut leaving in leaving {
             leaving.pods.retain(|pod| !claim.has_disruption(&pod.uid));
             disruptions::add(&mut moving, &leaving);
         }

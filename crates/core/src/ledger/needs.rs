@@ -55,7 +55,7 @@ impl Ledger {
             Some(state) if !state.has_grant() => return self.plan_needs(node_uid, &needs),
             Some(_) => {}
         }
-        let Some(claim) = self.waiting_claim_mut(node_uid) else {
+        let Some(claim) = self.claim_mut_unnoted(node_uid) else {
             return NeedChange::NoClaim;
         };
         // Most take up the same need again in each pass: what is worked out of the ledger stands until something changes.
@@ -101,7 +101,7 @@ impl Ledger {
     }
 
     fn plan_needs(&mut self, node_uid: &str, needs: &[Disruptions]) -> NeedChange {
-        let Some(claim) = self.waiting_claim_mut(node_uid) else {
+        let Some(claim) = self.claim_mut_unnoted(node_uid) else {
             return NeedChange::NoClaim;
         };
         let state = claim.state;
@@ -115,7 +115,7 @@ impl Ledger {
     /// Keeps the hashes of the containers of retained pods, by UID: another hash after the reboot says that the pod was
     /// started anew.
     pub fn note_containers(&mut self, node_uid: &str, hashes: &BTreeMap<String, String>) {
-        let Some(claim) = self.waiting_claim_mut(node_uid) else {
+        let Some(claim) = self.claim_mut_unnoted(node_uid) else {
             return;
         };
         for pod in claim.holds.iter_mut().flat_map(|held| &mut held.pods) {
@@ -197,7 +197,7 @@ impl Need {
 
 impl Claim {
     /// How many disruptions of a budget have yet to be taken for the pods that it holds, by whichever budget, and for `more`; with
-    /// the one for movable pods, for another of them may be next.
+    /// the one for movable pods, while none of them is on its way: another may be next.
     pub(super) fn outstanding(&self, budget: &BudgetFacts, more: &[HeldPod]) -> i32 {
         let of_budget = |disruptions: &Disruptions| {
             disruptions::is_of(&disruptions.pdb, &budget.key) && *disruptions.pdb.uid == *budget.uid
@@ -208,8 +208,7 @@ impl Claim {
             pods.filter(move |pod| is_own || budget.is_healthy(&pod.uid))
         });
         let pods: BTreeMap<&str, &HeldPod> = held.chain(more).map(|pod| (pod.uid.as_str(), pod)).collect();
-        let movable = self.holds.iter().any(|held| of_budget(held) && held.movable);
-        budget.outstanding(pods.into_values()) + i32::from(movable)
+        budget.outstanding(pods.into_values()) + i32::from(self.has_unused_for_movable(budget))
     }
 
     /// Whether a write can give the pod's disruption back: it runs, and its node will not take it down at any moment.

@@ -63,7 +63,7 @@ impl Ledger {
     /// Has the node count as one that is away in these groups: before it is cordoned, or with its grant. Answers whether it
     /// has a claim that may.
     pub fn take_node_groups(&mut self, node_uid: &str, groups: &[String]) -> bool {
-        let claim = self.waiting_claim_mut(node_uid);
+        let claim = self.claim_mut_unnoted(node_uid);
         let Some(claim) = claim.filter(|claim| claim.state != ClaimState::Returning) else {
             return false;
         };

@@ -97,7 +97,7 @@ impl Turn<'_> {
             return;
         }
         self.enqueue(ledger);
-        if node.again && node.cordon == Cordon::Foreign && self.plan.keeps(Rule::TakeOver) {
+        if node.cordon == Cordon::Foreign && self.plan.keeps(Rule::TakeOver) {
             self.twice(ledger, |ledger| ledger.take_over(&uid, NOW));
         }
         if ledger
@@ -345,12 +345,6 @@ impl Turn<'_> {
     fn enqueue(&self, ledger: &mut Ledger) {
         let uid = node_uid(self.node);
         let foreign = self.state.nodes[self.node].cordon == Cordon::Foreign;
-        let is_recovering = ledger
-            .claim(&uid)
-            .is_some_and(|claim| claim.state == ClaimState::Returning);
-        if is_recovering && !self.plan.keeps(Rule::QueueAgainUnderTheirCordon) {
-            return;
-        }
         self.twice(ledger, |ledger| ledger.enqueue(&uid, &uid, foreign, NOW));
         let claims = ledger.claims().iter().filter(|claim| claim.node_uid == uid).count();
         if !self.plan.keeps(Rule::OneClaimANode) && claims < 2 {

@@ -65,6 +65,4 @@ pub enum Rule {
     MovablePodsFirst,
     /// A node that is drained again before its pods are back takes its claim over.
     TakeOver,
-    /// A drainer that comes back to the node that it cordoned finds its claim in the queue.
-    QueueAgainUnderTheirCordon,
 }

@@ -224,7 +224,13 @@ pub(super) fn moves_by<'a>(pod: &PodFacts, snapshot: &'a Snapshot) -> Option<&'a
     let [key] = snapshot.budgets_of(pod) else { return None };
     let unusable = snapshot.facts.get(key).and_then(|budget| budget.unusable);
     let gives = !unusable.is_some_and(Unusable::is_for_good);
-    (gives && !pod.skips_budgets() && !lets_unready_go(key, pod, snapshot)).then_some(key)
+    // An unready pod goes beside its budget while that has its other pods.
+    let goes_unready = !pod.ready
+        && snapshot
+            .budgets
+            .get(key)
+            .is_some_and(|budget| budget.view.lets_unready_go());
+    (gives && !pod.skips_budgets() && !goes_unready).then_some(key)
 }
 
 fn lets_unready_go(budget: &BudgetKey, pod: &PodFacts, snapshot: &Snapshot) -> bool {

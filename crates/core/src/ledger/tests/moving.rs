@@ -43,6 +43,42 @@ fn a_claim_waits_for_its_own_pods_by_another_reason() {
     assert_eq!(reasons(&ledger, "a", &one_is_down), [LockReason::AwaitingPods]);
 }
 
+/// It has the disruption that its claim holds for movable pods: neither counts twice, and what waits is told who has it. The next
+/// movable pod has it once the first is replaced.
+#[test]
+fn moving_pod_has_the_disruption_of_its_claim() {
+    let all = facts([budget("web")]);
+    let mut ledger = Ledger::default();
+    ledger.enqueue("a", "a", false, NOW);
+    let movable = Disruptions {
+        movable: true,
+        pods: Vec::new(),
+        ..disruptions(&["web-0"]).remove(0)
+    };
+    ledger.set_needs("a", vec![movable], NOT_DOWN, NOW);
+    grant(&mut ledger, "a", &all);
+    ask(&mut ledger, "b", &["web-1"]);
+    assert!(admits(&ledger, Some("a"), &all[&key("web")], &all).is_ok());
+
+    let mut one_is_down = without(budget("web"), "web-0");
+    one_is_down.disruptions_allowed = 0;
+    let one_is_down = facts([one_is_down]);
+    ledger.note_moving("a", disruptions(&["web-0"]));
+    let is_told = |ledger: &Ledger| {
+        let obstacle = ledger.obstacles("b", &one_is_down).remove(0);
+        assert_eq!(
+            (obstacle.reason, obstacle.holder),
+            (LockReason::WaitsForDisruptions, Some("a".into()))
+        );
+    };
+    is_told(&ledger);
+    let next = admits(&ledger, Some("a"), &one_is_down[&key("web")], &one_is_down);
+    assert_eq!(next.unwrap_err().reason, LockReason::AwaitingReady);
+    // No movable pod is left, and nothing replaces the one that has gone yet.
+    ledger.settle_movable("a", &[]);
+    is_told(&ledger);
+}
+
 #[test]
 fn pod_that_is_unhealthy_by_itself_is_nobodys() {
     let mut two_are_down = without(without(budget("web"), "web-0"), "web-2");

@@ -363,24 +363,14 @@ fn drain_of_a_node_whose_pods_are_not_back_takes_their_claim_over() {
     assert_eq!(ledger, once);
 }
 
-/// It was silent, so that its claim was let go; under its cordon the node never counts as back.
-#[rstest]
-#[case::another_drainer_is_back(true, &[], ClaimState::Waiting)]
-#[case::its_pods_are_down(true, &["web-0"], ClaimState::Returning)]
-#[case::our_own_cordon_is_being_lifted(false, &[], ClaimState::Returning)]
-fn released_claim_queues_again_under_anothers_cordon(
-    #[case] foreign: bool,
-    #[case] down: &[&str],
-    #[case] becomes: ClaimState,
-) {
+/// Its pods are back, and under the cordon of whoever drains it again the node never counts as back.
+#[test]
+fn claim_that_is_taken_over_keeps_its_places() {
     let mut ledger = granted(true);
     in_group(&mut ledger, "a");
-    ledger.release("a", &|pod| down.contains(&pod.uid.as_str()), NOW);
-    let later = NOW + SignedDuration::from_secs(9);
-    ledger.enqueue("a", "a", foreign, later);
-    assert_eq!(state(&ledger, "a"), becomes);
-    assert_eq!(claim(&ledger, "a").node_groups, ["workers"], "it keeps its place");
-    let once = ledger.clone();
-    ledger.enqueue("a", "a", foreign, later + SignedDuration::from_secs(9));
-    assert_eq!(ledger, once);
+    ledger.release("a", &|_| false, NOW);
+    assert_eq!(state(&ledger, "a"), ClaimState::Returning);
+    ledger.take_over("a", NOW);
+    assert_eq!(state(&ledger, "a"), ClaimState::Waiting);
+    assert_eq!(claim(&ledger, "a").node_groups, ["workers"]);
 }

@@ -197,6 +197,25 @@ fn unready_pod_that_may_always_go_needs_nothing(
     assert_eq!(shown(&need.needs).join(" "), needs);
 }
 
+/// A movable one goes beside a budget that has its other pods; it takes nothing from anybody either.
+#[rstest]
+#[case::ready("True", 3, "shop/web: +1")]
+#[case::unready("False", 2, "")]
+#[case::unready_beside_another("False", 1, "shop/web: +1")]
+fn unready_movable_pod_needs_nothing_of_a_healthy_budget(
+    #[case] ready: &str,
+    #[case] healthy: i32,
+    #[case] needs: &str,
+) {
+    let state = json!({ "status": { "conditions": [{ "type": "Ready", "status": ready }] } });
+    let budget = budget(
+        "web",
+        json!({ "status": { "currentHealthy": healthy, "disruptionsAllowed": (healthy - 2).max(0) } }),
+    );
+    let need = classified(&draining([pod("a", state)]).budgets([budget]));
+    assert_eq!(shown(&need.needs).join(" "), needs);
+}
+
 #[test]
 fn a_volume_that_other_nodes_reach_holds_nobody() {
     let need = classified(&draining([pod("a", local_volume())]).volumes([volume("pv", "local", &["n1", "n2"])]));
