@@ -193,7 +193,7 @@ fn quorum(world: &World, snapshot: &Snapshot, write: &LedgerWrite) -> Read {
         if let Some(why) = write
             .next
             .claim(ask.node_uid.as_str())
-            .and_then(|claim| in_the_way(claim, &residents))
+            .and_then(|claim| in_the_way(claim, &residents, &ask.unclaimed))
         {
             doubt(&ask.node_uid, why);
         }
