@@ -14,7 +14,7 @@ use nodeward_runtime::{ActionResult, ApiError, Expectations};
 use crate::definition::Fields;
 use crate::execute::{Executed, OwnVersions, Written};
 use crate::observations::{Observations, RunningStart};
-use crate::plan::{Action, ActionKey, NodeEvidence, Plan, RestsOn};
+use crate::plan::{Action, ActionKey, NodeEvidence, Plan, RestsOn, Standing};
 use crate::snapshot::{CheckFacts, CheckName, NodeFacts, RemediationFacts, RemediationKind, Snapshot};
 
 /// A kind whose objects may not be annotated is tried again after this time: a right may be added.
@@ -247,16 +247,14 @@ impl ActionTracker {
             }
             (Action::StartRemediation(start), result) => {
                 let (check, node) = (&start.check.name, &start.node);
-                if let Some((reason, detail)) = &executed.effect.refusal {
-                    self.observations
-                        .start_refused(check, node, *reason, detail.clone(), now);
+                if let Some(refusal) = &executed.effect.refusal {
+                    self.observations.start_refused(check, node, refusal.clone(), now);
                 } else if let ActionResult::Failed(error) = result
                     && failures_before + 1 >= FAILURES_THAT_REFUSE
                 {
                     // An intent holds a place under the limits and the control plane's lease: it does not wait for ever.
-                    let reason = HealthReason::RemediationRejected;
-                    self.observations
-                        .start_refused(check, node, reason, error.to_string(), now);
+                    let refusal = Standing::new(HealthReason::RemediationRejected, error.to_string());
+                    self.observations.start_refused(check, node, refusal, now);
                 } else if matches!(result, ActionResult::Acted(()) | ActionResult::AlreadyDone) {
                     self.observations.started(check, node);
                 }

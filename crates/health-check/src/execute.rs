@@ -17,14 +17,13 @@ use jiff::{SignedDuration, Timestamp};
 use kube::Api;
 use kube::core::{ApiResource, DynamicObject};
 use nodeward_api::node_health_check::NodeHealthCheckStatus;
-use nodeward_api::reason::HealthReason;
 use nodeward_core::id::{NamespacedName, NodeUid, ResourceVersion};
 use nodeward_core::lease::LeaseView;
 use nodeward_runtime::control::{EXPECTATION_TIMEOUT, Outcome};
 use nodeward_runtime::{ActionResult, Clients, Permits, Stop};
 use tokio::time::Instant;
 
-use crate::plan::{Action, ActionKey};
+use crate::plan::{Action, ActionKey, Standing};
 use crate::snapshot::{CheckName, RemediationFacts, RemediationKind, TemplateRef};
 
 pub use self::quorum::{CheckReads, NodeReads};
@@ -48,7 +47,7 @@ pub struct Effect {
     /// How it ended.
     pub result: ActionResult,
     /// Why a remediation is not started: its intent is withdrawn.
-    pub refusal: Option<(HealthReason, String)>,
+    pub refusal: Option<Standing>,
     /// What watches do not show yet.
     pub written: Vec<Written>,
     /// When the remediation was created, where one was deleted.

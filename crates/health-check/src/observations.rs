@@ -8,6 +8,7 @@ use nodeward_api::reason::HealthReason;
 use nodeward_core::deadline::saturating_add;
 use nodeward_core::id::{NodeName, NodeUid};
 
+use crate::plan::Standing;
 use crate::snapshot::{CheckName, ConditionFacts};
 
 /// What this process remembers.
@@ -47,10 +48,8 @@ pub struct RunningStart {
 /// A remediation that was to start, and did not.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
-    /// Why.
-    pub reason: HealthReason,
-    /// The same for a person.
-    pub detail: String,
+    /// What stopped it.
+    pub standing: Standing,
     /// Not before then again.
     pub retry_at: Timestamp,
     /// How often in a row.
@@ -68,21 +67,13 @@ const FORGOTTEN_AFTER: SignedDuration = SignedDuration::from_mins(10);
 
 impl Observations {
     /// A start came to nothing: its intent is withdrawn, and it is not tried again at once.
-    pub fn start_refused(
-        &mut self,
-        check: &CheckName,
-        node: &NodeName,
-        reason: HealthReason,
-        detail: String,
-        now: Timestamp,
-    ) {
+    pub fn start_refused(&mut self, check: &CheckName, node: &NodeName, standing: Standing, now: Timestamp) {
         let key = (Arc::clone(check), node.clone());
         let in_a_row = self.refusals.get(&key).map_or(0, |before| before.in_a_row) + 1;
         let factor = 1_i32 << in_a_row.saturating_sub(1).min(6);
         let wait = (FIRST_RETRY * factor).min(LONGEST_RETRY);
         let refusal = Refusal {
-            reason,
-            detail,
+            standing,
             retry_at: saturating_add(now, wait),
             in_a_row,
         };

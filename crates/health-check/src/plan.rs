@@ -37,7 +37,7 @@ use nodeward_core::id::{NodeName, NodeUid};
 use crate::policy::Policy;
 use crate::snapshot::{CheckName, Reading, Snapshot};
 
-use self::case::{Case, Check, Standing};
+use self::case::{Case, Check};
 use self::expiry::Health;
 use self::index::Index;
 use self::start::Candidate;
@@ -47,10 +47,12 @@ pub use self::action::{
     RemediationRef, SelectorWrite, StartRemediation, StatusWrite,
 };
 pub use self::backoff::RemediationHistory;
+pub use self::case::Standing;
 pub use self::control_plane::keeps_quorum;
 pub use self::enablement::topology_problem;
 pub use self::evidence::{NodeEvidence, RestsOn};
 pub use self::expiry::TERMINATING;
+pub use self::may_start::Condition;
 pub use self::record::longest_run;
 pub use self::verdict::{CheckVerdict, NodeVerdict, Verdicts};
 

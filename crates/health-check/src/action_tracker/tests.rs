@@ -80,13 +80,8 @@ fn start() -> StartRemediation {
             name: "workers".into(),
             uid: "c1".into(),
         },
-        intended_in: "1".into(),
         node: "n1".into(),
         node_uid: "u1".into(),
-        evidence: NodeEvidence {
-            name: "n1".into(),
-            rests_on: RestsOn::Gone,
-        },
         step: 0,
         template: TemplateRef {
             api_version: "a.example.com/v1".into(),
@@ -101,9 +96,7 @@ fn start() -> StartRemediation {
         machine: None,
         kind: kind(),
         key: key(),
-        replaces: None,
-        reads_quorum: false,
-        leases: Vec::new(),
+        conditions: Vec::new(),
     }
 }
 
@@ -352,10 +345,8 @@ fn start_that_fails_three_times_withdraws_its_intent() {
 fn remediation_that_starts_ends_the_backoff_of_its_refusals() {
     let mut tracker = ActionTracker::default();
     let (check, node) = ("workers".into(), "n1".into());
-    let reason = HealthReason::LeaseTaken;
-    tracker
-        .observations
-        .start_refused(&check, &node, reason, String::new(), at(0));
+    let refusal = Standing::new(HealthReason::LeaseTaken, "");
+    tracker.observations.start_refused(&check, &node, refusal, at(0));
     let started = Executed {
         action: Action::StartRemediation(Box::new(start())),
         ..executed([])
@@ -396,8 +387,7 @@ fn lost_leadership_leaves_only_what_was_seen() {
     tracker.observations.start_refused(
         &"workers".into(),
         &"n1".into(),
-        HealthReason::LeaseTaken,
-        String::new(),
+        Standing::new(HealthReason::LeaseTaken, ""),
         at(0),
     );
     tracker.on_leadership_lost();
@@ -475,7 +465,10 @@ fn delete_tells_what_is_gone(#[case] left: Option<Arc<RemediationFacts>>, #[case
             check: start().check,
             remediation: reference(),
             seen: None,
-            evidence: start().evidence,
+            evidence: NodeEvidence {
+                name: "n1".into(),
+                rests_on: RestsOn::Gone,
+            },
         },
         ..executed([written_remediation(None, left)])
     };

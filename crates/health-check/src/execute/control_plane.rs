@@ -12,28 +12,27 @@ use nodeward_core::id::NodeName;
 use nodeward_core::node::NodeView;
 
 use super::PassContext;
-use super::quorum::EvidenceError;
+use super::quorum::Unmet;
 use crate::observe::{ETCD_GUARDS, ETCD_NAMESPACE, project};
 use crate::plan::keeps_quorum;
 use crate::snapshot::EtcdGuards;
 
 /// Lists the control-plane nodes, and on OpenShift what guards etcd, and decides as the plan did.
-pub(super) async fn check_quorum(pass: &PassContext, node: &NodeName) -> Result<(), EvidenceError> {
-    let unread = |error: kube::Error| EvidenceError::Unread(error.into());
+pub(super) async fn check_quorum(pass: &PassContext, node: &NodeName) -> Result<(), Unmet> {
     let mut views = BTreeMap::new();
     let nodes: Api<Node> = Api::all(pass.clients.requests.clone());
     for role in label::CONTROL_PLANE_ROLES {
-        let listed = nodes.list(&ListParams::default().labels(role)).await.map_err(unread)?;
+        let listed = nodes.list(&ListParams::default().labels(role)).await?;
         let listed: Vec<NodeView> = listed.items.iter().filter_map(NodeView::project).collect();
         views.extend(listed.into_iter().map(|view| (view.name.clone(), view)));
     }
     let guards = if pass.has_etcd_guards {
-        Some(etcd_guards(pass).await.map_err(unread)?)
+        Some(etcd_guards(pass).await?)
     } else {
         None
     };
     let views: Vec<&NodeView> = views.values().collect();
-    keeps_quorum(node, &views, guards.as_ref()).map_err(EvidenceError::Changed)
+    keeps_quorum(node, &views, guards.as_ref()).map_err(Unmet::Refused)
 }
 
 async fn etcd_guards(pass: &PassContext) -> Result<EtcdGuards, kube::Error> {

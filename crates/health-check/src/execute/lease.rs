@@ -12,6 +12,7 @@ use nodeward_core::lease::LeaseView;
 use nodeward_runtime::lease::{give_back_lease, take_lease};
 use nodeward_runtime::{ActionResult, ApiError, LeaseTerms, Permits};
 
+use super::quorum::Unmet;
 use super::{Effect, Ended, PassContext, Written};
 use crate::plan::{LeaseChange, LeaseStep};
 
@@ -24,23 +25,11 @@ pub(super) struct Taken {
     pub(super) written: Written,
 }
 
-/// Why a lease was not taken.
-pub(super) enum TakeError {
-    /// Somebody else was faster.
-    HeldBy(String),
-    /// The API server did not do it.
-    Api(ApiError),
-}
-
 /// Carries out one change.
 pub(super) async fn write(pass: &PassContext, permits: &Permits, change: &LeaseChange) -> Ended {
     let _permit = permits.next_write().await?;
     match (&change.step, &change.seen) {
-        (LeaseStep::Take { .. }, _) => match take(pass, change).await {
-            Ok(taken) => Ok(Effect::acted(taken.written)),
-            Err(TakeError::HeldBy(holder)) => Err(ActionResult::Outdated(format!("it is held by {holder}")).into()),
-            Err(TakeError::Api(error)) => Err(ActionResult::Failed(error).into()),
-        },
+        (LeaseStep::Take { .. }, _) => Ok(Effect::acted(take(pass, change).await?.written)),
         (LeaseStep::GiveBack, None) => Ok(ActionResult::AlreadyDone.into()),
         (LeaseStep::GiveBack, Some(seen)) => {
             let name: Arc<str> = change.name.to_string().into();
@@ -53,16 +42,14 @@ pub(super) async fn write(pass: &PassContext, permits: &Permits, change: &LeaseC
 }
 
 /// Takes or renews it.
-pub(super) async fn take(pass: &PassContext, change: &LeaseChange) -> Result<Taken, TakeError> {
+pub(super) async fn take(pass: &PassContext, change: &LeaseChange) -> Result<Taken, Unmet> {
     let LeaseStep::Take {
         holder,
         duration,
         owner,
     } = &change.step
     else {
-        return Err(TakeError::Api(ApiError::Invalid {
-            message: "a lease that is given back cannot be taken".to_owned(),
-        }));
+        return Err(Unmet::Refused("a lease that is given back cannot be taken".to_owned()));
     };
     let terms = LeaseTerms {
         holder: holder.clone(),
@@ -73,14 +60,14 @@ pub(super) async fn take(pass: &PassContext, change: &LeaseChange) -> Result<Tak
     let leases = leases(pass);
     let mut written = take_lease(&leases, &name, seen, &terms).await;
     if seen.is_none() && written == Err(ApiError::NotFound) {
-        create_namespace(pass).await.map_err(TakeError::Api)?;
+        create_namespace(pass).await?;
         written = take_lease(&leases, &name, seen, &terms).await;
     }
     let (lease, was_free) = match written {
         Ok(lease) => (lease, seen.is_none_or(|seen| !seen.is_held_by(holder))),
         // Another leader of ours may have taken it, whose create succeeds: it is not this process's to give back.
         Err(ApiError::Conflict) => (conflicting(&leases, &name, holder).await?, false),
-        Err(error) => return Err(TakeError::Api(explained(pass, error))),
+        Err(error) => return Err(explained(pass, error).into()),
     };
     let (name, lease) = (Arc::<str>::from(name), Arc::new(lease));
     Ok(Taken {
@@ -96,15 +83,16 @@ pub(super) async fn take(pass: &PassContext, change: &LeaseChange) -> Result<Tak
 }
 
 /// Somebody was faster. That may have been an earlier attempt of ours, whose answer was lost.
-async fn conflicting(leases: &Api<Lease>, name: &str, holder: &str) -> Result<LeaseView, TakeError> {
-    let found = leases.get_opt(name).await;
-    let found = found.map_err(|error| TakeError::Api(error.into()))?;
-    match found.as_ref().and_then(LeaseView::project) {
-        Some(lease) if lease.is_held_by(holder) => Ok(lease),
-        Some(lease) => Err(TakeError::HeldBy(
-            lease.holder.as_deref().unwrap_or("nobody any more").to_owned(),
-        )),
-        None => Err(TakeError::HeldBy("nobody any more".to_owned())),
+async fn conflicting(leases: &Api<Lease>, name: &str, holder: &str) -> Result<LeaseView, Unmet> {
+    let found = leases.get_opt(name).await?;
+    let found = found.as_ref().and_then(LeaseView::project);
+    let holder_now = found.as_ref().and_then(|lease| lease.holder.as_deref());
+    match &found {
+        Some(lease) if lease.is_held_by(holder) => Ok(lease.clone()),
+        _ => {
+            let holder = holder_now.unwrap_or("nobody any more");
+            Err(Unmet::Refused(format!("lease {name} is held by {holder}")))
+        }
     }
 }
 

@@ -1,5 +1,6 @@
-//! Starts a remediation: the Node is read by quorum, the leases are taken, and then the remediation is created. Its intent has
-//! been written to the status before. What fails for a reason that the next attempt would meet again withdraws the intent.
+//! Starts a remediation: what it rests on is asked again past all caches, the leases are taken, and then it is created. Its
+//! intent has been written to the status before. What fails for a reason that the next attempt would meet again withdraws the
+//! intent.
 
 use std::sync::Arc;
 
@@ -11,35 +12,31 @@ use nodeward_api::annotation;
 use nodeward_api::reason::HealthReason;
 use nodeward_runtime::{ActionResult, ApiError, Permits};
 
-use super::lease::{TakeError, Taken};
-use super::quorum::EvidenceError;
+use super::lease::Taken;
+use super::quorum::Unmet;
 use super::{Effect, Ended, PassContext, Written, control_plane, lease, quorum};
 use crate::observe::project;
-use crate::plan::StartRemediation;
+use crate::plan::{Condition, RemediationRef, Standing, StartRemediation};
 use crate::snapshot::RemediationFacts;
+
+/// What asking has come to.
+#[derive(Default)]
+struct Asked {
+    node_created: Option<Time>,
+    taken: Vec<Taken>,
+}
 
 /// Starts it.
 pub(super) async fn start(pass: &PassContext, permits: &Permits, start: &StartRemediation) -> Ended {
-    // One permit for all three requests: of many nodes, those that begin first are also done first.
+    // One permit for all requests: of many nodes, those that begin first are also done first.
     let _permit = permits.next_act().await?;
-    let evidence = quorum::check(pass, &start.evidence).await;
-    let node = evidence.map_err(|error| not_met(error, HealthReason::NodeChanged))?;
-    let node_created = node.and_then(|node| node.metadata.creation_timestamp.clone());
-    let intent = quorum::check_intent(pass, start).await;
-    intent.map_err(|error| not_started(error.into()))?;
-    template_is_unchanged(pass, start).await.map_err(not_started)?;
-    replaced_is_gone(pass, start).await.map_err(not_started)?;
-    let remediations = pass
-        .remediations(&start.kind, &start.key.namespace)
-        .ok_or_else(|| ActionResult::Outdated(format!("{} is not served any more", start.kind)))?;
-    let mut taken = Vec::new();
-    let created = take_leases_and_create(pass, permits, start, &remediations, &mut taken, node_created).await;
-    let (Ok(mut effect) | Err(mut effect)) = created;
+    let mut asked = Asked::default();
+    let (Ok(mut effect) | Err(mut effect)) = ask_and_create(pass, permits, start, &mut asked).await;
     let has_failed = match &effect.result {
         ActionResult::Failed(error) => !error.is_ambiguous(),
         result => matches!(result, ActionResult::Outdated(_)),
     };
-    for taken in taken {
+    for taken in asked.taken {
         // A create whose answer was lost may have been carried out: its leases stay until that is known.
         if has_failed && taken.is_new && permits.check().is_ok() {
             effect.written.extend(lease::give_back_taken(pass, &taken).await);
@@ -50,28 +47,19 @@ pub(super) async fn start(pass: &PassContext, permits: &Permits, start: &StartRe
     Ok(effect)
 }
 
-async fn take_leases_and_create(
-    pass: &PassContext,
-    permits: &Permits,
-    start: &StartRemediation,
-    remediations: &Api<DynamicObject>,
-    taken: &mut Vec<Taken>,
-    node_created: Option<Time>,
-) -> Ended {
-    for change in &start.leases {
+async fn ask_and_create(pass: &PassContext, permits: &Permits, start: &StartRemediation, asked: &mut Asked) -> Ended {
+    let remediations = pass
+        .remediations(&start.kind, &start.key.namespace)
+        .ok_or_else(|| ActionResult::Outdated(format!("{} is not served any more", start.kind)))?;
+    for condition in &start.conditions {
         permits.check()?;
-        match lease::take(pass, change).await {
-            Ok(lease) => taken.push(lease),
-            Err(TakeError::HeldBy(holder)) => {
-                let held = format!("lease {} is held by {holder}", change.name);
-                return Err(refused(HealthReason::LeaseTaken, held));
-            }
-            Err(TakeError::Api(error)) => return Err(failed(error)),
+        if let Err(unmet) = ask(pass, start, condition, asked).await {
+            return Err(match (unmet, condition.refuses_with()) {
+                (Unmet::Refused(why), Some(reason)) => refused(reason, why),
+                (Unmet::Refused(why), None) => ActionResult::Outdated(why).into(),
+                (Unmet::Failed(error), _) => failed(error),
+            });
         }
-    }
-    if start.reads_quorum {
-        let quorum = control_plane::check_quorum(pass, &start.node).await;
-        quorum.map_err(|error| not_met(error, HealthReason::EtcdQuorumAtRisk))?;
     }
     permits.check_act().await?;
     let object: DynamicObject = serde_json::from_value(start.object())
@@ -81,7 +69,7 @@ async fn take_leases_and_create(
         Ok(created) => Ok(started(pass, start, &created)),
         // Another leader of ours, or an earlier attempt whose answer was lost, has created it.
         Err(ApiError::Conflict) => match remediations.get(&start.key.name).await.map_err(ApiError::from) {
-            Ok(found) if is_ours(start, node_created.as_ref(), &found) => Ok(started(pass, start, &found)),
+            Ok(found) if is_ours(start, asked.node_created.as_ref(), &found) => Ok(started(pass, start, &found)),
             Ok(_) => {
                 let (kind, key) = (&start.kind.kind, &start.key);
                 let text = format!("{kind} {key} is somebody else's, or an earlier node's");
@@ -91,6 +79,27 @@ async fn take_leases_and_create(
         },
         Err(error) => Err(failed(error)),
     }
+}
+
+/// Whether one condition still holds.
+async fn ask(
+    pass: &PassContext,
+    start: &StartRemediation,
+    condition: &Condition,
+    asked: &mut Asked,
+) -> Result<(), Unmet> {
+    match condition {
+        Condition::Node(evidence) => {
+            let node = quorum::check(pass, evidence).await?;
+            asked.node_created = node.and_then(|node| node.metadata.creation_timestamp.clone());
+        }
+        Condition::Intended(version) => quorum::check_intent(pass, start, version).await?,
+        Condition::Template => template_is_unchanged(pass, start).await?,
+        Condition::Gone(replaced) => replaced_is_gone(pass, replaced).await?,
+        Condition::Lease(change) => asked.taken.push(lease::take(pass, change).await?),
+        Condition::EtcdQuorum => control_plane::check_quorum(pass, &start.node).await?,
+    }
+    Ok(())
 }
 
 /// One that is on its way out, or of an earlier node of the name, does not count; where it does not tell its node, as the peer's
@@ -116,60 +125,36 @@ fn started(pass: &PassContext, start: &StartRemediation, created: &DynamicObject
 }
 
 /// The watch that shows the step's last remediation as gone may be behind: a node never gets two of a step.
-async fn replaced_is_gone(pass: &PassContext, start: &StartRemediation) -> Result<(), ActionResult> {
-    let Some(replaced) = &start.replaces else {
-        return Ok(());
-    };
-    let Some(remediations) = pass.remediations(&replaced.kind, &replaced.key.namespace) else {
-        return Err(ActionResult::Outdated(format!(
-            "{} is not served any more",
-            replaced.kind
-        )));
-    };
-    match remediations.get_opt(&replaced.key.name).await.map_err(ApiError::from) {
-        Ok(Some(found)) if found.metadata.uid.as_deref() == Some(&*replaced.uid) => {
-            Err(ActionResult::Outdated(format!("{replaced} is still there")))
+async fn replaced_is_gone(pass: &PassContext, replaced: &RemediationRef) -> Result<(), Unmet> {
+    let remediations = pass
+        .remediations(&replaced.kind, &replaced.key.namespace)
+        .ok_or_else(|| Unmet::Refused(format!("{} is not served any more", replaced.kind)))?;
+    match remediations.get_opt(&replaced.key.name).await? {
+        Some(found) if found.metadata.uid.as_deref() == Some(&*replaced.uid) => {
+            Err(Unmet::Refused(format!("{replaced} is still there")))
         }
-        Ok(_) => Ok(()),
-        Err(error) => Err(ActionResult::Failed(error)),
+        _ => Ok(()),
     }
 }
 
 /// A template that may not be watched was read up to a minute ago.
-async fn template_is_unchanged(pass: &PassContext, start: &StartRemediation) -> Result<(), ActionResult> {
+async fn template_is_unchanged(pass: &PassContext, start: &StartRemediation) -> Result<(), Unmet> {
     let Some(resource) = pass.polled_templates.get(&start.template) else {
         return Ok(());
     };
     let client = pass.clients.requests.clone();
     let templates: Api<DynamicObject> = Api::namespaced_with(client, &start.template.namespace, resource);
-    let found = templates.get(&start.template.name).await.map_err(ApiError::from);
-    match found {
-        Ok(found) if project::template(&found).spec == start.made_from.spec => Ok(()),
-        Ok(_) => Err(ActionResult::Outdated(format!("{} has changed", start.template))),
-        Err(ApiError::NotFound) => Err(ActionResult::Outdated(format!("{} is gone", start.template))),
-        Err(error) => Err(ActionResult::Failed(error)),
+    match templates.get_opt(&start.template.name).await? {
+        Some(found) if project::template(&found).spec == start.made_from.spec => Ok(()),
+        Some(_) => Err(Unmet::Refused(format!("{} has changed", start.template))),
+        None => Err(Unmet::Refused(format!("{} is gone", start.template))),
     }
 }
 
 fn refused(reason: HealthReason, detail: String) -> Effect {
     Effect {
-        refusal: Some((reason, detail.clone())),
+        refusal: Some(Standing::new(reason, detail.clone())),
         ..ActionResult::Outdated(detail).into()
-    }
-}
-
-/// What has changed is a refusal for this reason.
-fn not_met(error: EvidenceError, reason: HealthReason) -> Effect {
-    match error {
-        EvidenceError::Changed(what) => refused(reason, what),
-        EvidenceError::Unread(error) => failed(error),
-    }
-}
-
-fn not_started(result: ActionResult) -> Effect {
-    match result {
-        ActionResult::Failed(error) => failed(error),
-        result => result.into(),
     }
 }
 
@@ -183,7 +168,7 @@ fn failed(error: ApiError) -> Effect {
         _ => None,
     };
     Effect {
-        refusal: reason.map(|reason| (reason, error.to_string())),
+        refusal: reason.map(|reason| Standing::new(reason, error.to_string())),
         ..ActionResult::Failed(error).into()
     }
 }

@@ -8,7 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::client::Body;
 use kube::core::GroupVersionKind;
 use nodeward_api::pause::Paused;
-use nodeward_core::id::NodeName;
+use nodeward_api::reason::HealthReason;
 use nodeward_runtime::{Action as _, ApiError, Pause, PauseState};
 use rstest::rstest;
 use serde_json::{Value, json};
@@ -18,8 +18,8 @@ use crate::action_tracker::ActionTracker;
 use crate::default::{DefaultStep, Record};
 use crate::observe::project;
 use crate::plan::{
-    CheckRef, LeaseChange, LeaseName, LeaseStep, NodeChange, NodeEvidence, RemediationChange, RemediationRef, RestsOn,
-    SelectorWrite, StartRemediation, StatusWrite,
+    CheckRef, Condition, LeaseChange, LeaseName, LeaseStep, NodeChange, NodeEvidence, RemediationChange,
+    RemediationRef, RestsOn, SelectorWrite, StartRemediation, StatusWrite,
 };
 use crate::snapshot::{Snapshot, TemplateFacts};
 
@@ -213,13 +213,10 @@ fn annotate(change: RemediationChange, evidence: Option<NodeEvidence>) -> Action
 }
 
 fn start() -> StartRemediation {
-    let name: NodeName = "n1".into();
     StartRemediation {
         check: check(),
-        intended_in: "9".into(),
-        node: name.clone(),
+        node: "n1".into(),
         node_uid: "u1".into(),
-        evidence: unhealthy(),
         step: 0,
         template: TemplateRef {
             api_version: "a.example.com/v1".into(),
@@ -234,17 +231,24 @@ fn start() -> StartRemediation {
         machine: None,
         kind: kind(),
         key: NamespacedName::new("ns", "n1"),
-        replaces: None,
-        reads_quorum: false,
-        leases: vec![LeaseChange {
-            name: LeaseName::Node(name),
-            seen: None,
-            step: LeaseStep::Take {
-                holder: "NodeHealthCheck-workers".to_owned(),
-                duration: SignedDuration::from_secs(660),
-                owner: None,
-            },
-        }],
+        conditions: vec![
+            Condition::Node(unhealthy()),
+            Condition::Intended("9".into()),
+            Condition::Template,
+            Condition::Lease(node_lease()),
+        ],
+    }
+}
+
+fn node_lease() -> LeaseChange {
+    LeaseChange {
+        name: LeaseName::Node("n1".into()),
+        seen: None,
+        step: LeaseStep::Take {
+            holder: "NodeHealthCheck-workers".to_owned(),
+            duration: SignedDuration::from_secs(660),
+            owner: None,
+        },
     }
 }
 
@@ -427,7 +431,7 @@ async fn remediation_that_exists_is_a_success_if_it_is_ours(
     ]);
     let executed = server.run(Action::StartRemediation(Box::new(start()))).await;
     assert_eq!(
-        executed.refusal.as_ref().map(|(reason, _)| *reason),
+        executed.refusal.as_ref().map(|refusal| refusal.reason),
         refusal,
         "{executed:?}"
     );
@@ -518,13 +522,13 @@ async fn missing_lease_namespace_is_named() {
         ("POST", LEASES, 403, Value::Null),
     ]);
     let executed = server.run(Action::StartRemediation(Box::new(start()))).await;
-    let (reason, detail) = executed.refusal.unwrap();
+    let Standing { reason, detail, .. } = executed.refusal.unwrap();
     assert_eq!(reason, HealthReason::PermissionMissing);
     assert!(
         detail.contains("namespace leases") && detail.contains("create it"),
         "{detail}"
     );
-    let renewed = server.run(Action::Lease(start().leases.remove(0))).await;
+    let renewed = server.run(Action::Lease(node_lease())).await;
     let ActionResult::Failed(ApiError::Forbidden { message }) = renewed.result else {
         panic!("{:?}", renewed.result);
     };
@@ -540,7 +544,7 @@ async fn lease_namespace_is_created_where_that_is_allowed() {
     ]);
     let executed = server.run(Action::StartRemediation(Box::new(start()))).await;
     assert!(server.asked().contains(&"POST /api/v1/namespaces".to_owned()));
-    let (_, detail) = executed.refusal.unwrap();
+    let detail = executed.refusal.unwrap().detail;
     assert!(detail.contains("namespace leases"), "{detail}");
     assert!(
         !server.asked().contains(&format!("POST {REMEDIATIONS}")),
@@ -611,7 +615,7 @@ async fn start_is_refused_before_anything_is_created(
     let executed = server.run(Action::StartRemediation(Box::new(start()))).await;
     assert_ne!(executed.result, ActionResult::Acted(()));
     assert_eq!(
-        executed.refusal.as_ref().map(|(reason, _)| *reason),
+        executed.refusal.as_ref().map(|refusal| refusal.reason),
         refusal,
         "{executed:?}"
     );
@@ -648,10 +652,8 @@ async fn lease_stays_where_the_answer_to_a_create_is_lost() {
 #[tokio::test]
 async fn vanished_remediation_must_be_gone_before_its_next(#[case] code: u16, #[case] creates: bool) {
     let server = answered_start([("GET", REMEDIATION, code, stored_remediation("c1"))]);
-    let start = StartRemediation {
-        replaces: Some(reference()),
-        ..start()
-    };
+    let mut start = start();
+    start.conditions.push(Condition::Gone(reference()));
     server.run(Action::StartRemediation(Box::new(start))).await;
     assert_eq!(server.asked().contains(&format!("POST {REMEDIATIONS}")), creates);
 }
@@ -687,7 +689,7 @@ async fn polled_template_is_read_before_it_is_used(#[case] code: u16, #[case] sp
 async fn forbidden_read_withdraws_the_intent_at_once(#[case] answers: [(&str, &str, u16, Value); 2]) {
     let server = Server::new(answers);
     let executed = server.run(Action::StartRemediation(Box::new(start()))).await;
-    let reason = executed.refusal.as_ref().map(|(reason, _)| *reason);
+    let reason = executed.refusal.as_ref().map(|refusal| refusal.reason);
     assert_eq!(reason, Some(HealthReason::PermissionMissing), "{executed:?}");
     assert!(!server.asked().iter().any(|asked| asked.starts_with("POST")));
 }
@@ -719,10 +721,10 @@ async fn quorum_is_read_before_the_create(#[case] others: [bool; 2], #[case] ref
         ("POST", REMEDIATIONS, 201, stored_remediation("c1")),
     ]);
     let mut start = start();
-    start.reads_quorum = true;
+    start.conditions.push(Condition::EtcdQuorum);
     let executed = server.run(Action::StartRemediation(Box::new(start))).await;
     assert_eq!(
-        executed.refusal.as_ref().map(|(reason, _)| *reason),
+        executed.refusal.as_ref().map(|refusal| refusal.reason),
         refused,
         "{executed:?}"
     );
@@ -790,7 +792,7 @@ async fn write_is_for_what_was_planned_with(#[case] action: Action, #[case] expe
 /// Its lease goes away with its node, if nobody is there to give it back.
 #[tokio::test]
 async fn lease_of_a_node_is_owned_by_it() {
-    let mut change = start().leases.remove(0);
+    let mut change = node_lease();
     if let LeaseStep::Take { owner, .. } = &mut change.step {
         *owner = Some(("n1".into(), "u1".into()));
     }

@@ -61,8 +61,8 @@ fn refused_start_waits_longer_each_time() {
     let mut seen = Observations::default();
     let mut waits = Vec::new();
     for _ in 0..9 {
-        let reason = HealthReason::NodeChanged;
-        seen.start_refused(&check, &node, reason, String::new(), at(0));
+        let refusal = Standing::new(HealthReason::NodeChanged, "");
+        seen.start_refused(&check, &node, refusal, at(0));
         waits.push(seen.refusals.values().next().unwrap().retry_at.as_second());
     }
     assert_eq!(waits, [5, 10, 20, 40, 80, 160, 300, 300, 300]);

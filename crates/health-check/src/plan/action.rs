@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::evidence::NodeEvidence;
+use super::may_start::Condition;
 use crate::default::DefaultStep;
 use crate::snapshot::{CheckName, RemediationFacts, RemediationKind, TemplateFacts, TemplateRef};
 use jiff::{SignedDuration, Timestamp};
@@ -118,14 +119,10 @@ pub struct SelectorWrite {
 pub struct StartRemediation {
     /// The NodeHealthCheck.
     pub check: CheckRef,
-    /// Its version that has the intent.
-    pub intended_in: ResourceVersion,
     /// The node.
     pub node: NodeName,
     /// UID of the node.
     pub node_uid: NodeUid,
-    /// What it rests on: read by quorum before the first write.
-    pub evidence: NodeEvidence,
     /// Which step it is, from 0.
     pub step: usize,
     /// The template.
@@ -138,19 +135,22 @@ pub struct StartRemediation {
     pub kind: RemediationKind,
     /// Namespace and name of the remediation.
     pub key: NamespacedName,
-    /// The step's remediation that it takes the place of, for that has vanished. A cache may be behind: read by quorum, it must
-    /// be gone.
-    pub replaces: Option<RemediationRef>,
-    /// Whether it begins the chain of a control-plane node: that etcd keeps its quorum is read anew before it is created.
-    pub reads_quorum: bool,
-    /// Leases to be taken before it is created, in this order; those that it took itself are given back if the create fails.
-    pub leases: Vec<LeaseChange>,
+    /// What is asked again before it is created, in this order. Leases that it took itself are given back if the create fails.
+    pub conditions: Vec<Condition>,
 }
 
 impl StartRemediation {
     /// Whether its node is of the control plane.
     pub fn is_of_control_plane(&self) -> bool {
-        self.leases.iter().any(|lease| lease.name == LeaseName::ControlPlane)
+        self.leases().any(|lease| lease.name == LeaseName::ControlPlane)
+    }
+
+    /// The leases that it takes.
+    pub fn leases(&self) -> impl Iterator<Item = &LeaseChange> {
+        self.conditions.iter().filter_map(|condition| match condition {
+            Condition::Lease(change) => Some(change),
+            _ => None,
+        })
     }
 
     /// Whether a status still has its intent. One that was withdrawn must not be followed, however old the plan is.

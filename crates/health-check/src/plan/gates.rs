@@ -91,7 +91,7 @@ impl Planner<'_> {
     /// A start that came to nothing is not tried again at once.
     pub(super) fn check_refusal(&self, check: &Check<'_>, name: &NodeName) -> Result<(), Standing> {
         match self.snapshot.memory.refusal(&check.facts.name, name, self.now) {
-            Some(refusal) => Err(Standing::new(refusal.reason, refusal.detail.clone()).until(refusal.retry_at)),
+            Some(refusal) => Err(refusal.standing.clone().until(refusal.retry_at)),
             None => Ok(()),
         }
     }

@@ -95,7 +95,7 @@ impl<'a> Planner<'a> {
             let seen = self.lease(&name);
             match lease_state(seen.map(|lease| &**lease), &holder, self.now) {
                 LeaseState::Others { holder, until } => {
-                    let text = format!("{holder} has lease {name}");
+                    let text = format!("lease {name} is held by {holder}");
                     return Err(Standing::new(reason_of(&name), text).until(until));
                 }
                 // One of ours is renewed, too: the remediation has it in full then.
@@ -299,7 +299,7 @@ impl<'a> Planner<'a> {
     /// The leases that remediations take themselves which are to be started, or are being created.
     fn leases_of_starts(&self) -> BTreeSet<LeaseName> {
         let starts = self.plan.actions.iter().filter_map(|action| match action {
-            Action::StartRemediation(start) => Some(&start.leases),
+            Action::StartRemediation(start) => Some(start.leases()),
             _ => None,
         });
         let mut leases: BTreeSet<LeaseName> = starts.flatten().map(|change| change.name.clone()).collect();
@@ -347,7 +347,8 @@ fn terms(name: &LeaseName, check: &Check<'_>, node: &NodeFacts) -> (String, Opti
     }
 }
 
-fn reason_of(name: &LeaseName) -> HealthReason {
+/// Why a step waits for a lease that somebody else has.
+pub const fn reason_of(name: &LeaseName) -> HealthReason {
     match name {
         LeaseName::Node(_) => HealthReason::LeaseTaken,
         LeaseName::ControlPlane => HealthReason::ControlPlaneNodeAway,

@@ -1,21 +1,51 @@
-//! What must hold before a step is taken, each condition once. The plan asks all of it; what a cache may have told too late is
-//! asked again under the permit, right before the create ([`crate::execute`]): the Node (same UID, same condition, same time),
-//! the intent, the template where it is polled, that a remediation which is gone is gone, both leases, etcd's quorum.
+//! What must hold before a step is taken, each condition once. The plan asks all of it, and answers with what a cache may have
+//! told too late: those [`Condition`]s are asked again under the permit, right before the create ([`crate::execute`]).
 
 use nodeward_api::reason::HealthReason;
 use nodeward_core::deadline::{is_due, saturating_add};
-use nodeward_core::id::NodeName;
+use nodeward_core::id::{NodeName, ResourceVersion};
 
+use super::action::{LeaseChange, RemediationRef};
 use super::case::{Case, Check, Standing};
+use super::evidence::NodeEvidence;
 use super::gates::{
     check_concurrency, check_enabled, check_paused, check_slot_is_kept, check_storm, check_threshold, unreadable,
 };
 use super::start::{Candidate, Tally};
-use super::{Planner, backoff};
+use super::{Planner, backoff, lease};
 use crate::snapshot::{NodeFacts, Reading};
 
+/// What a step rests on and a cache may tell too late.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Condition {
+    /// The Node is the same, and so is its condition.
+    Node(NodeEvidence),
+    /// The step is still intended, as it is in this version of the NodeHealthCheck.
+    Intended(ResourceVersion),
+    /// The template says what it said.
+    Template,
+    /// The step's last remediation is gone.
+    Gone(RemediationRef),
+    /// Nobody else has this lease: asking takes it.
+    Lease(LeaseChange),
+    /// Etcd keeps its quorum.
+    EtcdQuorum,
+}
+
+impl Condition {
+    /// Why a step is not taken where this does not hold any more; `None`: the next plan says it.
+    pub const fn refuses_with(&self) -> Option<HealthReason> {
+        match self {
+            Self::Node(_) => Some(HealthReason::NodeChanged),
+            Self::Lease(change) => Some(lease::reason_of(&change.name)),
+            Self::EtcdQuorum => Some(HealthReason::EtcdQuorumAtRisk),
+            Self::Intended(_) | Self::Template | Self::Gone(_) => None,
+        }
+    }
+}
+
 impl Planner<'_> {
-    /// Whether a candidate may take its step.
+    /// Whether a candidate may take its step; answers with what is asked again, in this order.
     ///
     /// # Errors
     /// With what stops it.
@@ -26,9 +56,9 @@ impl Planner<'_> {
         node: &NodeFacts,
         candidate: &Candidate,
         tally: &Tally<'_>,
-    ) -> Result<(), Standing> {
-        let Some(step) = check.spec.steps.get(candidate.step) else {
-            return Ok(());
+    ) -> Result<Vec<Condition>, Standing> {
+        let (Some(step), Some(unhealthy)) = (check.spec.steps.get(candidate.step), case.expired()) else {
+            return Err(Standing::new(HealthReason::NodeChanged, ""));
         };
         if candidate.is_escalation {
             self.may_escalate(check, case, node)?;
@@ -45,7 +75,23 @@ impl Planner<'_> {
         // Its owners can be told.
         self.machine_of(node, step)?;
         // Nobody else has its leases.
-        self.leases_to_start(check, node, step.timeout).map(drop)
+        let leases = self.leases_to_start(check, node, step.timeout)?;
+        // It is not only to be told what would be done.
+        if check.only_reports() {
+            return Err(Standing::new(HealthReason::WouldRemediate, step.template.to_string()));
+        }
+        let gone = case.chain.gone(candidate.step);
+        let gone = gone.and_then(|gone| gone.reference(&case.name)).map(Condition::Gone);
+        let asks_etcd = node.view.is_control_plane() && !candidate.is_escalation;
+        let mut again = vec![
+            Condition::Node(unhealthy.evidence(node)),
+            Condition::Intended(check.facts.resource_version.clone()),
+            Condition::Template,
+        ];
+        again.extend(gone);
+        again.extend(leases.into_iter().map(Condition::Lease));
+        again.extend(asks_etcd.then_some(Condition::EtcdQuorum));
+        Ok(again)
     }
 
     /// What must hold of a first step, and of one whose remediation is gone, beyond what every step needs. What is cheap to

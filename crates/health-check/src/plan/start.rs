@@ -11,6 +11,7 @@ use nodeward_core::id::NodeName;
 
 use super::action::{Action, StartRemediation};
 use super::case::{Case, Check, Standing};
+use super::may_start::Condition;
 use super::record::Record;
 use super::{Planner, remediation};
 use crate::snapshot::{CheckName, NodeFacts, TemplateState};
@@ -101,19 +102,15 @@ impl<'a> Planner<'a> {
             return;
         };
         let allowed = self.may_take(check, case, node, candidate, tally);
-        let intended = match allowed {
+        let conditions = match allowed {
             Err(stopped) => {
                 case.chain.withdraw_intent();
                 case.standing = stopped;
                 return;
             }
-            Ok(()) if check.only_reports() => {
-                case.chain.withdraw_intent();
-                case.standing = Standing::new(HealthReason::WouldRemediate, step.template.to_string());
-                return;
-            }
-            Ok(()) => self.intend(check, case, node, candidate, step),
+            Ok(conditions) => conditions,
         };
+        let is_intended = self.intend(check, case, node, candidate, step);
         if !case.has_begun(check, self.now) {
             *tally.running.entry(&check.facts.name).or_default() += 1;
         }
@@ -124,8 +121,8 @@ impl<'a> Planner<'a> {
             tally.remediated_control_plane.insert(case.name.clone());
         }
         case.standing = Standing::new(HealthReason::StartingRemediation, step.template.to_string());
-        if intended {
-            self.start(check, case, node, candidate, step);
+        if is_intended {
+            self.start(check, case, node, candidate, conditions);
         }
     }
 
@@ -154,37 +151,34 @@ impl<'a> Planner<'a> {
         false
     }
 
-    fn start(&mut self, check: &Check<'a>, case: &Case<'a>, node: &'a NodeFacts, candidate: &Candidate, step: &Step) {
-        let (Some(unhealthy), Some(intent)) = (case.expired(), case.chain.intent()) else {
+    fn start(
+        &mut self,
+        check: &Check<'a>,
+        case: &Case<'a>,
+        node: &NodeFacts,
+        candidate: &Candidate,
+        conditions: Vec<Condition>,
+    ) {
+        let (Some(step), Some(intent)) = (check.spec.steps.get(candidate.step), case.chain.intent()) else {
             return;
         };
         let Some(TemplateState::Found(template)) = self.snapshot.templates.get(&step.template) else {
             return;
         };
-        let (Ok(leases), Ok(machine)) = (
-            self.leases_to_start(check, node, step.timeout),
-            self.machine_of(node, step),
-        ) else {
+        let Ok(machine) = self.machine_of(node, step) else {
             return;
         };
         self.act(Action::StartRemediation(Box::new(StartRemediation {
             check: check.reference(),
-            intended_in: check.facts.resource_version.clone(),
             node: case.name.clone(),
             node_uid: node.view.uid.clone(),
-            evidence: unhealthy.evidence(node),
             step: candidate.step,
             template: step.template.clone(),
             made_from: Arc::clone(template),
             machine,
             kind: intent.kind.clone(),
             key: intent.key.clone(),
-            replaces: case
-                .chain
-                .gone(candidate.step)
-                .and_then(|gone| gone.reference(&case.name)),
-            reads_quorum: node.view.is_control_plane() && !candidate.is_escalation,
-            leases,
+            conditions,
         })));
     }
 

@@ -9,6 +9,7 @@ mod gates;
 mod gone;
 mod leases;
 mod leftovers;
+mod may_start;
 mod overdue;
 mod pairs;
 mod peer;

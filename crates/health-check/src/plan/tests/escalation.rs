@@ -5,7 +5,7 @@ use rstest::rstest;
 use serde_json::json;
 
 use super::world::{World, at, chain, intents, template};
-use crate::plan::{Action, RemediationChange};
+use crate::plan::{Action, Condition, RemediationChange};
 
 const STEPS: [(&str, &str); 3] = [("Reboot", "5m"), ("Fence", "10m"), ("Replace", "2m")];
 
@@ -198,8 +198,14 @@ fn start_in_place_of_a_vanished_remediation_has_to_find_it_gone() {
         world.apply(plan, 500);
     }
     let plan = world.plan(500);
-    let replaces = plan.starts()[0].replaces.clone().unwrap();
-    assert_eq!((&replaces.key, &replaces.uid), (&gone.key, &gone.uid));
+    let replaced = plan.starts()[0]
+        .conditions
+        .iter()
+        .find_map(|condition| match condition {
+            Condition::Gone(replaced) => Some((replaced.key.clone(), Arc::clone(&replaced.uid))),
+            _ => None,
+        });
+    assert_eq!(replaced, Some((gone.key.clone(), Arc::clone(&gone.uid))));
     // It was there all the time, and the watch of this leader was behind.
     world.snapshot.remediations.push(gone);
     world.settle(501);

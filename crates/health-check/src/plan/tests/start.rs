@@ -3,7 +3,7 @@ use serde_json::json;
 
 use super::world::{World, at, chain, intents, name};
 use crate::observations::Observations;
-use crate::plan::{Action, LeaseName, LeaseStep, RestsOn};
+use crate::plan::{Action, Condition, LeaseName, LeaseStep, RestsOn, Standing};
 use crate::snapshot::{MachineApi, MachineFacts, Reading};
 use nodeward_api::reason::HealthReason;
 use nodeward_core::id::NamespacedName;
@@ -65,8 +65,10 @@ fn start_rests_on_the_conditions_exact_transition() {
     let plan = world.plan(300);
     world.apply(plan, 300);
     let plan = world.plan(300);
-    assert!(!plan.starts()[0].reads_quorum, "a worker's");
-    let rests_on = &plan.starts()[0].evidence.rests_on;
+    let Condition::Node(evidence) = &plan.starts()[0].conditions[0] else {
+        panic!("{:?}", plan.starts()[0].conditions);
+    };
+    let rests_on = &evidence.rests_on;
     let expected = RestsOn::Unhealthy {
         uid: world.snapshot.nodes["w1"].view.uid.clone(),
         type_: "Ready".into(),
@@ -121,8 +123,8 @@ fn remediation_is_made_as_remediators_expect() {
         "spec": { "by": "Reboot" },
     });
     assert_eq!(start.object(), expected);
-    let [lease] = start.leases.as_slice() else {
-        panic!("{:?}", start.leases);
+    let [lease] = *start.leases().collect::<Vec<_>>() else {
+        panic!("{:?}", start.conditions);
     };
     assert_eq!(lease.name, LeaseName::Node(name("w1")));
     let LeaseStep::Take {
@@ -206,7 +208,7 @@ fn intent_that_came_to_nothing_is_withdrawn_and_tried_again(#[case] reason: Heal
     world.apply(plan, 300);
     let check = world.plan(300).starts()[0].check.name.clone();
     let memory = &mut world.snapshot.memory;
-    memory.start_refused(&check, &name("w1"), reason, "why".to_owned(), at(300));
+    memory.start_refused(&check, &name("w1"), Standing::new(reason, "why"), at(300));
     let plan = world.plan(300);
     assert_eq!(plan.started(), [""; 0]);
     assert_eq!(plan.intended("workers"), [""; 0]);

@@ -23,11 +23,11 @@ fn starting(mut world: World, check: &str, node: &str) -> World {
         .snapshot
         .memory
         .start_began(&start.check.name, &start.node, running);
-    for change in start.leases {
-        let LeaseStep::Take { holder, .. } = change.step else {
+    for change in start.leases() {
+        let LeaseStep::Take { holder, .. } = &change.step else {
             panic!("a start gives no lease back");
         };
-        world.lease(&change.name.to_string(), &holder, 300, 10);
+        world.lease(&change.name.to_string(), holder, 300, 10);
     }
     world
 }

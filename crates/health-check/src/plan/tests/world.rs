@@ -446,10 +446,8 @@ impl World {
             Action::WriteSelector(_) => true,
             Action::StartRemediation(start) => {
                 let named = |live: &Arc<RemediationFacts>| live.kind == start.kind && live.key == start.key;
-                start.is_intended_in(&self.snapshot.checks[&start.check.name].status)
-                    && !start.replaces.as_ref().is_some_and(|replaced| is_there(&replaced.uid))
-                    && holds(&start.evidence)
-                    && start.leases.iter().all(is_as_seen)
+                self.unmet(start, second).is_none()
+                    && start.leases().all(is_as_seen)
                     && !self.snapshot.remediations.iter().any(named)
             }
             Action::DeleteRemediation {
@@ -471,7 +469,7 @@ impl World {
         may_be_done
     }
 
-    fn read_node(&self, name: &NodeName) -> Option<Node> {
+    pub fn read_node(&self, name: &NodeName) -> Option<Node> {
         let facts = self.snapshot.nodes.get(name)?;
         let conditions = facts.conditions.iter().map(|condition| {
             json!({
@@ -537,8 +535,8 @@ impl World {
 
     fn start(&mut self, start: StartRemediation, second: i64) {
         let metadata = &start.object()["metadata"];
-        for change in start.leases {
-            self.change_lease(change, second);
+        for change in start.leases() {
+            self.change_lease(change.clone(), second);
         }
         self.version += 1;
         let annotation = |key: &str| metadata["annotations"][key].as_str().map(Arc::<str>::from);
