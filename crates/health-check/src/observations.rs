@@ -8,7 +8,7 @@ use nodeward_api::reason::HealthReason;
 use nodeward_core::deadline::saturating_add;
 use nodeward_core::id::{NodeName, NodeUid};
 
-use crate::plan::Standing;
+use crate::plan::{Members, Standing};
 use crate::snapshot::{CheckName, ConditionFacts};
 
 /// What this process remembers.
@@ -22,6 +22,8 @@ pub struct Observations {
     /// Overdue timeouts that something stops, by NodeHealthCheck and node, and since when it does not any more; `None`: this
     /// process has not looked yet.
     pub held_since: Option<BTreeMap<(CheckName, NodeName), Option<Timestamp>>>,
+    /// When each member of etcd was last seen: those whose Node is gone count for a while.
+    pub etcd_members: Members,
     /// Starts that came to nothing, by NodeHealthCheck and node.
     pub refusals: BTreeMap<(CheckName, NodeName), Refusal>,
     /// Remediations by UID, and the annotations that they do not take although their kind may be annotated: the status alone

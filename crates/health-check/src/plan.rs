@@ -48,7 +48,7 @@ pub use self::action::{
 };
 pub use self::backoff::RemediationHistory;
 pub use self::case::Standing;
-pub use self::control_plane::keeps_quorum;
+pub use self::control_plane::{EtcdMembers, Members, keeps_quorum};
 pub use self::enablement::topology_problem;
 pub use self::evidence::{NodeEvidence, RestsOn};
 pub use self::expiry::TERMINATING;
@@ -69,6 +69,8 @@ pub struct Plan {
     pub unknown_since: BTreeMap<(NodeName, HealthReason), Timestamp>,
     /// For the next plan: [`crate::observations::Observations::held_since`].
     pub held_since: BTreeMap<(CheckName, NodeName), Option<Timestamp>>,
+    /// For the next plan: [`crate::observations::Observations::etcd_members`].
+    pub etcd_members: Members,
     /// For the next plan: [`crate::observations::Observations::lost`].
     pub lost: BTreeSet<Arc<str>>,
     /// When to plan again at the latest.
@@ -119,6 +121,7 @@ impl<'a> Planner<'a> {
             has_termination_handler: enablement::has_termination_handler(snapshot),
             plan: Plan {
                 unknown_since: snapshot.memory.unknown_since.clone(),
+                etcd_members: control_plane::see_members(index, &snapshot.memory.etcd_members, now),
                 ..Plan::default()
             },
             requeue_at,

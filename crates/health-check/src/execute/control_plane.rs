@@ -1,6 +1,6 @@
 //! Whether etcd keeps its quorum without a control-plane node, read past all caches: a watch may be minutes behind.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
@@ -14,11 +14,15 @@ use nodeward_core::node::NodeView;
 use super::PassContext;
 use super::quorum::Unmet;
 use crate::observe::{ETCD_GUARDS, ETCD_NAMESPACE, project};
-use crate::plan::keeps_quorum;
+use crate::plan::{EtcdMembers, keeps_quorum};
 use crate::snapshot::EtcdGuards;
 
 /// Lists the control-plane nodes, and on OpenShift what guards etcd, and decides as the plan did.
-pub(super) async fn check_quorum(pass: &PassContext, node: &NodeName) -> Result<(), Unmet> {
+pub(super) async fn check_quorum(
+    pass: &PassContext,
+    node: &NodeName,
+    recent: &BTreeSet<NodeName>,
+) -> Result<(), Unmet> {
     let mut views = BTreeMap::new();
     let nodes: Api<Node> = Api::all(pass.clients.requests.clone());
     for role in label::CONTROL_PLANE_ROLES {
@@ -32,7 +36,12 @@ pub(super) async fn check_quorum(pass: &PassContext, node: &NodeName) -> Result<
         None
     };
     let views: Vec<&NodeView> = views.values().collect();
-    keeps_quorum(node, &views, guards.as_ref()).map_err(Unmet::Refused)
+    let members = EtcdMembers {
+        nodes: &views,
+        recent,
+        guards: guards.as_ref(),
+    };
+    keeps_quorum(node, members).map_err(Unmet::Refused)
 }
 
 async fn etcd_guards(pass: &PassContext) -> Result<EtcdGuards, kube::Error> {

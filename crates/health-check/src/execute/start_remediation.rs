@@ -97,7 +97,7 @@ async fn ask(
         Condition::Template => template_is_unchanged(pass, start).await?,
         Condition::Gone(replaced) => replaced_is_gone(pass, replaced).await?,
         Condition::Lease(change) => asked.taken.push(lease::take(pass, change).await?),
-        Condition::EtcdQuorum => control_plane::check_quorum(pass, &start.node).await?,
+        Condition::EtcdQuorum(recent) => control_plane::check_quorum(pass, &start.node, recent).await?,
     }
     Ok(())
 }

@@ -9,6 +9,7 @@ use kube::client::Body;
 use kube::core::GroupVersionKind;
 use nodeward_api::pause::Paused;
 use nodeward_api::reason::HealthReason;
+use nodeward_core::id::NodeName;
 use nodeward_runtime::{Action as _, ApiError, Pause, PauseState};
 use rstest::rstest;
 use serde_json::{Value, json};
@@ -696,10 +697,16 @@ async fn forbidden_read_withdraws_the_intent_at_once(#[case] answers: [(&str, &s
 
 /// The other nodes of the control plane are as they are read, whatever the watch has told.
 #[rstest]
-#[case::majority_without_it([true, true], None)]
-#[case::another_went_down([true, false], Some(HealthReason::EtcdQuorumAtRisk))]
+#[case::majority_without_it([true, true], &["n1", "n2", "n3"], None)]
+#[case::another_went_down([true, false], &["n1", "n2", "n3"], Some(HealthReason::EtcdQuorumAtRisk))]
+#[case::another_is_gone([true, true], &["n1", "n2", "n3", "n4"], Some(HealthReason::EtcdQuorumAtRisk))]
 #[tokio::test]
-async fn quorum_is_read_before_the_create(#[case] others: [bool; 2], #[case] refused: Option<HealthReason>) {
+async fn quorum_is_read_before_the_create(
+    #[case] others: [bool; 2],
+    #[case] members: &[&str],
+    #[case] refused: Option<HealthReason>,
+) {
+    let recent = members.iter().map(|name| NodeName::from(*name)).collect();
     let member = |name: &str, is_ready: bool| {
         let status = if is_ready { "True" } else { "False" };
         json!({
@@ -721,7 +728,7 @@ async fn quorum_is_read_before_the_create(#[case] others: [bool; 2], #[case] ref
         ("POST", REMEDIATIONS, 201, stored_remediation("c1")),
     ]);
     let mut start = start();
-    start.conditions.push(Condition::EtcdQuorum);
+    start.conditions.push(Condition::EtcdQuorum(recent));
     let executed = server.run(Action::StartRemediation(Box::new(start))).await;
     assert_eq!(
         executed.refusal.as_ref().map(|refusal| refusal.reason),

@@ -1,15 +1,26 @@
 //! One control-plane node at a time, and only while etcd keeps its quorum without it.
 
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::{SignedDuration, Timestamp};
 use nodeward_api::label::ETCD_ROLE;
 use nodeward_api::reason::HealthReason;
+use nodeward_core::deadline::saturating_add;
 use nodeward_core::id::NodeName;
 use nodeward_core::lease::remediation_lease;
 use nodeward_core::node::NodeView;
 
 use super::Planner;
 use super::case::Standing;
+use super::index::Index;
 use super::start::Tally;
 use crate::snapshot::{EtcdGuards, NodeFacts, Reading};
+
+/// For how long a node that is gone counts as a member of etcd which is away. Nobody tells when its member was removed.
+pub const GONE_MEMBERS_COUNT_FOR: SignedDuration = SignedDuration::from_hours(1);
+
+/// When each member of etcd was last seen, by its node.
+pub type Members = BTreeMap<NodeName, Timestamp>;
 
 impl Planner<'_> {
     /// Whether a control-plane node may be remediated; others always may.
@@ -44,11 +55,21 @@ impl Planner<'_> {
         let quorum = match &self.snapshot.etcd {
             Reading::Known(guards) => {
                 let views: Vec<&NodeView> = self.index.control_plane.iter().map(|node| &node.view).collect();
-                keeps_quorum(&node.view.name, &views, guards.as_ref())
+                let members = EtcdMembers {
+                    nodes: &views,
+                    recent: &self.recent_members(),
+                    guards: guards.as_ref(),
+                };
+                keeps_quorum(&node.view.name, members)
             }
             Reading::Unknown(why) => Err(format!("it cannot be told: {why}")),
         };
         quorum.map_err(|text| Standing::new(HealthReason::EtcdQuorumAtRisk, text))
+    }
+
+    /// The nodes that have been members of etcd within [`GONE_MEMBERS_COUNT_FOR`].
+    pub(super) fn recent_members(&self) -> BTreeSet<NodeName> {
+        self.plan.etcd_members.keys().cloned().collect()
     }
 
     /// Whether somebody may be remediating another control-plane node though no remediation of it is seen: what cannot be told
@@ -56,7 +77,10 @@ impl Planner<'_> {
     fn check_unseen_remediations(&self, node: &NodeFacts) -> Result<(), Standing> {
         let away = |text: String| Standing::new(HealthReason::ControlPlaneNodeAway, text);
         let others = self.index.control_plane.iter().map(|other| &other.view.name);
-        for other in others.filter(|other| **other != node.view.name) {
+        for other in others
+            .chain(self.plan.etcd_members.keys())
+            .filter(|other| **other != node.view.name)
+        {
             // Of which kind it is, and whether it is in any status, does not matter.
             if let Some((check, until)) = remediation_lease(&self.snapshot.leases, other, self.now) {
                 let text = format!("NodeHealthCheck {check} has the lease of node {other}");
@@ -76,28 +100,62 @@ impl Planner<'_> {
     }
 }
 
-/// Whether etcd keeps its quorum without a node: `nodes` are all control-plane nodes, `guards` those of OpenShift.
+/// What is known of the members of etcd.
+#[derive(Debug, Clone, Copy)]
+pub struct EtcdMembers<'a> {
+    /// All control-plane nodes.
+    pub nodes: &'a [&'a NodeView],
+    /// The nodes that have been members within [`GONE_MEMBERS_COUNT_FOR`].
+    pub recent: &'a BTreeSet<NodeName>,
+    /// What guards them on OpenShift.
+    pub guards: Option<&'a EtcdGuards>,
+}
+
+/// Whether etcd keeps its quorum without a node.
 ///
 /// # Errors
 /// Why it would not, or cannot be told to.
-pub fn keeps_quorum(node: &NodeName, nodes: &[&NodeView], guards: Option<&EtcdGuards>) -> Result<(), String> {
-    match guards {
+pub fn keeps_quorum(node: &NodeName, members: EtcdMembers<'_>) -> Result<(), String> {
+    match members.guards {
         Some(guards) => openshift_quorum(guards, node),
-        None => majority_is_ready(node, nodes),
+        None => majority_is_ready(node, members),
     }
 }
 
-/// Off OpenShift the nodes themselves tell: the other members that are Ready must be a majority of all. Members are the nodes
-/// with the role etcd if any node has it, or else all.
-fn majority_is_ready(node: &NodeName, nodes: &[&NodeView]) -> Result<(), String> {
+/// When each member of etcd was last seen. A node that is gone counts for a while: with its Node nobody has removed its member,
+/// and a member that is away takes part in the majority.
+pub fn see_members(index: &Index<'_>, before: &Members, now: Timestamp) -> Members {
+    let counts = |seen: Timestamp| now < saturating_add(seen, GONE_MEMBERS_COUNT_FOR);
+    let recent = before.iter().filter(|(_, seen)| counts(**seen));
+    let nodes: Vec<&NodeView> = index.control_plane.iter().map(|node| &node.view).collect();
+    let present = members_of(&nodes).into_iter().map(|member| (member.name.clone(), now));
+    recent
+        .map(|(name, seen)| (name.clone(), *seen))
+        .chain(present)
+        .collect()
+}
+
+/// The nodes with the role etcd if any node has it, or else all.
+fn members_of<'n>(nodes: &[&'n NodeView]) -> Vec<&'n NodeView> {
     let has_role = |view: &&NodeView| view.labels.get(ETCD_ROLE).is_some();
-    let mut members: Vec<&NodeView> = nodes.iter().copied().filter(has_role).collect();
-    if members.is_empty() {
-        members = nodes.to_vec();
-    } else if members.iter().all(|member| member.name != *node) {
+    let members: Vec<&NodeView> = nodes.iter().copied().filter(has_role).collect();
+    if members.is_empty() { nodes.to_vec() } else { members }
+}
+
+/// Off OpenShift the nodes themselves tell: the other members that are Ready must be a majority of all.
+fn majority_is_ready(node: &NodeName, known: EtcdMembers<'_>) -> Result<(), String> {
+    let members = members_of(known.nodes);
+    let is_there = |views: &[&NodeView]| views.iter().any(|view| view.name == *node);
+    if is_there(known.nodes) && !is_there(&members) {
         return Ok(());
     }
-    let all = members.len();
+    let gone: Vec<&str> = known
+        .recent
+        .iter()
+        .filter(|name| known.nodes.iter().all(|view| view.name != **name))
+        .map(NodeName::as_str)
+        .collect();
+    let all = members.len() + gone.len();
     let ready = members
         .iter()
         .filter(|member| member.ready && member.name != *node)
@@ -111,8 +169,13 @@ fn majority_is_ready(node: &NodeName, nodes: &[&NodeView]) -> Result<(), String>
     } else {
         ""
     };
+    let counted = if gone.is_empty() {
+        String::new()
+    } else {
+        format!("; gone for less than an hour: {}", gone.join(", "))
+    };
     Err(format!(
-        "{ready} other members of etcd are on Ready nodes, and {majority} of {all} are needed{never}"
+        "{ready} other members of etcd are on Ready nodes, and {majority} of {all} are needed{never}{counted}"
     ))
 }
 

@@ -1,6 +1,8 @@
 //! What must hold before a step is taken, each condition once. The plan asks all of it, and answers with what a cache may have
 //! told too late: those [`Condition`]s are asked again under the permit, right before the create ([`crate::execute`]).
 
+use std::collections::BTreeSet;
+
 use nodeward_api::reason::HealthReason;
 use nodeward_core::deadline::{is_due, saturating_add};
 use nodeward_core::id::{NodeName, ResourceVersion};
@@ -28,8 +30,8 @@ pub enum Condition {
     Gone(RemediationRef),
     /// Nobody else has this lease: asking takes it.
     Lease(LeaseChange),
-    /// Etcd keeps its quorum.
-    EtcdQuorum,
+    /// Etcd keeps its quorum, of which these nodes have been members lately.
+    EtcdQuorum(BTreeSet<NodeName>),
 }
 
 impl Condition {
@@ -38,7 +40,7 @@ impl Condition {
         match self {
             Self::Node(_) => Some(HealthReason::NodeChanged),
             Self::Lease(change) => Some(lease::reason_of(&change.name)),
-            Self::EtcdQuorum => Some(HealthReason::EtcdQuorumAtRisk),
+            Self::EtcdQuorum(_) => Some(HealthReason::EtcdQuorumAtRisk),
             Self::Intended(_) | Self::Template | Self::Gone(_) => None,
         }
     }
@@ -90,7 +92,7 @@ impl Planner<'_> {
         ];
         again.extend(gone);
         again.extend(leases.into_iter().map(Condition::Lease));
-        again.extend(asks_etcd.then_some(Condition::EtcdQuorum));
+        again.extend(asks_etcd.then(|| Condition::EtcdQuorum(self.recent_members())));
         Ok(again)
     }
 

@@ -131,6 +131,30 @@ async fn etcd_keeps_its_quorum() -> Result<()> {
     own.end([operator]).await
 }
 
+/// Whoever has deleted the Nodes need not have removed their members: the two that are left beside `a` are no majority of five.
+#[tokio::test(flavor = "multi_thread")]
+async fn members_whose_nodes_are_gone_count_as_away() -> Result<()> {
+    let (plane, _turn) = own_cluster().await?;
+    let own = OwnEnvironment::on(plane, names::unique("own"), json!({})).await?;
+    let members = add_members(&own, ["a", "b", "c", "d", "e"]).await?;
+    let [a, b, c, d, e] = &members;
+    let check = own.add_check("main", json!({})).await?;
+    let operator = own.start(json!({})).await?;
+    own.until_counted(&check, 5, 5).await?;
+    remove(&own, &[d.clone(), e.clone()]).await?;
+    own.lose_heartbeats(a).await?;
+    own.until_counted(&check, 2, 3).await?;
+    own.gets_none(Family::SelfNode, a).await?;
+    let skipped = own.event(a, "RemediationSkipped").await?;
+    ensure!(skipped.action.as_deref() == Some("EtcdQuorumAtRisk"), "{skipped:?}");
+    add_members(&own, ["d"]).await?;
+    own.remediation(Family::SelfNode, a).await?;
+    own.recover(a).await?;
+    own.until_at_rest(&check, 4).await?;
+    remove(&own, &[a.clone(), b.clone(), c.clone(), d.clone()]).await?;
+    own.end([operator]).await
+}
+
 /// drain-lock takes the same lease for a node that it drains.
 #[tokio::test(flavor = "multi_thread")]
 async fn lease_of_another_holder_keeps_the_control_plane() -> Result<()> {

@@ -11,7 +11,7 @@ use rstest::rstest;
 use serde_json::json;
 
 use super::world::{World, at};
-use crate::plan::{Condition, LeaseStep, StartRemediation, keeps_quorum};
+use crate::plan::{Condition, EtcdMembers, LeaseStep, StartRemediation, keeps_quorum};
 use crate::snapshot::TemplateState;
 
 const NOW: i64 = 410;
@@ -35,11 +35,16 @@ impl World {
                 let state = lease_state(lease.map(|lease| &**lease), holder, at(second));
                 !matches!(state, LeaseState::Others { .. })
             }
-            Condition::EtcdQuorum => {
+            Condition::EtcdQuorum(recent) => {
                 let nodes = self.snapshot.nodes.values().map(|node| &node.view);
                 let nodes: Vec<&NodeView> = nodes.filter(|view| view.is_control_plane()).collect();
                 let guards = self.snapshot.etcd.known().cloned().flatten();
-                keeps_quorum(&start.node, &nodes, guards.as_ref()).is_ok()
+                let members = EtcdMembers {
+                    nodes: &nodes,
+                    recent,
+                    guards: guards.as_ref(),
+                };
+                keeps_quorum(&start.node, members).is_ok()
             }
         };
         start.conditions.iter().find(|condition| !holds(condition))

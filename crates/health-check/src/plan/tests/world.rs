@@ -393,6 +393,7 @@ impl World {
         memory.absent_since.clone_from(&plan.absent_since);
         memory.unknown_since.clone_from(&plan.unknown_since);
         memory.held_since = Some(plan.held_since.clone());
+        memory.etcd_members.clone_from(&plan.etcd_members);
         memory.lost.clone_from(&plan.lost);
     }
 
