@@ -37,6 +37,10 @@ pub const STORM_COOLDOWN_ACTIVE: &str = "StormCooldownActive";
 /// The reason of [`STORM_ACTIVE`] and [`STORM_COOLDOWN_ACTIVE`].
 pub const HEALTHY_NODE_THRESHOLD_CHANGE: &str = "HealthyNodeThresholdChange";
 
+/// On a NodeHealthCheck: `True` while the API server refuses a request for its nodes for want of a right; the message has the
+/// server's words, which name verb and resource.
+pub const PERMISSION_MISSING: &str = "PermissionMissing";
+
 /// On a remediation, by its remediator: `True` when it remediated the node, `False` when it cannot.
 pub const SUCCEEDED: &str = "Succeeded";
 

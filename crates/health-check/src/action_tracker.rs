@@ -237,6 +237,9 @@ impl ActionTracker {
         for written in &executed.effect.written {
             self.expect(written, now);
         }
+        if let Some(right) = executed.action.right() {
+            self.observations.asked(right, &executed.effect.result, now);
+        }
         match (&executed.action, &executed.effect.result) {
             (Action::WriteStatus(write), _) => {
                 if let [Written::Status { version, status, .. }] = &*executed.effect.written

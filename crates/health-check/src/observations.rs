@@ -7,9 +7,10 @@ use jiff::{SignedDuration, Timestamp};
 use nodeward_api::reason::HealthReason;
 use nodeward_core::deadline::saturating_add;
 use nodeward_core::id::{NodeName, NodeUid};
+use nodeward_runtime::{ActionResult, ApiError};
 
 use crate::plan::{Members, Standing};
-use crate::snapshot::{CheckName, ConditionFacts};
+use crate::snapshot::{CheckName, ConditionFacts, RemediationKind};
 
 /// What this process remembers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -26,6 +27,9 @@ pub struct Observations {
     pub etcd_members: Members,
     /// Starts that came to nothing, by NodeHealthCheck and node.
     pub refusals: BTreeMap<(CheckName, NodeName), Refusal>,
+    /// What the API server has refused for want of a right, by NodeHealthCheck, kind and verb: its words, and until when they
+    /// count if they are not repeated.
+    pub forbidden: BTreeMap<(CheckName, RemediationKind, &'static str), (String, Timestamp)>,
     /// Remediations by UID, and the annotations that they do not take although their kind may be annotated: the status alone
     /// carries what these would tell.
     pub unannotated: BTreeSet<(Arc<str>, &'static str)>,
@@ -64,7 +68,7 @@ const FIRST_RETRY: SignedDuration = SignedDuration::from_secs(5);
 /// The longest wait after a refusal.
 const LONGEST_RETRY: SignedDuration = SignedDuration::from_mins(5);
 
-/// A refusal that is over for this long is forgotten.
+/// A refusal that is over for this long is forgotten, and a right that was missing so long ago may have been granted.
 const FORGOTTEN_AFTER: SignedDuration = SignedDuration::from_mins(10);
 
 impl Observations {
@@ -102,8 +106,25 @@ impl Observations {
         self.refusals.remove(&(Arc::clone(check), node.clone()));
     }
 
+    /// A request for a right that is missing, or was.
+    pub fn asked(&mut self, key: (CheckName, RemediationKind, &'static str), result: &ActionResult, now: Timestamp) {
+        match result {
+            ActionResult::Failed(ApiError::Forbidden { message }) => {
+                // What comes before names an object.
+                let why = message
+                    .split_once("forbidden: ")
+                    .map_or(message.as_str(), |(_, why)| why);
+                self.forbidden
+                    .insert(key, (why.to_owned(), saturating_add(now, FORGOTTEN_AFTER)));
+            }
+            ActionResult::Acted(()) => drop(self.forbidden.remove(&key)),
+            _ => {}
+        }
+    }
+
     /// Forgets refusals that were long ago.
     pub fn forget_old(&mut self, now: Timestamp) {
+        self.forbidden.retain(|_, (_, until)| now < *until);
         self.refusals
             .retain(|_, refusal| now < saturating_add(refusal.retry_at, FORGOTTEN_AFTER));
     }

@@ -191,7 +191,7 @@ fn of_ceph_pdb() -> Vec<Event> {
     reasons.chain(conditions).collect()
 }
 
-fn conditions() -> [(&'static str, &'static str, &'static str, &'static str); 14] {
+fn conditions() -> [(&'static str, &'static str, &'static str, &'static str); 15] {
     let (keeper, lock, check) = ("drain-keeper", "drain-lock", "health-check");
     [
         (
@@ -247,6 +247,12 @@ fn conditions() -> [(&'static str, &'static str, &'static str, &'static str); 14
             "NodeHealthCheck",
             check,
             "it starts nothing; the reason is [one of these](health-check/reasons.md#why-a-nodehealthcheck-is-disabled)",
+        ),
+        (
+            condition::PERMISSION_MISSING,
+            "NodeHealthCheck",
+            check,
+            "the API server refuses a request for want of a right; the message names verb and resource ([runbook](health-check/runbooks/forbidden.md)). Absent otherwise",
         ),
         (
             condition::STORM_ACTIVE,

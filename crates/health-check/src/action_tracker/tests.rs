@@ -499,3 +499,24 @@ fn lease_from_the_future_counts_from_when_it_moved() {
     assert_eq!(until("1", 60), Some(at(70)));
     assert_eq!(until("2", 65), Some(at(125)), "it was renewed");
 }
+
+/// Whichever request a remediation needs a right for.
+#[rstest]
+#[case::create(Action::StartRemediation(Box::new(start())), "create")]
+#[case::annotate(not_annotated(ApiError::Conflict).action, "patch")]
+fn missing_right_is_remembered_by_its_verb(#[case] action: Action, #[case] verb: &'static str) {
+    let mut tracker = ActionTracker::default();
+    let forbidden = ApiError::Forbidden {
+        message: "no".to_owned(),
+    };
+    let refused = Executed {
+        action,
+        effect: ActionResult::Failed(forbidden).into(),
+    };
+    tracker.completed(&refused, 0, at(0));
+    let forbidden = &tracker.observations(at(1)).forbidden;
+    assert!(
+        forbidden.contains_key(&("workers".into(), kind(), verb)),
+        "{forbidden:?}"
+    );
+}

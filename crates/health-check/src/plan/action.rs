@@ -281,6 +281,21 @@ impl Action {
         }
     }
 
+    /// The NodeHealthCheck and the kind of remediations that it needs a right for, and which.
+    pub fn right(&self) -> Option<(CheckName, RemediationKind, &'static str)> {
+        let (check, kind, verb) = match self {
+            Self::StartRemediation(start) => (&start.check, &start.kind, "create"),
+            Self::DeleteRemediation { check, remediation, .. } => (check, &remediation.kind, "delete"),
+            Self::AnnotateRemediation { check, remediation, .. } => (check, &remediation.kind, "patch"),
+            Self::WriteStatus(_)
+            | Self::WriteSelector(_)
+            | Self::Lease(_)
+            | Self::AnnotateNode { .. }
+            | Self::Default { .. } => return None,
+        };
+        Some((Arc::clone(&check.name), kind.clone(), verb))
+    }
+
     /// What it is about.
     pub fn key(&self) -> ActionKey {
         match self {

@@ -6,9 +6,11 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
-use nodeward_api::condition::{DISABLED, HEALTHY_NODE_THRESHOLD_CHANGE, STORM_ACTIVE, STORM_COOLDOWN_ACTIVE};
+use nodeward_api::condition::{
+    DISABLED, HEALTHY_NODE_THRESHOLD_CHANGE, PERMISSION_MISSING, STORM_ACTIVE, STORM_COOLDOWN_ACTIVE,
+};
 use nodeward_api::node_health_check::{NodeHealthCheckStatus, Phase, Remediation, UnhealthyNode};
-use nodeward_api::reason::{DisabledReason, HealthEvent};
+use nodeward_api::reason::{DisabledReason, HealthEvent, HealthReason};
 use nodeward_core::deadline::saturating_add;
 
 use super::Planner;
@@ -18,6 +20,7 @@ use super::enablement::Enablement;
 use super::expiry::Health;
 use super::record::Record;
 use super::storm::Storm;
+use crate::snapshot::Listed;
 use nodeward_core::node_health_check::ThresholdState;
 
 /// What the API server takes, with room for the rest of the object, and for what says that steps were dropped.
@@ -75,6 +78,7 @@ impl Planner<'_> {
         };
         self.set_disabled(check, &mut status, &mut announcements);
         self.set_storm(check, &mut status, &mut announcements);
+        self.set_permission_missing(check, &mut status);
         (status, announcements)
     }
 
@@ -104,6 +108,31 @@ impl Planner<'_> {
             let note = if is_disabled { message } else { "remediation goes on" };
             announcements.push(announcement(event, note));
         }
+    }
+
+    /// The server's words name verb and resource.
+    fn set_permission_missing(&self, check: &Check<'_>, status: &mut NodeHealthCheckStatus) {
+        let forbidden = self.snapshot.memory.forbidden.iter();
+        let refused = forbidden.filter(|((name, ..), _)| *name == check.facts.name);
+        let refused = refused.map(|(_, (why, _))| why.as_str());
+        let kinds = check.spec.steps.iter().map(|step| step.template.remediation_kind());
+        let unlisted = kinds.filter_map(|kind| match &self.index.kind(&kind)?.listed {
+            Listed::Forbidden(why) => Some(why.as_str()),
+            Listed::Complete | Listed::NotYet | Listed::NotServed => None,
+        });
+        let missing: BTreeSet<&str> = refused.chain(unlisted).collect();
+        if missing.is_empty() {
+            status.conditions.retain(|known| known.type_ != PERMISSION_MISSING);
+            return;
+        }
+        let message = missing.into_iter().collect::<Vec<_>>().join("; ");
+        self.set_condition(
+            status,
+            check,
+            (PERMISSION_MISSING, true),
+            HealthReason::PermissionMissing.as_str(),
+            &message,
+        );
     }
 
     fn set_storm(&self, check: &Check<'_>, status: &mut NodeHealthCheckStatus, announcements: &mut Vec<Announcement>) {
@@ -148,7 +177,7 @@ impl Planner<'_> {
             .map(|at| &status.conditions[at])
             .filter(|known| known.status == wanted);
         // The message of an unchanged storm stays, too: it would change with every node.
-        let keeps_message = same.is_some() && type_ != DISABLED;
+        let keeps_message = same.is_some() && [STORM_ACTIVE, STORM_COOLDOWN_ACTIVE].contains(&type_);
         let condition = Condition {
             type_: type_.to_owned(),
             status: wanted.to_owned(),

@@ -1,13 +1,15 @@
 //! What networks, loaded servers and missing rights do between the operator and the API server.
 
 use anyhow::{Result, ensure};
+use nodeward_api::condition::PERMISSION_MISSING;
 use nodeward_api::node_health_check::Phase;
-use nodeward_testkit::fleet;
 use nodeward_testkit::proxy::{ApiRequest, Fault, Rule, Verb};
 use nodeward_testkit::remediator::{Behavior, Family};
 use nodeward_testkit::wait::{self, secs};
+use nodeward_testkit::{fleet, names};
 use serde_json::json;
 
+use crate::control_plane::own_cluster;
 use crate::environment::{OwnEnvironment, SOON, WHILE};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -139,6 +141,57 @@ async fn remediators_without_watch_are_asked_instead() -> Result<()> {
     own.until_at_rest(&check, 2).await?;
     let created = own.created(family)?;
     ensure!(created == 1, "{created} were created");
+    own.end([operator]).await
+}
+
+/// The role of one remediator lacks a verb: the condition names it, and the nodes of others are remediated.
+#[tokio::test(flavor = "multi_thread")]
+async fn missing_verb_is_named_and_stops_no_other_node() -> Result<()> {
+    // A kind that no other test on this control plane grants.
+    let (plane, _turn) = own_cluster().await?;
+    let own = OwnEnvironment::on(plane, names::unique("own"), json!({})).await?;
+    let [a, b] = own.add_nodes(["a", "b"]).await?;
+    fleet::label(&own.client, &b, "remediator", Some("other")).await?;
+    let family = Family::Custom;
+    family
+        .install_with(&own.client, &["get", "list", "watch", "delete"])
+        .await?;
+    let lacking = json!({
+        "selector": { "matchLabels": { "kubernetes.io/hostname": a } },
+        "remediationTemplate": own.add_template(family, "reboot").await?,
+    });
+    let check = own.add_check("main", lacking).await?;
+    let other = own
+        .add_check(
+            "other",
+            json!({ "selector": { "matchLabels": { "remediator": "other" } } }),
+        )
+        .await?;
+    let operator = own.start(json!({})).await?;
+    own.until_at_rest(&other, 1).await?;
+    own.lose_heartbeats(&a).await?;
+    let plural = family.remediation().resource().plural;
+    own.until_status(&check, "the missing verb", |status| {
+        let mut conditions = status.conditions.iter();
+        let named = format!("cannot create resource \"{plural}\"");
+        conditions.any(|condition| condition.type_ == PERMISSION_MISSING && condition.message.contains(&named))
+    })
+    .await?;
+    own.lose_heartbeats(&b).await?;
+    own.remediation(Family::SelfNode, &b).await?;
+    own.recover(&b).await?;
+    family.install(&own.client).await?;
+    own.remediation(family, &a).await?;
+    own.until_status(&check, "no missing verb", |status| {
+        status
+            .conditions
+            .iter()
+            .all(|condition| condition.type_ != PERMISSION_MISSING)
+    })
+    .await?;
+    own.recover(&a).await?;
+    own.until_at_rest(&check, 1).await?;
+    own.until_at_rest(&other, 1).await?;
     own.end([operator]).await
 }
 

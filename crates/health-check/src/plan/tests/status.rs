@@ -1,14 +1,16 @@
 use std::sync::Arc;
 
 use jiff::SignedDuration;
+use nodeward_api::condition::PERMISSION_MISSING;
 use nodeward_api::node_health_check::{NodeHealthCheckStatus, Phase};
 use nodeward_api::reason::HealthEvent;
+use nodeward_runtime::{ActionResult, ApiError};
 use rstest::rstest;
 use serde_json::json;
 
-use super::world::{API, World, at, chain, template_ref};
+use super::world::{API, World, at, chain, kind, template_ref};
 use crate::plan::{Action, Announcement, plan};
-use crate::snapshot::TemplateState;
+use crate::snapshot::{Listed, TemplateState};
 
 fn announced(world: &World, second: i64) -> Vec<Announcement> {
     let plan = world.plan(second);
@@ -290,4 +292,66 @@ fn reason_does_not_grow_with_the_pause_requests() {
     let mut world = World::workers(5).check("workers", json!({ "pauseRequests": [long, "b"] }));
     world.settle(10);
     assert!(world.status("workers").reason.len() < 4200);
+}
+
+fn missing(world: &World) -> Option<&str> {
+    let mut conditions = world.status("workers").conditions.iter();
+    let found = conditions.find(|condition| condition.type_ == PERMISSION_MISSING)?;
+    assert_eq!((&*found.status, &*found.reason), ("True", "PermissionMissing"));
+    Some(&found.message)
+}
+
+/// What is refused, and what may not be listed, in the server's words.
+#[test]
+fn missing_right_is_a_condition_while_it_is_missing() {
+    let mut world = World::watched(5);
+    world.settle(0);
+    assert_eq!(missing(&world), None);
+    let refused = |message: &str| {
+        ActionResult::Failed(ApiError::Forbidden {
+            message: message.to_owned(),
+        })
+    };
+    let right = |check: &str, verb| (check.into(), kind("Reboot"), verb);
+    let words = "reboots \"w1\" is forbidden: User \"u\" cannot delete resource \"reboots\"";
+    let memory = &mut world.snapshot.memory;
+    memory.asked(right("workers", "delete"), &refused(words), at(10));
+    memory.asked(right("others", "create"), &refused("not for this one"), at(10));
+    world.settle(10);
+    assert_eq!(missing(&world), Some("User \"u\" cannot delete resource \"reboots\""));
+    let facts = world.snapshot.kinds.get_mut(&kind("Reboot")).unwrap();
+    facts.listed = Listed::Forbidden("User \"u\" cannot list resource \"reboots\"".to_owned());
+    world.settle(20);
+    let both = "User \"u\" cannot delete resource \"reboots\"; User \"u\" cannot list resource \"reboots\"";
+    assert_eq!(missing(&world), Some(both));
+    world.snapshot.kinds.get_mut(&kind("Reboot")).unwrap().listed = Listed::Complete;
+    world
+        .snapshot
+        .memory
+        .asked(right("workers", "create"), &ActionResult::Acted(()), at(30));
+    world.settle(30);
+    assert!(missing(&world).is_some(), "another verb does not tell");
+    world
+        .snapshot
+        .memory
+        .asked(right("workers", "delete"), &ActionResult::Acted(()), at(40));
+    world.settle(40);
+    assert_eq!(missing(&world), None);
+}
+
+/// Nobody needs the right any more, or it was granted.
+#[test]
+fn right_that_is_not_refused_again_is_forgotten() {
+    let mut world = World::watched(5);
+    let refused = ActionResult::Failed(ApiError::Forbidden {
+        message: "no".to_owned(),
+    });
+    let right = ("workers".into(), kind("Reboot"), "create");
+    world.snapshot.memory.asked(right, &refused, at(10));
+    world.snapshot.memory.forget_old(at(609));
+    world.settle(609);
+    assert_eq!(missing(&world), Some("no"));
+    world.snapshot.memory.forget_old(at(610));
+    world.settle(610);
+    assert_eq!(missing(&world), None);
 }
