@@ -5,10 +5,14 @@ use nodeward_api::reason::HealthReason as Reason;
 use rstest::rstest;
 use serde_json::json;
 
-use super::world::{World, at, chain, second_of, with};
+use super::gates::blind_signal;
+use super::world::{World, at, chain, name, second_of, with};
+use crate::plan::Standing;
+use crate::snapshot::RemediationFacts;
 
 const REBOOT: &[&str] = &["Reboot of w1"];
 const BOTH: &[&str] = &["Fence of w1", "Reboot of w1"];
+const TWICE: &[&str] = &["Reboot of w1", "Reboot of w1"];
 const NONE: &[&str] = &[];
 
 fn failed(check: serde_json::Value) -> World {
@@ -66,6 +70,33 @@ fn waits_for_its_name() -> World {
     world
 }
 
+/// In the eyes of another NodeHealthCheck, whose step runs from 60 to 360, the node is healthy, and a finalizer keeps its
+/// remediation.
+fn remediated_by_another() -> World {
+    let full = json!({ "unhealthyConditions": [{ "type": "DiskPressure", "status": "True", "duration": "1m" }] });
+    let mut world = World::workers(5)
+        .check("workers", json!({}))
+        .check("disks", with(chain(&[("Replace", "5m")]), full));
+    world.set_condition("w1", "DiskPressure", Some("True"), 0);
+    world.settle(60);
+    world.set_condition("w1", "DiskPressure", Some("False"), 200);
+    world.change_remediations(|live| live.finalizers = ["example.org/remediator".into()].into());
+    world.settle(200);
+    world.fail("w1", 30);
+    world
+}
+
+/// Its Node was deleted, and is there again, unhealthy: its first remediation is left.
+fn made_again(change: impl Fn(&mut RemediationFacts)) -> World {
+    let mut world = running();
+    world.change_remediations(change);
+    world.remove_node("w1");
+    world.add_node("w1", "worker", 391);
+    world.fail("w1", 92);
+    world.settle(400);
+    world
+}
+
 #[rstest]
 #[case::not_expired(failed(json!({})), 10, Reason::NotExpired, 300, REBOOT)]
 #[case::step(running(), 310, Reason::RemediationRunning, 600, BOTH)]
@@ -79,6 +110,12 @@ fn waits_for_its_name() -> World {
 #[case::chain_that_is_over(changed(failed(with(chain(&[("Reboot", "5m")]), json!({ "backoff": { "type": "exponential", "initial": "1m", "limit": "4m" } }))), |w| { w.live(300, 600); }), 610, Reason::ChainExhausted, 660, REBOOT)]
 #[case::healthy_delay(changed(failed(json!({ "healthyDelay": "2m" })), |w| { w.settle(300); w.heal("w1", 400); }), 400, Reason::HealthyDelayed, 520, NONE)]
 #[case::name(waits_for_its_name(), 800, Reason::StartingRemediation, 1100, BOTH)]
+#[case::unknown_upgrade(changed(failed(json!({})), blind_signal), 310, Reason::UpgradeSignalUnknown, 910, REBOOT)]
+#[case::another_check(remediated_by_another(), 340, Reason::RemediatedByAnotherCheck, 360, &["Reboot of w1", "Replace of w1"])]
+#[case::earlier_node_that_was_told(made_again(|live| live.finalizers = ["example.org/remediator".into()].into()), 410, Reason::RemediatedNodeGone, 460, TWICE)]
+#[case::earlier_node_that_is_awaited(made_again(|live| live.node_deletion_expected = true), 410, Reason::RemediatedNodeGone, 600, TWICE)]
+#[case::refused_write(changed(failed(json!({})), |w| w.snapshot.memory.start_refused(&"workers".into(), &name("w1"), Standing::new(Reason::PermissionMissing, "403"), at(308))), 310, Reason::PermissionMissing, 313, REBOOT)]
+#[case::refused_remediation(changed(failed(json!({})), |w| w.snapshot.memory.start_refused(&"workers".into(), &name("w1"), Standing::new(Reason::RemediationRejected, "422"), at(308))), 310, Reason::RemediationRejected, 313, REBOOT)]
 fn promise_is_kept(
     #[case] mut world: World,
     #[case] now: i64,
