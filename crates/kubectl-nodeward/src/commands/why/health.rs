@@ -88,7 +88,9 @@ pub fn print(page: &mut Page, health: &NodeHealth, now: Timestamp) {
         HealthReason::HealthyDelayed | HealthReason::RemovingRemediations => Style::Good,
         _ => Style::Warning,
     };
-    let until = prefixed(", until ", health.until.map(|until| moment(until, now)));
+    // What was to end at a time that has passed waits for something: no time is promised.
+    let ahead = |at: Option<Timestamp>| at.filter(|at| *at > now).map(|at| moment(at, now));
+    let until = prefixed(", until ", ahead(health.until));
     let (reason, explanation) = (health.reason, health.reason.explanation());
     page.field(
         "state",
@@ -103,7 +105,7 @@ pub fn print(page: &mut Page, health: &NodeHealth, now: Timestamp) {
         page.field("condition", text);
     }
     let stops = health.stopped_by.iter().map(|stop| {
-        let until = prefixed(", until ", stop.until.map(|until| moment(until, now)));
+        let until = prefixed(", until ", ahead(stop.until));
         let detail = with_distances(&stop.detail, now);
         Cell::new(Style::Warning, format!("{detail} [{}{until}]", stop.reason))
     });
@@ -112,7 +114,7 @@ pub fn print(page: &mut Page, health: &NodeHealth, now: Timestamp) {
         let started = prefixed(", since ", step.started.map(|started| moment(started, now)));
         let end = match (step.timed_out, step.ends) {
             (Some(timed_out), _) => format!(", timed out {}", moment(timed_out, now)),
-            (None, ends) => prefixed(", until ", ends.map(|ends| format!("{} at most", moment(ends, now)))),
+            (None, ends) => prefixed(", until ", ahead(ends).map(|ends| format!("{ends} at most"))),
         };
         let (number, of, remediation) = (step.number, step.of, &step.remediation);
         page.field("step", format!("{number} of {of}: {remediation}{started}{end}"));
@@ -129,7 +131,6 @@ fn next(health: &NodeHealth, now: Timestamp) -> Vec<String> {
         )),
         (_, HealthReason::WouldRemediate) => next.push("nothing: the NodeHealthCheck is a dry run".to_owned()),
         (Some(step), _) => {
-            // What was to come at a time that has passed waits for something: no time is promised.
             let at = step.at.filter(|at| *at > now).map(|at| moment(at, now));
             let when = match at {
                 Some(at) if health.stopped_by.is_empty() => format!(" at {at}, unless the node is healthy before"),
@@ -139,10 +140,91 @@ fn next(health: &NodeHealth, now: Timestamp) -> Vec<String> {
             next.push(format!("step {}, {}{when}", step.number, step.template));
         }
         (None, HealthReason::ChainExhausted) => {
-            next.push("no step is left: only a backoff in the NodeHealthCheck begins anew; look at the node".to_owned());
+            next.push(
+                "no step is left: the chain begins anew once all of its remediations are deleted, by you or by a backoff in \
+                 the NodeHealthCheck; look at the node"
+                    .to_owned(),
+            );
         }
         (None, HealthReason::RemediationRunning) => next.push("no further step: it lasts until the node is healthy".to_owned()),
         (None, _) => (),
     }
     next
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+    use crate::model::health::{MatchedCondition, NextStep, Stop};
+
+    fn at(text: &str) -> Timestamp {
+        text.parse().unwrap()
+    }
+
+    /// At half past ten.
+    fn told(health: &NodeHealth) -> String {
+        let mut page = Page::new(1000);
+        print(&mut page, health, at("2026-01-01T10:30:00Z"));
+        page.lines().join("\n")
+    }
+
+    /// The first step of two has been due since 10:25.
+    fn due(reason: HealthReason, until: Option<&str>) -> NodeHealth {
+        NodeHealth {
+            check: "workers".to_owned(),
+            reason,
+            until: None,
+            condition: Some(MatchedCondition {
+                type_: "Ready".to_owned(),
+                status: "Unknown".to_owned(),
+                since: at("2026-01-01T10:20:00Z"),
+                expires: at("2026-01-01T10:25:00Z"),
+            }),
+            stopped_by: vec![Stop {
+                reason,
+                detail: "why".to_owned(),
+                until: until.map(at),
+            }],
+            step: None,
+            next: Some(NextStep {
+                number: 1,
+                template: "ATemplate n/t".to_owned(),
+                at: Some(at("2026-01-01T10:25:00Z")),
+            }),
+        }
+    }
+
+    /// However it is stopped, and whenever that was to end.
+    #[rstest]
+    #[case::unknown_upgrade(HealthReason::UpgradeSignalUnknown, None)]
+    #[case::another_check(HealthReason::RemediatedByAnotherCheck, None)]
+    #[case::refused_write(HealthReason::PermissionMissing, None)]
+    #[case::earlier_node(HealthReason::RemediatedNodeGone, None)]
+    #[case::lease(HealthReason::LeaseTaken, Some("2026-01-01T10:31:00Z"))]
+    #[case::lease_that_has_run_out(HealthReason::LeaseTaken, Some("2026-01-01T10:29:00Z"))]
+    fn time_that_has_passed_is_never_promised(#[case] reason: HealthReason, #[case] until: Option<&str>) {
+        let told = told(&due(reason, until));
+        assert!(
+            told.contains("step 1, ATemplate n/t, when nothing stops it any more"),
+            "{told}"
+        );
+        assert!(!told.contains("10:29:00Z"), "{told}");
+        let is_ahead = until.is_some_and(|until| at(until) > at("2026-01-01T10:30:00Z"));
+        assert_eq!(told.contains("until 10:31:00Z (in 1m)"), is_ahead, "{told}");
+    }
+
+    #[rstest]
+    #[case::ahead(
+        "2026-01-01T10:35:00Z",
+        "step 1, ATemplate n/t at 10:35:00Z (in 5m), unless the node is healthy before"
+    )]
+    #[case::passed("2026-01-01T10:29:00Z", "step 1, ATemplate n/t")]
+    fn next_step_has_its_time_while_that_is_ahead(#[case] step_at: &str, #[case] expected: &str) {
+        let mut health = due(HealthReason::RemediationRunning, None);
+        health.stopped_by.clear();
+        health.next.as_mut().unwrap().at = Some(at(step_at));
+        assert!(told(&health).trim_end().ends_with(expected), "{}", told(&health));
+    }
 }
