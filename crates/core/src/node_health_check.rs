@@ -277,7 +277,12 @@ fn template_ref(template: &ObjectReference, field: &str, problems: &mut Vec<Stri
     let mut text = |name: &str, value: &Option<String>| {
         let value = value.as_deref().filter(|value| !value.is_empty());
         if value.is_none() {
-            problems.push(format!("{field}: {name} is missing"));
+            let kinds = if name == "namespace" {
+                "; kinds without namespaces are not served"
+            } else {
+                ""
+            };
+            problems.push(format!("{field}: {name} is missing{kinds}"));
         }
         value.map(Arc::<str>::from)
     };

@@ -104,7 +104,7 @@ fn percentages_round_up(#[case] quantity: Value, #[case] all: usize, #[case] exp
 #[case::bad_timeout(json!({ "remediationTemplate": null, "escalatingRemediations": [step(1, "a", "soon")] }), "is not a duration")]
 #[case::no_template_kind(json!({ "remediationTemplate": template("Fence", "f") }), "does not end in Template")]
 #[case::bare_template_kind(json!({ "remediationTemplate": template("Template", "f") }), "does not end in Template")]
-#[case::no_namespace(json!({ "remediationTemplate": { "apiVersion": "a/v1", "kind": "ATemplate", "name": "a" } }), "namespace is missing")]
+#[case::no_namespace(json!({ "remediationTemplate": { "apiVersion": "a/v1", "kind": "ATemplate", "name": "a" } }), "namespace is missing; kinds without namespaces are not served")]
 #[case::no_conditions(json!({ "unhealthyConditions": [] }), "at least one is needed")]
 #[case::bad_duration(json!({ "unhealthyConditions": [{ "type": "Ready", "status": "False", "duration": "5" }] }), "is not a duration")]
 #[case::signed_duration(json!({ "unhealthyConditions": [{ "type": "Ready", "status": "False", "duration": "+5m" }] }), "is not a duration")]

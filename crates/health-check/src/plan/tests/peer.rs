@@ -1,6 +1,6 @@
 //! The same objects and events through two columns: what medik8s' controller has created by the end
-//! (<https://github.com/medik8s/node-healthcheck-operator>, `controllers/nodehealthcheck_controller.go`), and what ours has. Where
-//! they differ the row says why, and nothing else may differ.
+//! (<https://github.com/medik8s/node-healthcheck-operator>, `internal/controller/nodehealthcheck_controller.go`), and what ours
+//! has. Where they differ the row says why, and nothing else may differ.
 
 use rstest::rstest;
 use serde_json::{Value, json};
