@@ -49,9 +49,7 @@ fn others_must_keep_a_majority(#[case] count: usize, #[case] down: usize, #[case
 #[test]
 fn one_control_plane_node_is_remediated_at_a_time() {
     let mut world = masters(5);
-    for node in ["m1", "m2"] {
-        world.fail(node, 0);
-    }
+    world.fail_all(["m1", "m2"], 0);
     let plan = world.plan(300);
     assert_eq!(plan.intended("masters"), ["m1"]);
     let plan = world.settle(300);
@@ -82,9 +80,7 @@ fn remediation_of_another_check_or_owner_counts() {
 #[test]
 fn intents_of_two_checks_for_two_control_plane_nodes_leave_one() {
     let mut world = masters(5).check("again", selects_control_plane());
-    for node in ["m1", "m2"] {
-        world.fail(node, 0);
-    }
+    world.fail_all(["m1", "m2"], 0);
     for (check, node) in [("masters", "m1"), ("again", "m2")] {
         let mut alone = world.clone();
         alone.snapshot.checks.retain(|name, _| **name == *check);

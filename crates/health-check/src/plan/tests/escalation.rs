@@ -4,7 +4,7 @@ use nodeward_api::reason::HealthReason;
 use rstest::rstest;
 use serde_json::json;
 
-use super::world::{World, at, chain, intents, template};
+use super::world::{World, at, chain, intents, template, two_steps};
 use crate::plan::{Action, Condition, RemediationChange};
 
 const STEPS: [(&str, &str); 3] = [("Reboot", "5m"), ("Fence", "10m"), ("Replace", "2m")];
@@ -13,12 +13,8 @@ fn escalating() -> World {
     World::workers(5).check("workers", chain(&STEPS)).failed("w1", 0)
 }
 
-/// With the first step running since 300.
 fn running() -> World {
-    let mut world = escalating();
-    world.settle(300);
-    assert_eq!(world.remediations(), ["Reboot of w1"]);
-    world
+    World::remediating(chain(&STEPS))
 }
 
 #[test]
@@ -161,7 +157,7 @@ fn after_the_last_step_nothing_is_left() {
 
 #[test]
 fn single_template_runs_for_three_terms_of_its_lease() {
-    let mut world = World::watched(5).failed("w1", 0);
+    let mut world = World::remediating(json!({}));
     world.live(300, 300 + 33 * 60 - 1);
     assert_eq!(world.snapshot.remediations[0].timed_out, None);
     assert_eq!(world.holder("node-w1"), Some("NodeHealthCheck-workers"));
@@ -225,17 +221,13 @@ fn vanished_remediation_passes_all_gates_again() {
         .snapshot
         .remediations
         .retain(|live| &*live.kind.kind == "RebootRemediation");
-    for node in ["w2", "w3", "w4"] {
-        world.fail(node, 650);
-    }
+    world.fail_all(["w2", "w3", "w4"], 650);
     for second in [700, 710] {
         let plan = world.settle(second);
         assert_eq!(plan.reason("w1"), HealthReason::TooFewHealthy);
         assert_eq!(world.remediations(), ["Reboot of w1"]);
     }
-    for node in ["w2", "w3", "w4"] {
-        world.heal(node, 720);
-    }
+    world.heal_all(["w2", "w3", "w4"], 720);
     world.settle(720);
     assert_eq!(world.remediations(), ["Fence of w1", "Reboot of w1"]);
 }
@@ -360,9 +352,7 @@ fn edited_to_another_first_step() -> World {
 #[test]
 fn first_step_of_an_edited_chain_passes_all_gates() {
     let mut world = edited_to_another_first_step();
-    for node in ["w2", "w3", "w4"] {
-        world.fail(node, 305);
-    }
+    world.fail_all(["w2", "w3", "w4"], 305);
     let plan = world.settle(310);
     assert_eq!(plan.reason("w1"), HealthReason::TooFewHealthy);
     assert_eq!(world.remediations(), ["Reboot of w1"]);
@@ -421,14 +411,10 @@ fn remediation_that_is_being_deleted_runs_until_its_timeout() {
     assert_eq!(stuck.remediations(), ["Fence of w1", "Reboot of w1"]);
     // Gone before, its step begins anew as a first step does.
     world.snapshot.remediations.clear();
-    for node in ["w2", "w3", "w4"] {
-        world.fail(node, 599);
-    }
+    world.fail_all(["w2", "w3", "w4"], 599);
     let plan = world.settle(600);
     assert_eq!(plan.reason("w1"), HealthReason::TooFewHealthy);
-    for node in ["w2", "w3", "w4"] {
-        world.heal(node, 620);
-    }
+    world.heal_all(["w2", "w3", "w4"], 620);
     world.settle(620);
     assert_eq!(world.remediations(), ["Reboot of w1"]);
     assert_eq!(world.entry("w1").unwrap().remediations[0].started, Some(at(620)));
@@ -462,8 +448,7 @@ fn timeout_counts_from_the_creation_and_not_from_an_early_intent() {
 #[case::with_backoff(json!({ "backoff": { "type": "exponential" } }))]
 fn exhausted_chain_of_a_check_that_is_stopped_says_what_stops_it(#[case] patch: serde_json::Value) {
     let steps = super::world::with(chain(&STEPS[..1]), patch);
-    let mut world = World::workers(5).check("workers", steps).failed("w1", 0);
-    world.settle(300);
+    let mut world = World::remediating(steps);
     let plan = world.settle(600);
     assert_eq!(plan.reason("w1"), HealthReason::ChainExhausted);
     world.change_check("workers", |check| check.spec.pauses.push("me".to_owned()));
@@ -481,10 +466,7 @@ fn check_without_a_step_says_what_is_wrong_with_it() {
 
 #[test]
 fn refused_annotation_does_not_stop_escalation() {
-    let mut world = World::workers(5)
-        .check("workers", chain(&[("Reboot", "5m"), ("Fence", "5m")]))
-        .failed("w1", 0);
-    world.settle(300);
+    let mut world = World::remediating(two_steps());
     let plan = world.plan(600);
     assert_eq!(plan.annotations(), [RemediationChange::TimedOut(at(600))]);
     let uid = Arc::clone(&world.snapshot.remediations[0].uid);

@@ -5,29 +5,20 @@ use nodeward_api::reason::HealthReason;
 use rstest::rstest;
 use serde_json::json;
 
-use super::world::{World, at, chain, kind, template, template_ref, with};
+use super::world::{World, at, kind, template, template_ref, two_steps, with};
 use crate::snapshot::Listed;
 
 const EXCLUDED: &str = "remediation.medik8s.io/exclude-from-remediation";
 
 /// One at a time. `w1` fails at 0, and its first step runs since 300.
 fn running() -> World {
-    let check = with(
-        chain(&[("Reboot", "5m"), ("Fence", "5m")]),
-        json!({ "maxConcurrentRemediations": 1, "maxUnhealthy": "100%" }),
-    );
-    let mut world = World::workers(5).check("workers", check).failed("w1", 0);
-    world.settle(300);
-    assert_eq!(world.remediations(), ["Reboot of w1"]);
-    world
+    let limit = json!({ "maxConcurrentRemediations": 1, "maxUnhealthy": "100%" });
+    World::remediating(with(two_steps(), limit))
 }
 
 /// The same with a template alone.
 fn classic() -> World {
-    let check = json!({ "maxConcurrentRemediations": 1, "maxUnhealthy": "100%" });
-    let mut world = World::workers(5).check("workers", check).failed("w1", 0);
-    world.settle(300);
-    world
+    World::remediating(json!({ "maxConcurrentRemediations": 1, "maxUnhealthy": "100%" }))
 }
 
 /// A finalizer keeps it.
@@ -155,9 +146,7 @@ fn chain_begins_anew_in_another_outage() {
         world.fail(node, 1300);
     }
     assert_eq!(world.settle(1400).reason("w1"), HealthReason::TooFewHealthy);
-    for node in ["w2", "w3", "w4", "w5"] {
-        world.heal(node, 1410);
-    }
+    world.heal_all(["w2", "w3", "w4", "w5"], 1410);
     world.settle(1410);
     assert_eq!(world.remediations(), ["Fence of w1", "Reboot of w1"]);
 }

@@ -3,17 +3,9 @@
 use nodeward_api::reason::HealthReason;
 use serde_json::json;
 
-use super::world::{World, at, chain, with};
+use super::world::{World, at, chain, two_steps, with};
 
 const EXCLUDED: &str = "remediation.medik8s.io/exclude-from-remediation";
-
-/// `w1` fails at 0, and its first step runs from 300 to 600.
-fn escalating() -> World {
-    let check = chain(&[("Reboot", "5m"), ("Fence", "5m")]);
-    let mut world = World::workers(5).check("workers", check).failed("w1", 0);
-    world.settle(300);
-    world
-}
 
 /// The switch is back, and with it the machines: their timeouts were overdue all along.
 #[test]
@@ -23,26 +15,18 @@ fn overdue_timeouts_do_not_fire_in_the_instant_in_which_the_threshold_holds_agai
         json!({ "minHealthy": 5 }),
     );
     let mut world = World::workers(10).check("workers", check);
-    for node in ["w1", "w2", "w3"] {
-        world.fail(node, 0);
-    }
+    world.fail_all(["w1", "w2", "w3"], 0);
     world.settle(300);
-    for node in ["w4", "w5", "w6", "w7"] {
-        world.fail(node, 310);
-    }
+    world.fail_all(["w4", "w5", "w6", "w7"], 310);
     world.live(310, 700);
     assert_eq!(world.plan(700).reason("w1"), HealthReason::TooFewHealthy);
-    for node in ["w4", "w5", "w6", "w7"] {
-        world.heal(node, 700);
-    }
+    world.heal_all(["w4", "w5", "w6", "w7"], 700);
     let plan = world.settle(700);
     assert_eq!(
         (plan.reason("w1"), plan.node("w1").until),
         (HealthReason::Settling, Some(at(760)))
     );
-    for node in ["w1", "w2"] {
-        world.heal(node, 730);
-    }
+    world.heal_all(["w1", "w2"], 730);
     world.live(700, 760);
     assert_eq!(world.remediations(), ["Reboot of w3", "Replace of w3"]);
 }
@@ -50,7 +34,7 @@ fn overdue_timeouts_do_not_fire_in_the_instant_in_which_the_threshold_holds_agai
 /// A stop that returns begins the wait anew.
 #[test]
 fn overdue_timeout_waits_after_the_last_of_several_stops() {
-    let mut world = escalating();
+    let mut world = World::remediating(two_steps());
     world.label("w1", EXCLUDED, Some("true"));
     world.settle(600);
     world.label("w1", EXCLUDED, None);
@@ -68,7 +52,7 @@ fn overdue_timeout_waits_after_the_last_of_several_stops() {
 /// It does not know what was stopped, and until when.
 #[test]
 fn process_that_begins_waits_with_what_is_overdue_then() {
-    let mut world = escalating();
+    let mut world = World::remediating(two_steps());
     world.label("w1", EXCLUDED, Some("true"));
     world.settle(700);
     world.label("w1", EXCLUDED, None);
@@ -85,7 +69,7 @@ fn process_that_begins_waits_with_what_is_overdue_then() {
 /// What falls due before its eyes it knows.
 #[test]
 fn process_that_began_earlier_fires_in_time() {
-    let mut world = escalating();
+    let mut world = World::remediating(two_steps());
     world.restart_leader();
     world.live(590, 600);
     assert_eq!(world.remediations(), ["Fence of w1", "Reboot of w1"]);
@@ -94,16 +78,12 @@ fn process_that_began_earlier_fires_in_time() {
 /// The API server was away, and too few nodes were healthy until shortly before the wait for that ends.
 #[test]
 fn settling_forgets_no_stop() {
-    let mut world = escalating();
-    for node in ["w2", "w3", "w4"] {
-        world.fail(node, 550);
-    }
+    let mut world = World::remediating(two_steps());
+    world.fail_all(["w2", "w3", "w4"], 550);
     world.settle(610);
     world.snapshot.settle_until = Some(at(680));
     world.settle(620);
-    for node in ["w2", "w3", "w4"] {
-        world.heal(node, 670);
-    }
+    world.heal_all(["w2", "w3", "w4"], 670);
     world.live(670, 729);
     assert_eq!(world.remediations(), ["Reboot of w1"]);
     world.live(729, 730);

@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use serde_json::{Value, json};
 
-use super::world::{World, at, chain, kind, second_of, template};
+use super::world::{World, at, chain, kind, second_of, template, two_steps};
 use crate::plan::{Action, NodeEvidence, Plan, RemediationChange, RestsOn, StartRemediation, longest_run};
 use crate::snapshot::{CheckName, Listed, RemediationFacts, RemediationKind};
 use nodeward_core::id::NodeUid;
@@ -74,10 +74,6 @@ const EVENTS: [Event; 33] = [
     E::ThresholdHolds, E::KindIsRemoved, E::KindIsBack, E::MayNotBeAnnotated, E::MayBeAnnotated, E::ForeignRemediation,
     E::LeaderRestarts, E::LeaderDies, E::OldLeader, E::ClockStepsForward, E::ClockStepsBack,
 ];
-
-fn two_steps() -> Value {
-    chain(&[("Reboot", "5m"), ("Fence", "5m")])
-}
 
 fn watch_all(world: &mut World, name: &str, patch: Value) {
     world.set_check(name, patch);
@@ -415,13 +411,11 @@ fn counts(world: &World, live: &RemediationFacts) -> bool {
 }
 
 fn shapes() -> [(Value, bool); 4] {
-    let classic = || json!({});
-    [
-        (two_steps(), false),
-        (two_steps(), true),
-        (classic(), false),
-        (classic(), true),
-    ]
+    [true, false]
+        .map(|is_single| [(two_steps(), is_single), (json!({}), is_single)])
+        .concat()
+        .try_into()
+        .unwrap()
 }
 
 /// Soon after the step has begun, around its timeout, and when the chain is over; and what lies between the two.

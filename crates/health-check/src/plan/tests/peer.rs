@@ -5,7 +5,7 @@
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use super::world::{World, at, chain, with};
+use super::world::{World, at, chain, two_steps, with};
 
 /// What each has created, and why that differs where it does.
 struct Columns {
@@ -34,23 +34,6 @@ const NONE: &[&str] = &[];
 const REBOOT: &[&str] = &["Reboot of w1"];
 const BOTH: &[&str] = &["Fence of w1", "Reboot of w1"];
 
-fn two_steps() -> Value {
-    chain(&[("Reboot", "5m"), ("Fence", "5m")])
-}
-
-/// Its first step runs since 300.
-fn running(check: Value) -> World {
-    let mut world = World::workers(5).check("workers", check).failed("w1", 0);
-    world.settle(300);
-    world
-}
-
-fn many_fail(world: &mut World, since: i64) {
-    for node in ["w2", "w3", "w4"] {
-        world.fail(node, since);
-    }
-}
-
 #[rstest]
 #[case::node_is_unhealthy_for_long_enough(json!({}), |_: &mut World| {}, 300, same(REBOOT))]
 #[case::single_template_has_failed(json!({}), |w: &mut World| w.succeeded("False"), 400, same(REBOOT))]
@@ -60,7 +43,7 @@ fn many_fail(world: &mut World, since: i64) {
 #[case::step_has_succeeded_before_its_timeout(two_steps(), |w: &mut World| w.succeeded("True"), 500, same(REBOOT))]
 #[case::step_has_succeeded_and_the_node_stays_unhealthy(two_steps(), |w: &mut World| w.succeeded("True"), 601, same(BOTH))]
 #[case::chain_is_over(chain(&[("Reboot", "5m")]), |_: &mut World| {}, 5000, same(REBOOT))]
-#[case::too_few_are_healthy_in_mid_escalation(two_steps(), |w: &mut World| many_fail(w, 500), 700, same(REBOOT))]
+#[case::too_few_are_healthy_in_mid_escalation(two_steps(), |w: &mut World| w.fail_all(["w2", "w3", "w4"], 500), 700, same(REBOOT))]
 #[case::excluded_in_mid_escalation(two_steps(), |w: &mut World| w.label("w1", "remediation.medik8s.io/exclude-from-remediation", Some("true")), 700, same(REBOOT))]
 #[case::paused_in_mid_escalation(two_steps(), |w: &mut World| w.change_check("workers", |c| c.spec.pauses.push("me".to_owned())), 700, same(REBOOT))]
 #[case::may_not_be_annotated(two_steps(), |w: &mut World| *w = w.clone().may_not_annotate(), 700, same(REBOOT))]
@@ -73,7 +56,7 @@ fn many_fail(world: &mut World, since: i64) {
     differs(NONE, REBOOT, "a repaired remediator would otherwise never be asked again: the node stays dead"))]
 #[case::remediation_is_deleted_again_and_again(json!({}), |w: &mut World| for second in 400..430 { w.snapshot.remediations.clear(); w.settle(second); }, 430,
     differs(REBOOT, NONE, "whoever deletes remediations would make a loop of reboots"))]
-#[case::threshold_holds_again_over_an_overdue_step(two_steps(), |w: &mut World| { many_fail(w, 500); w.settle(700); for node in ["w2", "w3", "w4"] { w.heal(node, 710); } }, 711,
+#[case::threshold_holds_again_over_an_overdue_step(two_steps(), |w: &mut World| { w.fail_all(["w2", "w3", "w4"], 500); w.settle(700); w.heal_all(["w2", "w3", "w4"], 710); }, 711,
     differs(BOTH, REBOOT, "the machines of many nodes may just be coming back"))]
 fn same_events_lead_to_the_same_remediations(
     #[case] check: Value,
@@ -81,7 +64,7 @@ fn same_events_lead_to_the_same_remediations(
     #[case] now: i64,
     #[case] expected: Columns,
 ) {
-    let mut world = running(check);
+    let mut world = World::remediating(check);
     events(&mut world);
     world.settle(now);
     assert_eq!(world.remediations(), expected.ours);

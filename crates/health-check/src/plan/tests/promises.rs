@@ -6,7 +6,7 @@ use rstest::rstest;
 use serde_json::json;
 
 use super::gates::blind_signal;
-use super::world::{World, at, chain, name, second_of, with};
+use super::world::{World, at, chain, name, second_of, two_steps, with};
 use crate::plan::Standing;
 use crate::snapshot::RemediationFacts;
 
@@ -19,27 +19,16 @@ fn failed(check: serde_json::Value) -> World {
     World::workers(5).check("workers", check).failed("w1", 0)
 }
 
-fn two_steps() -> serde_json::Value {
-    chain(&[("Reboot", "5m"), ("Fence", "5m")])
-}
-
-/// The first of two steps runs since 300.
 fn running() -> World {
-    let mut world = failed(two_steps());
-    world.settle(300);
-    world
+    World::remediating(two_steps())
 }
 
 /// A storm, in which one of five was healthy, has just passed.
 fn cooling_down() -> World {
     let mut world = failed(json!({ "stormCooldownDuration": "2m" }));
-    for node in ["w2", "w3", "w4"] {
-        world.fail(node, 0);
-    }
+    world.fail_all(["w2", "w3", "w4"], 0);
     world.live(300, 400);
-    for node in ["w2", "w3", "w4"] {
-        world.heal(node, 400);
-    }
+    world.heal_all(["w2", "w3", "w4"], 400);
     world.settle(400);
     world
 }

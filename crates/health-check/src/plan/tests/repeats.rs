@@ -56,9 +56,7 @@ fn deleting_the_chain_begins_it_anew_at_its_first_step() {
 #[test]
 fn repeat_passes_all_gates() {
     let mut world = exhausted(json!({}));
-    for node in ["w2", "w3", "w4"] {
-        world.fail(node, 320);
-    }
+    world.fail_all(["w2", "w3", "w4"], 320);
     world.snapshot.remediations.clear();
     assert_eq!(world.settle(330).reason("w1"), HealthReason::TooFewHealthy);
     assert_eq!(world.remediations(), [""; 0]);

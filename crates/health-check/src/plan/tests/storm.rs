@@ -34,9 +34,7 @@ fn storm_events(plan: &Plan) -> Vec<HealthEvent> {
 /// With three workers unhealthy since 0, of which the first two are due at 300 and found too many.
 fn in_a_storm() -> World {
     let mut world = stormy();
-    for node in ["w1", "w2", "w3"] {
-        world.fail(node, 0);
-    }
+    world.fail_all(["w1", "w2", "w3"], 0);
     let plan = world.plan(300);
     assert_eq!(storm_events(&plan), [HealthEvent::StormRecoveryStarted]);
     world.apply(plan, 300);
@@ -48,9 +46,7 @@ fn in_a_storm() -> World {
 #[test]
 fn storm_begins_when_an_expired_node_is_refused() {
     let mut world = stormy();
-    for node in ["w1", "w2", "w3"] {
-        world.fail(node, 0);
-    }
+    world.fail_all(["w1", "w2", "w3"], 0);
     world.settle(299);
     assert_eq!(conditions(&world), ("False", "False"), "none is expired yet");
     in_a_storm();
@@ -93,9 +89,7 @@ fn falling_below_again_clears_the_cooldown() {
 #[test]
 fn storm_ends_when_all_recover_and_none_is_left() {
     let mut world = in_a_storm();
-    for node in ["w1", "w2", "w3"] {
-        world.heal(node, 400);
-    }
+    world.heal_all(["w1", "w2", "w3"], 400);
     world.live(400, 459);
     assert_eq!(conditions(&world), ("True", "True"));
     world.live(459, 460);
@@ -108,9 +102,7 @@ fn second_storm_is_one_of_its_own() {
     world.heal("w3", 400);
     world.live(400, 470);
     assert_eq!(conditions(&world), ("False", "False"));
-    for node in ["w3", "w4"] {
-        world.fail(node, 500);
-    }
+    world.fail_all(["w3", "w4"], 500);
     world.settle(800);
     assert_eq!(conditions(&world), ("True", "False"));
     assert_eq!(world.remediations(), ["Reboot of w1", "Reboot of w2"]);
@@ -122,9 +114,7 @@ fn what_has_begun_is_cleaned_up_in_a_storm_and_goes_no_further() {
     let check = super::world::with(steps, json!({ "maxUnhealthy": 2, "stormCooldownDuration": "1m" }));
     let mut world = World::workers(5).check("workers", check).failed("w1", 0);
     world.settle(300);
-    for node in ["w2", "w3"] {
-        world.fail(node, 590);
-    }
+    world.fail_all(["w2", "w3"], 590);
     let plan = world.settle(600);
     assert_eq!(plan.reason("w1"), HealthReason::TooFewHealthy);
     assert_eq!(world.remediations(), ["Reboot of w1"]);

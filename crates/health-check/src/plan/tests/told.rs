@@ -3,16 +3,8 @@
 use nodeward_api::reason::HealthReason;
 use serde_json::json;
 
-use super::world::{World, at, chain, template};
+use super::world::{World, at, chain, template, two_steps};
 use crate::plan::RemediationChange;
-
-/// `w1` fails at 0, and its first step runs since 300.
-fn rebooting() -> World {
-    let check = chain(&[("Reboot", "5m"), ("Fence", "5m")]);
-    let mut world = World::workers(5).check("workers", check).failed("w1", 0);
-    world.settle(300);
-    world
-}
 
 /// To one NodeHealthCheck the node is healthy, and its remediator has not finished; another finds the node's disk full.
 #[test]
@@ -21,7 +13,7 @@ fn no_second_remediator_beside_one_that_has_yet_to_finish() {
         "unhealthyConditions": [{ "type": "DiskPressure", "status": "True", "duration": "1m" }],
         "remediationTemplate": template("Fence"),
     });
-    let mut world = rebooting().check("disks", disk);
+    let mut world = World::remediating(two_steps()).check("disks", disk);
     world.heal("w1", 390);
     world.set_condition("w1", "DiskPressure", Some("True"), 330);
     world.change_remediations(|live| {
@@ -50,12 +42,10 @@ fn no_second_remediator_beside_one_that_has_yet_to_finish() {
 /// A single template was over in the status alone, for its remediator could not be told. Then it becomes the first of two.
 #[test]
 fn step_is_not_added_beside_a_remediator_that_was_not_told() {
-    let mut world = World::watched(5).failed("w1", 0);
-    world.settle(300);
-    world = world.may_not_annotate();
+    let mut world = World::remediating(json!({})).may_not_annotate();
     world.live(300, 2300);
     assert_eq!(world.plan(2300).reason("w1"), HealthReason::ChainExhausted);
-    world.set_check("workers", chain(&[("Reboot", "5m"), ("Fence", "5m")]));
+    world.set_check("workers", two_steps());
     assert_eq!(world.settle(2310).reason("w1"), HealthReason::PermissionMissing);
     assert_eq!(world.remediations(), ["Reboot of w1"]);
     for facts in world.snapshot.kinds.values_mut() {

@@ -85,6 +85,10 @@ pub fn chain(steps: &[(&str, &str)]) -> Value {
     json!({ "remediationTemplate": null, "escalatingRemediations": steps })
 }
 
+pub fn two_steps() -> Value {
+    chain(&[("Reboot", "5m"), ("Fence", "5m")])
+}
+
 /// One moment of a cluster.
 #[derive(Debug, Clone)]
 pub struct World {
@@ -118,6 +122,14 @@ impl World {
     /// With the NodeHealthCheck `workers`, which reboots.
     pub fn watched(count: usize) -> Self {
         Self::workers(count).check("workers", json!({}))
+    }
+
+    /// Of five workers `w1` has failed at 0, and its first step runs since 300.
+    pub fn remediating(check: Value) -> Self {
+        let mut world = Self::workers(5).check("workers", check).failed("w1", 0);
+        world.settle(300);
+        assert_eq!(world.remediations(), ["Reboot of w1"]);
+        world
     }
 
     pub fn add_node(&mut self, name: &str, role: &str, created: i64) {
@@ -249,8 +261,16 @@ impl World {
     }
 
     /// Ready=True since then.
+    pub fn fail_all<const N: usize>(&mut self, nodes: [&str; N], since: i64) {
+        nodes.iter().for_each(|node| self.fail(node, since));
+    }
+
     pub fn heal(&mut self, node: &str, since: i64) {
         self.set_condition(node, "Ready", Some("True"), since);
+    }
+
+    pub fn heal_all<const N: usize>(&mut self, nodes: [&str; N], since: i64) {
+        nodes.iter().for_each(|node| self.heal(node, since));
     }
 
     pub fn label(&mut self, node: &str, key: &str, value: Option<&str>) {
