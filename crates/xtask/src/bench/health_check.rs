@@ -8,6 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
+use kube::Client;
+use kube::api::{Patch, PatchParams};
 use nodeward_api::NodeHealthCheck;
 use nodeward_testkit::operator::Operator;
 use nodeward_testkit::progress::Progress;
@@ -32,7 +34,7 @@ const STARTS: usize = 3;
 /// How many nodes expire one by one.
 const SINGLES: usize = 200;
 
-/// How many expire at once.
+/// How many are remediated at once.
 const AT_ONCE: [usize; 2] = [50, 500];
 
 /// Between two that expire one by one.
@@ -119,6 +121,16 @@ fn health_check(template: &Value) -> Result<NodeHealthCheck> {
     Ok(serde_json::from_value(check)?)
 }
 
+/// Pauses the NodeHealthCheck, or lifts its pause; gives when the request was sent.
+async fn pause(client: &Client, requests: &[&str]) -> Result<Instant> {
+    let sent = Instant::now();
+    let patch = Patch::Merge(json!({ "spec": { "pauseRequests": requests } }));
+    health_checks(client)
+        .patch(NAME, &PatchParams::default(), &patch)
+        .await?;
+    Ok(sent)
+}
+
 /// Nodes expire one after the other, each alone, and recover under remediation.
 async fn one_by_one(meter: &Arc<Meter>, count: usize) -> Result<Remediated> {
     let progress = Progress::begin(format!("{count} nodes expire one by one"));
@@ -152,16 +164,20 @@ async fn one_by_one(meter: &Arc<Meter>, count: usize) -> Result<Remediated> {
     Ok(remediated)
 }
 
-/// So many nodes expire at once, and recover at once.
+/// So many nodes have expired under a pause that is lifted, and recover at once. It takes seconds to make hundreds unhealthy:
+/// without the pause they would not be remediated at once.
 async fn all_at_once(bench: &Bench, operator: &Operator, meter: &Meter, count: usize) -> Result<(Remediated, AtOnce)> {
-    let progress = Progress::begin(format!("{count} nodes expire at once"));
-    bench.quiet().await?;
-    let stretch = bench.stretch(operator)?;
+    let progress = Progress::begin(format!("{count} nodes that have expired at once"));
+    pause(&bench.client, &["bench"]).await?;
     let failed = bulk::each(0..count, |node| meter.fail(node)).await?;
     let last = failed.iter().max().copied().unwrap_or_else(Instant::now) + DURATION;
+    sleep_until(last).await;
+    bench.quiet().await?;
+    let stretch = bench.stretch(operator)?;
+    let lifted = pause(&bench.client, &[]).await?;
     let mut created = Vec::new();
     for node in 0..count {
-        created.push(meter::millis(last, meter.created(node).await?));
+        created.push(meter::millis(lifted, meter.created(node).await?));
     }
     let requests = stretch.of_remediation(bench)?;
     progress.step("remediated");

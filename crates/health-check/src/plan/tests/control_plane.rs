@@ -128,7 +128,9 @@ fn member_whose_node_is_gone_counts_as_away(
 ) {
     let mut world = masters(count);
     world.settle(100);
-    gone.iter().for_each(|node| world.remove_node(node));
+    for node in gone {
+        world.remove_node(node);
+    }
     world.fail("m1", 0);
     world.settle(200);
     world.change_check("masters", |check| check.spec.pauses = vec!["until now".into()]);

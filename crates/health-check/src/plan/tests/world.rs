@@ -262,7 +262,9 @@ impl World {
 
     /// Ready=True since then.
     pub fn fail_all<const N: usize>(&mut self, nodes: [&str; N], since: i64) {
-        nodes.iter().for_each(|node| self.fail(node, since));
+        for node in nodes {
+            self.fail(node, since);
+        }
     }
 
     pub fn heal(&mut self, node: &str, since: i64) {
@@ -270,7 +272,9 @@ impl World {
     }
 
     pub fn heal_all<const N: usize>(&mut self, nodes: [&str; N], since: i64) {
-        nodes.iter().for_each(|node| self.heal(node, since));
+        for node in nodes {
+            self.heal(node, since);
+        }
     }
 
     pub fn label(&mut self, node: &str, key: &str, value: Option<&str>) {
