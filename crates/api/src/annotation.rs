@@ -8,15 +8,16 @@ pub const DRAIN_CLOCK: &str = "nodeward.dev/drain-clock";
 /// On a PodDisruptionBudget: the last time drain-keeper overrode it, see [`crate::last_override::LastOverride`].
 pub const LAST_OVERRIDE: &str = "nodeward.dev/last-override";
 
-/// On a Pod (or as a label, which comes first): how a drain treats it, see [`crate::opt_out`].
+/// On a Pod (or as a label, which comes first): how a drain treats it, see `nodeward_core::opt_out`.
 pub const DRAIN: &str = "nodeward.dev/drain";
 
-/// On a Pod, with the value [`KARPENTER_DO_NOT_DISRUPT_TRUE`]: Karpenter's way of asking that a pod finish before its node
-/// goes (<https://karpenter.sh/docs/concepts/disruption/#pod-level-controls>), see [`crate::opt_out`]. On a Node: Karpenter is
-/// not to remove it of its own accord, as it does with an emptied one, cordoned or not.
+/// On a Pod, with the value [`KARPENTER_DO_NOT_DISRUPT_TRUE`] or a duration since its start: Karpenter's way of asking that a
+/// pod finish before its node goes (<https://karpenter.sh/docs/concepts/disruption/#pod-level-controls>), see
+/// `nodeward_core::opt_out`. On a Node: Karpenter is not to remove it of its own accord, as it does with an emptied one, cordoned
+/// or not.
 pub const KARPENTER_DO_NOT_DISRUPT: &str = "karpenter.sh/do-not-disrupt";
 
-/// The value of [`KARPENTER_DO_NOT_DISRUPT`] that means it.
+/// The value of [`KARPENTER_DO_NOT_DISRUPT`] that means it without end.
 pub const KARPENTER_DO_NOT_DISRUPT_TRUE: &str = "true";
 
 /// On a PodDisruptionBudget: its owner holds all of it, for the reason that is the value. The short form of a

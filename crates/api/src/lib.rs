@@ -22,7 +22,6 @@ mod lenient;
 pub mod node_drain;
 pub mod node_health_check;
 pub mod node_lease;
-pub mod opt_out;
 pub mod pause;
 pub mod planned_at;
 pub mod reason;

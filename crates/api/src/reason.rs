@@ -83,7 +83,7 @@ reasons! {
         /// It asked to be waited for.
         WaitCompleted => "asked to finish before the drain (wait-completed)",
         /// Its opt-out has a value that Nodeward does not know.
-        UnknownOptOut => "has an unknown nodeward.dev/drain value and is waited for",
+        UnknownOptOut => "has an opt-out that cannot be read, and is waited for",
         /// It came after the drain began, tolerating the cordon.
         ToleratesCordon => "was created on the cordoned node, whose taint it tolerates",
         /// Its namespace is ignored by the configuration.
@@ -281,7 +281,7 @@ reasons! {
         /// It has emptyDir volumes, and nobody has consented to the loss of their data.
         EmptyDirDataKept => "has emptyDir volumes, and nobody has consented to the loss of their data",
         /// Its opt-out has a value that Nodeward does not know.
-        UnknownOptOut => "has an unknown nodeward.dev/drain value and is waited for",
+        UnknownOptOut => "has an opt-out that cannot be read, and is waited for",
         /// Another drainer evicts it although it asked to stay, or to finish first.
         OptOutIgnored => "opted out of the drain, but another drainer evicts it",
         /// The node does not exist, or not any more.

@@ -40,7 +40,7 @@ impl BlockerReason {
             }
             Self::Unmanaged => "delete the pod by hand if it is not needed, or set unmanagedPods: delete",
             Self::WaitCompleted => "wait until it has finished, or ask its owner",
-            Self::UnknownOptOut => "correct its nodeward.dev/drain to skip or wait-completed, or remove it",
+            Self::UnknownOptOut => "correct or remove its opt-out",
             Self::ToleratesCordon => {
                 "remove the toleration of node.kubernetes.io/unschedulable from its template, or make it a DaemonSet"
             }
@@ -134,7 +134,7 @@ impl LockReason {
             }
             Self::UnmanagedPodKept => "delete the pod, or consent to its eviction (--force)",
             Self::EmptyDirDataKept => "delete the pod, or consent to the loss of its data (--delete-emptydir-data)",
-            Self::UnknownOptOut => "correct its nodeward.dev/drain to skip or wait-completed, or remove it",
+            Self::UnknownOptOut => "correct or remove its opt-out",
             Self::OptOutIgnored => "have the other drainer leave the pod out, or set auto.refuseOptOut: true",
             Self::NodeGone => "delete the NodeDrain if it was a mistake",
             Self::NodeReplaced => "delete the NodeDrain, and request the drain of the new node",

@@ -23,6 +23,7 @@ pub mod lease;
 pub mod ledger;
 pub mod node;
 pub mod node_health_check;
+pub mod opt_out;
 pub mod pattern;
 pub mod pod;
 pub mod predicate;

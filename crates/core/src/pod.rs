@@ -5,11 +5,11 @@ use std::num::NonZeroU64;
 use std::ops::Deref;
 use std::sync::Arc;
 
+use crate::opt_out::{OptOut, OptOutSource, OptOuts};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{
     ContainerStateRunning, ContainerStatus, Pod, PodCondition, PodStatus, Toleration, Volume,
 };
-use nodeward_api::opt_out::{OptOut, OptOutSource, OptOuts};
 use sha2::{Digest, Sha256};
 
 use crate::id::{NodeName, PodKey, PodUid, ResourceVersion};
@@ -247,13 +247,8 @@ impl PodSummary {
     }
 
     /// What its owner asked of drains, where all of it is honoured.
-    pub fn opt_out(&self) -> Option<(OptOut, OptOutSource)> {
-        self.opt_outs.first()
-    }
-
-    /// Whether it asked to stay on its node.
-    pub fn stays(&self) -> bool {
-        matches!(self.opt_out(), Some((OptOut::Skip, _)))
+    pub fn opt_out(&self, now: Timestamp) -> Option<(OptOut, OptOutSource)> {
+        self.opt_outs.first(now)
     }
 
     /// Whether the eviction API deletes it without asking any budget (Kubernetes `canIgnorePDB`).
@@ -342,7 +337,11 @@ impl PodProjector {
                     is_disruption: condition(pod, "DisruptionTarget").is_some_and(|target| target.status == "True"),
                 })
             }),
-            opt_outs: OptOuts::read(label, annotation),
+            opt_outs: OptOuts::read(
+                label,
+                annotation,
+                status.and_then(|status| status.start_time.as_ref()).map(|time| time.0),
+            ),
             key: PodKey::new(namespace, name),
         })
     }
@@ -530,7 +529,7 @@ mod tests {
         Some((OptOut::WaitCompleted, OptOutSource::Karpenter))
     )]
     fn an_opt_out_is_read_with_its_source(#[case] metadata: Value, #[case] opt_out: Option<(OptOut, OptOutSource)>) {
-        assert_eq!(with_metadata(metadata).opt_out(), opt_out);
+        assert_eq!(with_metadata(metadata).opt_out(Timestamp::UNIX_EPOCH), opt_out);
     }
 
     #[test]

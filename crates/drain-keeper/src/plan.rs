@@ -439,6 +439,7 @@ impl<'a> Planner<'a> {
                     policy: self.policy,
                 };
                 self.requeue_at.note(end_of_opt_outs(pod, &evidence));
+                self.requeue_at.note(pod.opt_outs.changes_at());
                 let ignored = ignored_opt_outs(pod, &evidence, self.now);
                 if !ignored.is_empty() {
                     self.plan.warnings.insert(Warning {

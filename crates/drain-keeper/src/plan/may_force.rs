@@ -7,12 +7,12 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use nodeward_api::drain_clock::DrainClock;
-use nodeward_api::opt_out::OptOut;
 use nodeward_api::reason::BlockerReason;
 use nodeward_core::budget::BudgetView;
 use nodeward_core::deadline::{is_due, saturating_add};
 use nodeward_core::hold::{Holder, Holds};
 use nodeward_core::node::NodeView;
+use nodeward_core::opt_out::OptOut;
 use nodeward_core::pod::PodView;
 use nodeward_core::predicate::{belongs_to_node, is_ceph_daemon, must_not_run_twice};
 use nodeward_core::strategy::{Remedy, Strategy, Wait, Waits, removable_finalizers};
@@ -103,9 +103,12 @@ pub fn may_force(pod: &PodView, evidence: &Evidence<'_>, now: Timestamp) -> Deci
     let (reason, detail) = match mark.opt_out {
         OptOut::Skip => return Decision::NoBlocker,
         // Nodeward's own mark is named by the reason.
-        OptOut::WaitCompleted if mark.kind == OptOutKind::Nodeward => (BlockerReason::WaitCompleted, ""),
-        OptOut::WaitCompleted => (BlockerReason::WaitCompleted, mark.key),
-        OptOut::Unknown => (BlockerReason::UnknownOptOut, "use skip or wait-completed"),
+        OptOut::WaitCompleted if mark.kind == OptOutKind::Nodeward => (BlockerReason::WaitCompleted, String::new()),
+        OptOut::WaitCompleted => (BlockerReason::WaitCompleted, mark.source.key().to_owned()),
+        OptOut::Unknown => {
+            let detail = format!("{} takes {}", mark.source.key(), mark.source.values());
+            (BlockerReason::UnknownOptOut, detail)
+        }
     };
     // Where it ends by itself, what comes then is said from the start.
     let (next, last_due) = match mark.until.map(|until| (until, judge(pod, evidence, until))) {
@@ -119,7 +122,7 @@ pub fn may_force(pod: &PodView, evidence: &Evidence<'_>, now: Timestamp) -> Deci
     Decision::Blocked {
         reason,
         next,
-        detail: detail.to_owned(),
+        detail,
         last_due,
     }
 }

@@ -15,6 +15,7 @@ use nodeward_testkit::{ControlPlane, bulk, fleet, names, workload};
 use serde_json::json;
 
 use crate::environment::{Environment, an_hour_ago, is_untouched, managed};
+use crate::explanations::event_that_names;
 
 /// Kinds of the objects about which there is an Event with this reason that names the pod, or is about it.
 async fn told_of(env: &Environment<'_>, pod: &str, reason: &str) -> Result<Vec<String>> {
@@ -111,6 +112,29 @@ async fn unhonoured_opt_outs_are_overridden_and_told() -> Result<()> {
         is_untouched(&pods, &waits).await
     })
     .await?;
+    env.end([keeper]).await
+}
+
+/// Nothing else changes meanwhile: the end of the protection wakes drain-keeper.
+#[tokio::test(flavor = "multi_thread")]
+async fn pod_is_forced_once_karpenters_duration_has_passed() -> Result<()> {
+    let env = Environment::new().await?;
+    let node = env.add_node("a").await?;
+    let protected = managed(&node).annotation("karpenter.sh/do-not-disrupt", "40s");
+    let [pod] = env.add_pods([("protected", protected)]).await?;
+    let start = pod.status.as_ref().and_then(|status| status.start_time.as_ref());
+    let start = start.context("it has not started")?.0;
+    let keeper = env.start(json!({})).await?;
+    fleet::cordon_since(&env.client, &node, an_hour_ago()).await?;
+    event_that_names(&env, &node, "WaitCompleted", &["karpenter.sh/do-not-disrupt"]).await?;
+    workload::gone(&env.client, &pod, secs(120)).await?;
+    let evictions = env.requests()?.only(|request| request.resource == "pods/eviction");
+    let first = evictions.0.iter().map(|request| request.received).min();
+    let first = first.context("it was not evicted")?;
+    ensure!(
+        start + jiff::SignedDuration::from_secs(40) <= first,
+        "started {start}, evicted {first}"
+    );
     env.end([keeper]).await
 }
 

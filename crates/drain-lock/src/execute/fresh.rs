@@ -313,11 +313,12 @@ pub(crate) async fn residents(
     let pods: Api<Pod> = Api::all(client.clone());
     let pods = list(&pods, ListParams::default().fields(&on_node), PodFacts::project).await?;
     let (node, drain) = (cache.node(node.as_str()), cache.drain(node.as_str()));
+    let now = Timestamp::now();
     let residents = pods.into_iter().map(|pod| {
         let budgets = cache.budgets_of(&pod);
         let class = match &node {
-            Some(node) => Class::in_drain(&pod, node, drain.as_deref()),
-            None => Class::by_itself(&pod),
+            Some(node) => Class::in_drain(&pod, node, drain.as_deref(), now),
+            None => Class::by_itself(&pod, now),
         };
         Resident {
             class,

@@ -51,7 +51,7 @@ impl Planner<'_> {
         let waits_with_last = active.context.is_by_requester() && (!active.has_places || !classes.retained.is_empty());
         let pods = self.snapshot.pods_of(&active.node.name);
         let is_guarded = |pod: &PodFacts| !self.snapshot.budgets_of(pod).is_empty();
-        let last = || last_unguarded(pods, active.node, Some(active.drain), is_guarded);
+        let last = || last_unguarded(pods, active.node, Some(active.drain), self.now, is_guarded);
         let goes_nowhere = waits_with_last && last().is_none();
         let has_asked = self.write.next.claim(uid).is_some_and(|claim| !claim.needs.is_empty());
         let is_refused_again = is_refused_again(active.drain, self.write.next.claim(uid));

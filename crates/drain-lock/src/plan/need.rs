@@ -13,13 +13,13 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use nodeward_api::node_drain::{BlockedBy, Evictor, NodeDrain};
-use nodeward_api::opt_out::OptOut;
 use nodeward_api::reason::LockReason;
 use nodeward_core::consent::Consents;
-use nodeward_core::deadline::{is_due, saturating_add};
+use nodeward_core::deadline::{RequeueAt, is_due, saturating_add};
 use nodeward_core::id::{BudgetKey, NodeName, PodUid};
 use nodeward_core::ledger::{Claim, Disruptions};
 use nodeward_core::node::{UNSCHEDULABLE_TAINT, UNSCHEDULABLE_TAINT_EFFECT};
+use nodeward_core::opt_out::OptOut;
 use nodeward_scheduling::{Placement, PlacementError};
 
 use crate::policy::Policy;
@@ -56,7 +56,7 @@ pub enum Ignored {
 
 impl Class {
     /// What becomes of a pod by what it says itself; `None`: it leaves, and the room that there is decides how.
-    pub fn by_itself(pod: &PodFacts) -> Option<Self> {
+    pub fn by_itself(pod: &PodFacts, now: Timestamp) -> Option<Self> {
         if pod.mirror {
             return Some(Self::Ignored(Ignored::Mirror));
         }
@@ -70,7 +70,7 @@ impl Class {
             // It is leaving, whatever it asked for.
             return Some(Self::Movable);
         }
-        match pod.opt_out() {
+        match pod.opt_out(now) {
             Some((OptOut::Skip, _)) => Some(Self::Retained(LockReason::OptedOut)),
             Some((OptOut::WaitCompleted | OptOut::Unknown, _)) => Some(Self::WaitsCompleted),
             // Nobody makes it again, here or elsewhere: waiting for it would have no end.
@@ -79,9 +79,9 @@ impl Class {
     }
 
     /// The same on a node with this drain, which may have put it there.
-    pub fn in_drain(pod: &PodFacts, node: &NodeFacts, drain: Option<&NodeDrain>) -> Option<Self> {
+    pub fn in_drain(pod: &PodFacts, node: &NodeFacts, drain: Option<&NodeDrain>, now: Timestamp) -> Option<Self> {
         let returned = || has_returned(pod, node, drain).then_some(Self::Retained(LockReason::ToleratesCordon));
-        Self::by_itself(pod).or_else(returned)
+        Self::by_itself(pod, now).or_else(returned)
     }
 }
 
@@ -102,9 +102,10 @@ pub fn last_unguarded<'a>(
     pods: impl IntoIterator<Item = &'a Arc<PodFacts>>,
     node: &NodeFacts,
     drain: Option<&NodeDrain>,
+    now: Timestamp,
     is_guarded: impl Fn(&PodFacts) -> bool,
 ) -> Option<&'a PodUid> {
-    let leaves = |pod: &&Arc<PodFacts>| Class::in_drain(pod, node, drain).is_none();
+    let leaves = |pod: &&Arc<PodFacts>| Class::in_drain(pod, node, drain, now).is_none();
     let unguarded = pods.into_iter().filter(|pod| !is_guarded(pod));
     unguarded.filter(leaves).map(|pod| &pod.uid).min()
 }
@@ -200,8 +201,10 @@ pub fn classify(
         consents: consents(drain, policy),
         ..NodeNeed::default()
     };
+    let mut changes_at = RequeueAt::after(now);
     for pod in by_excess(&node.name, snapshot) {
-        let (class, why) = match Class::in_drain(pod, node, drain) {
+        changes_at.note(pod.opt_outs.changes_at());
+        let (class, why) = match Class::in_drain(pod, node, drain, now) {
             Some(class) => {
                 // The successor of a pod that keeps its name is only made when it has gone, and will need room.
                 if class == Class::Movable && pod.owner().keeps_names() {
@@ -217,7 +220,7 @@ pub fn classify(
                         (Class::Held(LockReason::Unschedulable), Some(why))
                     }
                     Some((_, counts_from)) => {
-                        need.changes_at = need.changes_at.into_iter().chain([counts_from]).min();
+                        changes_at.note(counts_from);
                         (Class::Movable, None)
                     }
                     None => (Class::Movable, None),
@@ -233,8 +236,9 @@ pub fn classify(
         need.pods.push(ClassifiedPod { pod, class, why });
     }
     need.pods.sort_by(|a, b| a.pod.key.cmp(&b.pod.key));
+    need.changes_at = changes_at.at();
     if node.is_being_removed() {
-        return need.with_problems(snapshot, policy);
+        return need.with_problems(snapshot, policy, now);
     }
     let claim = snapshot
         .claims()
@@ -243,11 +247,8 @@ pub fn classify(
     let obstructed_since = claim.and_then(|claim| claim.obstructed_since);
     let leaves_out_at = obstructed_since.map(|since| saturating_add(since, policy.obstacle_after));
     let leaves_out = leaves_out_at.is_some_and(|at| is_due(at, now));
-    need.changes_at = need
-        .changes_at
-        .into_iter()
-        .chain(leaves_out_at.filter(|_| !leaves_out))
-        .min();
+    changes_at.note(leaves_out_at);
+    need.changes_at = changes_at.at();
     let asking = Asking {
         claim,
         leaves_out,
@@ -257,12 +258,12 @@ pub fn classify(
     (need.needs, need.movable_first, need.has_obstacle) =
         (needed.disruptions, needed.movable_first, needed.has_obstacle);
     need.excesses = needed.excesses;
-    need.with_problems(snapshot, policy)
+    need.with_problems(snapshot, policy, now)
 }
 
 impl NodeNeed {
-    fn with_problems(mut self, snapshot: &Snapshot, policy: &Policy) -> Self {
-        self.problems = problems(&self, snapshot, policy);
+    fn with_problems(mut self, snapshot: &Snapshot, policy: &Policy, now: Timestamp) -> Self {
+        self.problems = problems(&self, snapshot, policy, now);
         self
     }
 }

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 use nodeward_api::node_drain::BlockedBy;
-use nodeward_api::opt_out::OptOut;
 use nodeward_api::reason::LockReason;
 use nodeward_core::id::BudgetKey;
 use nodeward_core::ledger::{BudgetFacts, Unusable};
 use nodeward_core::node::Taint;
+use nodeward_core::opt_out::OptOut;
 
 use crate::policy::Policy;
 use crate::snapshot::{PodFacts, Snapshot};
@@ -21,7 +21,7 @@ use super::verdict::about_node;
 const OUTAGE_TAINTS: [&str; 2] = ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"];
 
 /// What a person has to see to.
-pub(super) fn problems(need: &NodeNeed, snapshot: &Snapshot, policy: &Policy) -> Vec<BlockedBy> {
+pub(super) fn problems(need: &NodeNeed, snapshot: &Snapshot, policy: &Policy, now: Timestamp) -> Vec<BlockedBy> {
     let mut problems = Vec::new();
     let mut unusable: BTreeMap<&BudgetKey, &BudgetFacts> = BTreeMap::new();
     for ClassifiedPod { pod, class, .. } in &need.pods {
@@ -29,8 +29,8 @@ pub(super) fn problems(need: &NodeNeed, snapshot: &Snapshot, policy: &Policy) ->
         let must_be_evicted = match class {
             Class::Ignored(_) | Class::Finished => continue,
             Class::WaitsCompleted => {
-                if let Some((OptOut::Unknown, source)) = pod.opt_out() {
-                    let text = format!("{} of pod {} has a value that is not known", source.key(), pod.key);
+                if let Some((OptOut::Unknown, source)) = pod.opt_out(now) {
+                    let text = format!("{} of pod {} takes {}", source.key(), pod.key, source.values());
                     problems.push(about_pod(LockReason::UnknownOptOut, pod, text));
                 }
                 continue;

@@ -86,7 +86,7 @@ impl ContextLookup {
             return LookupResult::UnknownPod;
         };
         let state = pod_state(&pod);
-        let node = self.node(&pod, policy, instant);
+        let node = self.node(&pod, policy, now, instant);
         let budgets = match state {
             PodState::Pending | PodState::Unready | PodState::Counts => self.budgets(&pod, now),
             PodState::Mirror | PodState::SkipsBudgets => MatchingBudgets::None,
@@ -96,10 +96,10 @@ impl ContextLookup {
         LookupResult::Found(Box::new(EvictionContext {
             uid: pod.uid.clone(),
             state,
-            opted_out: pod.opt_out().map(|(opt_out, _)| opt_out),
+            opted_out: pod.opt_out(now).map(|(opt_out, _)| opt_out),
             another_goes_last: node.as_ref().is_some_and(|node| {
                 is_movable && self.movable_pods.are_beside_held(&node.uid, instant)
-                    || self.another_goes_last(&pod, node)
+                    || self.another_goes_last(&pod, node, now)
             }),
             node,
             budgets,
@@ -190,7 +190,7 @@ impl ContextLookup {
         node.auto && !node.cordoned && (is_last || node.retains.is_some()) && !self.has_claim(&node.uid)
     }
 
-    fn node(&self, pod: &PodFacts, policy: &Policy, now: Instant) -> Option<NodeContext> {
+    fn node(&self, pod: &PodFacts, policy: &Policy, now: Timestamp, instant: Instant) -> Option<NodeContext> {
         let node = self.cache.node(pod.node.as_ref()?.as_str())?;
         let is_selected = policy.node_selector.matches(&node.labels);
         // A pod that belongs to its node is nothing that a drain evicts.
@@ -199,9 +199,9 @@ impl ContextLookup {
         Some(NodeContext {
             is_being_removed: node.is_being_removed(),
             retains: (!node.is_being_removed() && (auto || self.has_claim(&node.uid)))
-                .then(|| self.retained(pod, &node))
+                .then(|| self.retained(pod, &node, now))
                 .flatten(),
-            planning_timed_out: self.has_planning_timed_out(&node.uid, now),
+            planning_timed_out: self.has_planning_timed_out(&node.uid, instant),
             has_drain: self.drain_goes_on(&node),
             name: node.name.clone(),
             uid: node.uid.clone(),
@@ -212,20 +212,20 @@ impl ContextLookup {
     }
 
     /// A pod that stays on the node through its drain, and that a budget guards.
-    fn retained(&self, evicted: &PodFacts, node: &NodeFacts) -> Option<PodKey> {
+    fn retained(&self, evicted: &PodFacts, node: &NodeFacts, now: Timestamp) -> Option<PodKey> {
         let drain = self.cache.drain(node.name.as_str());
         if evicted.is_daemon() || drain.as_ref().is_some_and(|drain| drain.spec.dry_run) {
             return None;
         }
         let pods = self.cache.pods_on(node.name.as_str());
-        let class = |pod: &PodFacts| Class::in_drain(pod, node, drain.as_deref());
+        let class = |pod: &PodFacts| Class::in_drain(pod, node, drain.as_deref(), now);
         let mut retained = pods.iter().filter(|pod| matches!(class(pod), Some(Class::Retained(_))));
         let guarded = retained.find(|pod| !self.cache.budgets_of(pod).is_empty());
         guarded.map(|pod| pod.key.clone())
     }
 
     /// Whether another pod of the node goes last of those that no budget guards.
-    fn another_goes_last(&self, evicted: &PodFacts, node: &NodeContext) -> bool {
+    fn another_goes_last(&self, evicted: &PodFacts, node: &NodeContext, now: Timestamp) -> bool {
         let is_asked_about = node.cordoned && (node.retains.is_some() || node.in_node_group);
         let Some(facts) = self.cache.node(node.name.as_str()).filter(|_| is_asked_about) else {
             return false;
@@ -233,7 +233,7 @@ impl ContextLookup {
         let drain = self.cache.drain(node.name.as_str());
         let pods = self.cache.pods_on(node.name.as_str());
         let is_guarded = |pod: &PodFacts| !self.cache.budgets_of(pod).is_empty();
-        let last = last_unguarded(&pods, &facts, drain.as_deref(), is_guarded);
+        let last = last_unguarded(&pods, &facts, drain.as_deref(), now, is_guarded);
         last.is_some_and(|last| *last != evicted.uid)
     }
 

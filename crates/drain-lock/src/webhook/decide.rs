@@ -4,11 +4,11 @@
 //! ones by the disruption that it has for these, or by one that is free after grants, reservations and owners' holds. So does
 //! every other eviction. Whatever the eviction API itself decides without counting disruptions is admitted, so that its own answer shows.
 
-use nodeward_api::opt_out::OptOut;
 use nodeward_api::reason::LockReason;
 use nodeward_core::deadline::to_the_second;
 use nodeward_core::id::{NodeName, NodeUid, PodKey, PodUid};
 use nodeward_core::ledger::{BudgetFacts, Claim, ClaimState, Facts, Fence, Ledger, Obstacle, Reservations, Unusable};
+use nodeward_core::opt_out::OptOut;
 
 /// Who asks for an eviction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

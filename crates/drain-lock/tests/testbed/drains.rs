@@ -126,6 +126,26 @@ async fn opted_out_pods_stay_or_finish() -> Result<()> {
     env.end([lock]).await
 }
 
+/// Nothing else changes meanwhile: the end of the protection wakes drain-lock.
+#[tokio::test(flavor = "multi_thread")]
+async fn drain_goes_on_once_karpenters_duration_has_passed() -> Result<()> {
+    let env = Environment::new(&["n1"]).await?;
+    let protected = PodTemplate::new()
+        .on("n1")
+        .annotation("karpenter.sh/do-not-disrupt", "40s")
+        .owned_by("example.com/v1", "Load", "load", "5a8e1c5e-0f0e-4f5c-9a53-d53a41de5a01");
+    let lock = env.start(json!({})).await?;
+    bulk::create(&env.client, [protected.pod(APPS, "protected")?]).await?;
+    env.drain("n1", json!({})).await?;
+    env.status_that("n1", "to wait for the pod", secs(30), |status| {
+        let mut blocked = status.blocked_by.iter();
+        blocked.any(|blocked| blocked.reason == LockReason::WaitCompleted)
+    })
+    .await?;
+    env.phase("n1", Phase::Drained, secs(120)).await?;
+    env.end([lock]).await
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn retained_pods_disruption_lasts_through_reboot() -> Result<()> {
     let env = Environment::new(&NODES).await?;

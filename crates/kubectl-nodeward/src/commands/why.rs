@@ -107,7 +107,9 @@ impl Why {
         let budgets = reader.budgets(namespace).await?;
         let clusters = reader.ceph_clusters().await?;
         let ceph = clusters.map(|clusters| NodeCeph::of_node(name, clusters, found.as_deref().unwrap_or_default()));
-        let mut pods = found.as_ref().map(|found| PodsOnNode::of(found, budgets.as_deref()));
+        let mut pods = found
+            .as_ref()
+            .map(|found| PodsOnNode::of(found, budgets.as_deref(), reader.now));
         let concerned = concerned_budgets(drain.as_ref(), pods.as_ref());
         if let (Some(pods), Some(found)) = (&mut pods, &found) {
             if tries {

@@ -183,8 +183,8 @@ fn quorum(world: &World, snapshot: &Snapshot, write: &LedgerWrite) -> Read {
             .filter(|pod| !pod.is_finished())
             .map(|pod| Resident {
                 class: match &node {
-                    Some(node) => Class::in_drain(&pod, node, drain.as_deref()),
-                    None => Class::by_itself(&pod),
+                    Some(node) => Class::in_drain(&pod, node, drain.as_deref(), timestamp(world.now)),
+                    None => Class::by_itself(&pod, timestamp(world.now)),
                 },
                 budgets: truth.budgets_of(&pod).iter().map(|budget| budget.reference()).collect(),
                 pod: (*pod).clone(),

@@ -1,9 +1,9 @@
 //! Opt-outs of a pod's owner and of its budgets' owners, and how far the administrator honours them.
 
 use jiff::Timestamp;
-use nodeward_api::opt_out::{OptOut, OptOutSource};
 use nodeward_core::deadline::{is_due, saturating_add, to_the_second};
 use nodeward_core::hold::{Hold, Holder};
+use nodeward_core::opt_out::{OptOut, OptOutSource};
 use nodeward_core::pod::PodView;
 
 use crate::policy::OptOutKind;
@@ -14,21 +14,22 @@ use super::{Evidence, eviction_due, is_covered, is_no_blocker};
 pub(super) struct InForce {
     pub(super) opt_out: OptOut,
     pub(super) kind: OptOutKind,
-    /// The label or annotation that it was read from.
-    pub(super) key: &'static str,
+    /// Where it was read.
+    pub(super) source: OptOutSource,
     /// Until when it counts; `None`: for as long as it stands.
     pub(super) until: Option<Timestamp>,
 }
 
 /// The opt-out of the pod that counts, if one does.
 pub(super) fn in_force(pod: &PodView, evidence: &Evidence<'_>, now: Timestamp) -> Option<InForce> {
-    pod.opt_outs.iter().find_map(|(opt_out, source)| {
+    pod.opt_outs.iter(now).find_map(|(opt_out, source)| {
         let kind = kind_of(source);
+        let limit = honoured_until(kind, pod, evidence, now).ok()?;
         Some(InForce {
             opt_out,
             kind,
-            key: source.key(),
-            until: honoured_until(kind, pod, evidence, now).ok()?,
+            source,
+            until: limit.into_iter().chain(pod.opt_outs.until(source)).min(),
         })
     })
 }
@@ -59,7 +60,7 @@ pub fn ignored_opt_outs(pod: &PodView, evidence: &Evidence<'_>, now: Timestamp) 
     let why_not = |kind| honoured_until(kind, pod, evidence, now).err();
     let marks = pod
         .opt_outs
-        .iter()
+        .iter(now)
         .map(|(_, source)| (kind_of(source), source.key().to_owned()));
     let owners = holds_against(pod, evidence, now).filter(|hold| matches!(hold.holder, Holder::Owner(_)));
     let holds = owners.map(|hold| (OptOutKind::Holds, format!("its budget, {hold},")));

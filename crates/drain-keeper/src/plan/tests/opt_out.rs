@@ -67,6 +67,63 @@ fn finishing_pod_blocks_until_done() {
     assert_eq!(world(done).reason("p"), None);
 }
 
+fn do_not_disrupt(value: &str, start: Option<i64>) -> Value {
+    json!({
+        "metadata": { "annotations": { "karpenter.sh/do-not-disrupt": value } },
+        "status": { "startTime": start.map(|start| minute(start).to_string()) },
+    })
+}
+
+/// What comes after its end is said from the start, and wakes us.
+#[test]
+fn karpenters_duration_protects_until_its_end() {
+    let world = World::draining().pod(with(pod("p"), do_not_disrupt("4h", Some(-180))));
+    let (strategy, end) = (StrategyName::Delete, minute(60));
+    for minutes in [1, 45, 59] {
+        let plan = world.at(minutes);
+        let told = (plan.reason("p"), plan.strategy(), plan.next("p"));
+        let next = Next::At { strategy, due: end };
+        assert_eq!(told, (Some(BlockerReason::WaitCompleted), None, next));
+        assert!(plan.requeue_at.is_some_and(|at| at <= end));
+    }
+    assert_eq!(world.at(59).requeue_at, Some(end));
+    assert_eq!(world.at(60).strategy(), Some(strategy));
+}
+
+#[rstest]
+#[case::over_before_the_deadline(do_not_disrupt("1h", Some(-30)), "", Some(45))]
+#[case::not_started(do_not_disrupt("1m", None), "", None)]
+#[case::cut_off_by_configuration(do_not_disrupt("4h", Some(0)), "maxDuration: 30", Some(75))]
+#[case::over_before_configuration_ends_it(do_not_disrupt("1h", Some(0)), "maxDuration: 30", Some(60))]
+#[case::not_honoured(do_not_disrupt("4h", Some(0)), "honour: [nodeward]", Some(45))]
+#[case::beside_one_that_lasts(with(do_not_disrupt("1h", Some(0)), label("wait-completed")), "", None)]
+fn forced_once_no_opt_out_counts(#[case] patch: Value, #[case] limits: &str, #[case] forced: Option<i64>) {
+    let world = World::draining()
+        .also(&format!("optOuts: {{{limits}}}"))
+        .pod(with(pod("p"), patch));
+    let minutes = forced.unwrap_or(10_000);
+    assert_eq!(world.at(minutes - 1).strategy(), None);
+    assert_eq!(world.at(minutes).strategy(), forced.map(|_| StrategyName::Delete));
+}
+
+/// Karpenter itself drops such a value. Its author meant something by it.
+#[rstest]
+#[case::no_unit("240")]
+#[case::days("4d")]
+#[case::nothing("0s")]
+#[case::negative("-4h")]
+#[case::empty("")]
+fn karpenters_value_that_is_not_known_is_named(#[case] value: &str) {
+    let world = World::draining().pod(with(pod("p"), do_not_disrupt(value, Some(0))));
+    let plan = world.at(10_000);
+    assert_eq!(
+        (plan.reason("p"), plan.strategy()),
+        (Some(BlockerReason::UnknownOptOut), None)
+    );
+    let detail = "karpenter.sh/do-not-disrupt takes true, or a duration such as 4h";
+    assert_eq!(plan.blocker("p").unwrap().detail, detail);
+}
+
 #[rstest]
 #[case(json!({ "annotations": { "karpenter.sh/do-not-disrupt": "true" } }), "karpenter.sh/do-not-disrupt")]
 #[case(json!({ "labels": { "cluster.x-k8s.io/drain": "wait-completed" } }), "cluster.x-k8s.io/drain")]

@@ -354,6 +354,34 @@ fn unschedulable_replacement_holds_siblings(
     assert_eq!(need.changes_at, changes_at.map(at));
 }
 
+#[rstest]
+#[case::lasts(
+    "4h",
+    Some("2026-01-01T11:00:00Z"),
+    Class::WaitsCompleted,
+    Some("2026-01-01T15:00:00Z")
+)]
+#[case::last_second(
+    "1h",
+    Some("2026-01-01T11:00:01Z"),
+    Class::WaitsCompleted,
+    Some("2026-01-01T12:00:01Z")
+)]
+#[case::has_ended("1h", Some("2026-01-01T11:00:00Z"), Class::Movable, None)]
+#[case::has_not_begun("1h", None, Class::WaitsCompleted, None)]
+fn karpenters_duration_is_waited_for(
+    #[case] value: &str,
+    #[case] start: Option<&str>,
+    #[case] class: Class,
+    #[case] changes_at: Option<&str>,
+) {
+    let patch = json!({
+        "metadata": { "annotations": { "karpenter.sh/do-not-disrupt": value } }, "status": { "startTime": start },
+    });
+    let need = classified(&draining([pod("a", patch)]));
+    assert_eq!((need.pods[0].class, need.changes_at), (class, changes_at.map(at)));
+}
+
 fn tolerations(list: Value) -> Value {
     merged(label("skip"), json!({ "spec": { "tolerations": list } }))
 }
@@ -406,12 +434,16 @@ fn only_pods_that_stay_must_tolerate_an_outage() {
     );
 }
 
-#[test]
-fn an_opt_out_that_is_not_known_is_named() {
-    assert_eq!(
-        reasons(&classified(&draining([pod("a", label("never"))]))),
-        [LockReason::UnknownOptOut]
-    );
+#[rstest]
+#[case::own(label("never"), "nodeward.dev/drain of pod shop/a takes skip or wait-completed")]
+#[case::karpenters(
+    json!({ "metadata": { "annotations": { "karpenter.sh/do-not-disrupt": "4d" } } }),
+    "karpenter.sh/do-not-disrupt of pod shop/a takes true, or a duration such as 4h"
+)]
+fn an_opt_out_that_is_not_known_is_named(#[case] patch: Value, #[case] says: &str) {
+    let need = classified(&draining([pod("a", patch)]));
+    assert_eq!(reasons(&need), [LockReason::UnknownOptOut]);
+    assert_eq!(need.problems[0].message, says);
 }
 
 fn unmanaged() -> Value {
@@ -691,7 +723,7 @@ proptest! {
             let classed: Vec<&str> = need.pods.iter().map(|classified| classified.pod.uid.as_str()).collect();
             prop_assert_eq!(there, classed);
             for ClassifiedPod { pod, class, .. } in &need.pods {
-                prop_assert!(*class != Class::Movable || pod.opt_out().is_none() || pod.deletion.is_some());
+                prop_assert!(*class != Class::Movable || pod.opt_out(now()).is_none() || pod.deletion.is_some());
                 let expected: BTreeSet<(String, bool)> = match class {
                     Class::Held(_) | Class::Retained(_) => {
                         let retained = matches!(class, Class::Retained(_));

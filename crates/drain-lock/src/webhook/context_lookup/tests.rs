@@ -1,5 +1,5 @@
-use nodeward_api::opt_out::OptOut;
 use nodeward_core::id::PodKey;
+use nodeward_core::opt_out::OptOut;
 use rstest::rstest;
 use serde_json::{Value, json};
 
@@ -141,6 +141,9 @@ fn pod_budgets_are_the_selecting_ones(#[case] budgets: Vec<Value>, #[case] expec
 #[case::finish(json!({ "labels": { "nodeward.dev/drain": "wait-completed" } }), Some(OptOut::WaitCompleted))]
 #[case::by_cluster_api(json!({ "labels": { "cluster.x-k8s.io/drain": "skip" } }), Some(OptOut::Skip))]
 #[case::by_karpenter(json!({ "annotations": { "karpenter.sh/do-not-disrupt": "true" } }), Some(OptOut::WaitCompleted))]
+#[case::by_karpenter_for_a_time(
+    json!({ "annotations": { "karpenter.sh/do-not-disrupt": "4h" } }), Some(OptOut::WaitCompleted)
+)]
 #[case::no_mark(json!({}), None)]
 fn opt_out_is_read_from_label_or_annotation(#[case] metadata: Value, #[case] opted_out: Option<OptOut>) {
     let context = of(node("n1", json!({})), pod("a", json!({ "metadata": metadata })));

@@ -201,3 +201,41 @@ async fn expire(stage: &Stage) -> Result<Figures> {
     stage.released(secs(60)).await?;
     begun.end(outcome).await
 }
+
+/// Karpenter leaves a protected pod on an interrupted node until its time is over, and drain-lock neither asks it to go before
+/// nor refuses it then.
+#[tokio::test(flavor = "multi_thread")]
+async fn karpenter_evicts_protected_pod_after_its_duration() -> Result<()> {
+    Box::pin(compare("Karpenter, do-not-disrupt for a minute", outlast)).await
+}
+
+async fn outlast(stage: &Stage) -> Result<Figures> {
+    let env = &stage.env;
+    let karpenter = Karpenter::start(&env.plane).await?;
+    pool().put(&env.client).await?;
+    env.add_deployment("web", &[""], a_third().annotation(DO_NOT_DISRUPT, "60s"))
+        .await?;
+    let old = nodes_of_pool(env).await?;
+    ensure!(old.len() == 1, "{} nodes", old.len());
+    let old = old[0].name_any();
+    let protected = env.pods_on(&old).await?;
+    let start = protected
+        .iter()
+        .filter_map(|pod| pod.status.as_ref()?.start_time.as_ref());
+    let end = start.map(|start| start.0 + jiff::SignedDuration::from_secs(60)).max();
+    let begun = stage.begin(Karpenter::USER)?;
+    interrupt(&env.client, &old).await?;
+    let outcome = settled(stage, 1, "the node to be replaced", secs(240), |nodes| {
+        nodes.len() == 1 && nodes[0].name_any() != old
+    })
+    .await;
+    if outcome.is_err() {
+        println!("Karpenter's log ends with:\n{}", karpenter.process().log_tail(25));
+    }
+    let evictions = env.plane.audit().since(begun.since())?.writes();
+    let evictions = evictions.only(|request| request.resource == "pods/eviction");
+    let first = evictions.0.iter().map(|request| request.received).min();
+    ensure!(end <= first, "protected until {end:?}, evicted {first:?}");
+    stage.released(secs(60)).await?;
+    begun.end(outcome).await
+}

@@ -75,7 +75,7 @@ impl WhyPod {
         let all = reader.budgets(Some(namespace)).await?.unwrap_or_default();
         let views = Budgets::new(all.iter().filter_map(BudgetView::project).map(Arc::new));
         let matching = views.matching(&seen);
-        let kept_by = kept_by(&seen, &matching);
+        let kept_by = kept_by(&seen, &matching, reader.now);
         let selecting: BTreeSet<String> = matching.iter().map(|budget| budget.key.to_string()).collect();
         let (eviction, would_be_evicted) = ask(cluster, &seen, kept_by).await?;
         let (mut node, mut drain) = (None, None);

@@ -5,14 +5,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use futures::{StreamExt, stream};
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::{EvictParams, PostParams};
 use kube::{Api, ResourceExt};
-use nodeward_api::opt_out::OptOut;
 use nodeward_api::reason::{BlockerReason, LockReason};
 use nodeward_core::budget::{BudgetView, Budgets, DisruptionAllowance, NoAllowance};
 use nodeward_core::ledger::Unusable;
+use nodeward_core::opt_out::OptOut;
 use nodeward_core::pod::PodView;
 use serde::Serialize;
 
@@ -129,7 +130,7 @@ pub async fn try_eviction(cluster: &Cluster, namespace: &str, pod: &str) -> Resu
 
 impl PodsOnNode {
     /// Looks at the pods of a node as an eviction would. Without budgets (`None`) only their own wishes are seen.
-    pub fn of(pods: &[Pod], budgets: Option<&[PodDisruptionBudget]>) -> Self {
+    pub fn of(pods: &[Pod], budgets: Option<&[PodDisruptionBudget]>, now: Timestamp) -> Self {
         let budgets = budgets.unwrap_or_default().iter();
         let budgets = Budgets::new(budgets.filter_map(BudgetView::project).map(Arc::new));
         let mut seen = Self::default();
@@ -144,7 +145,7 @@ impl PodsOnNode {
                 continue;
             }
             let matching = budgets.matching(&pod);
-            if let Some(kept_by) = kept_by(&pod, &matching) {
+            if let Some(kept_by) = kept_by(&pod, &matching, now) {
                 seen.obstacles.push(PodObstacle {
                     pod: pod.key.to_string(),
                     pdbs: matching.iter().map(|budget| budget.key.to_string()).collect(),
@@ -284,8 +285,8 @@ impl PodObstacle {
 }
 
 /// Why an eviction of the pod would be refused, by its own wishes and by the statuses of the budgets that select it.
-pub fn kept_by(pod: &PodView, budgets: &[&Arc<BudgetView>]) -> Option<KeptBy> {
-    match pod.opt_out() {
+pub fn kept_by(pod: &PodView, budgets: &[&Arc<BudgetView>], now: Timestamp) -> Option<KeptBy> {
+    match pod.opt_out(now) {
         Some((OptOut::Skip, _)) => return Some(KeptBy::Drain(LockReason::OptedOut)),
         Some((OptOut::WaitCompleted | OptOut::Unknown, _)) => return Some(KeptBy::Drain(LockReason::WaitCompleted)),
         None => (),

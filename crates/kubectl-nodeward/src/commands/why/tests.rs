@@ -62,7 +62,7 @@ fn obstacles_are_refused_evictions_and_opt_outs(
     #[case] budgets: Vec<PodDisruptionBudget>,
     #[case] kept_by: Option<KeptBy>,
 ) {
-    let seen = PodsOnNode::of(&[pod(change)], Some(&budgets));
+    let seen = PodsOnNode::of(&[pod(change)], Some(&budgets), Timestamp::UNIX_EPOCH);
     assert_eq!(seen.obstacles.first().and_then(|obstacle| obstacle.kept_by), kept_by);
     assert_eq!((seen.to_leave, seen.ignored, seen.terminating), (1, 0, 0));
 }
@@ -75,7 +75,7 @@ fn obstacles_are_refused_evictions_and_opt_outs(
 #[case::finished(json!({ "status": { "phase": "Succeeded" } }), (0, 1, 0))]
 #[case::terminating(json!({ "metadata": { "deletionTimestamp": "2026-01-01T00:00:00Z" } }), (1, 0, 1))]
 fn ignored_and_terminating_pods_are_no_obstacles(#[case] change: Value, #[case] counts: (usize, usize, usize)) {
-    let seen = PodsOnNode::of(&[pod(change)], Some(&[budget("a", 0)]));
+    let seen = PodsOnNode::of(&[pod(change)], Some(&[budget("a", 0)]), Timestamp::UNIX_EPOCH);
     assert_eq!((seen.to_leave, seen.ignored, seen.terminating), counts);
     assert_eq!(seen.obstacles, []);
 }
@@ -85,7 +85,7 @@ fn ignored_and_terminating_pods_are_no_obstacles(#[case] change: Value, #[case] 
 fn api_server_answer_outweighs_budget_statuses() {
     let named = |name: &str| pod(json!({ "metadata": { "name": name } }));
     let all = [named("web-0"), named("web-1")];
-    let mut seen = PodsOnNode::of(&all, Some(&[budget("a", 0)]));
+    let mut seen = PodsOnNode::of(&all, Some(&[budget("a", 0)]), Timestamp::UNIX_EPOCH);
     assert_eq!(seen.obstacles.len(), 2);
     seen.take_answers(BTreeMap::from([
         ("shop/web-0".to_owned(), EvictionAnswer::Accepted),
