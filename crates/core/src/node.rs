@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use crate::id::{NodeName, NodeUid};
 use crate::intern::Pool;
 use crate::labels::Labels;
+use crate::signal::DrainRules;
 
 /// Key of the taint that the node-lifecycle controller adds to an unschedulable node.
 pub const UNSCHEDULABLE_TAINT: &str = "node.kubernetes.io/unschedulable";
@@ -52,6 +53,8 @@ pub struct NodeView {
     /// Annotations, as far as the projection keeps them.
     pub annotations: BTreeMap<String, String>,
     pub taints: Box<[Taint]>,
+    /// `spec.providerID`: which machine of the infrastructure it is.
+    pub provider_id: Option<Box<str>>,
     /// `spec.unschedulable`.
     pub unschedulable: bool,
     /// Whether the `Ready` condition is `True`.
@@ -64,6 +67,8 @@ pub struct NodeView {
     pub is_being_deleted: bool,
     /// Whether its Machine of Cluster API is being deleted, as far as whoever projects it knows.
     pub machine_is_being_deleted: bool,
+    /// Cluster API's rules for its pods, as far as whoever projects it knows.
+    pub drain_rules: Option<Arc<DrainRules>>,
     /// `status.nodeInfo.bootID`: changes with every boot.
     pub boot_id: Arc<str>,
     /// `status.nodeInfo.machineID`.
@@ -149,6 +154,7 @@ impl NodeView {
                     time_added: taint.time_added.as_ref().map(|time| time.0),
                 })
                 .collect(),
+            provider_id: spec.and_then(|spec| spec.provider_id.as_deref()).map(Into::into),
             unschedulable: spec.is_some_and(|spec| spec.unschedulable == Some(true)),
             ready: ready.is_some_and(|ready| ready.status == "True"),
             ready_since: ready.and_then(|ready| Some(ready.last_transition_time.as_ref()?.0)),
@@ -158,6 +164,7 @@ impl NodeView {
                 .map_or(Timestamp::UNIX_EPOCH, |time| time.0),
             is_being_deleted: meta.deletion_timestamp.is_some(),
             machine_is_being_deleted: false,
+            drain_rules: None,
             boot_id: info.map(|info| info.boot_id.as_str()).unwrap_or_default().into(),
             machine_id: info.map(|info| info.machine_id.as_str()).unwrap_or_default().into(),
             conditions: conditions()

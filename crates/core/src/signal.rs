@@ -29,7 +29,7 @@ pub use self::fields::Fields;
 pub use self::inputs::{KindObjects, KindState, SignalInputs, WatchedResource};
 pub use self::node_marker::{NodeMarker, NodeMarkerPlace};
 pub use self::openshift::{PdbForceDrainTimeout, pdb_force_drain_timeout, upgrades_in_progress};
-pub use self::preset::{Preset, PresetSignal};
+pub use self::preset::{DrainRules, Preset, PresetSignal};
 pub use self::spec::{ResourceSpec, SignalSpec};
 
 use self::resource::ResourceSignal;
@@ -126,6 +126,14 @@ impl UpgradeSignal {
         }
     }
 
+    /// That of one preset.
+    pub fn preset(preset: Preset) -> Self {
+        Self {
+            spec: SignalSpec::Preset(preset.into()),
+            root: Compiled::Preset(preset.into()),
+        }
+    }
+
     /// The signal as configured.
     pub fn spec(&self) -> &SignalSpec {
         &self.spec
@@ -138,12 +146,26 @@ impl UpgradeSignal {
 
     /// What must be watched to evaluate it, each once, and what is read of it.
     pub fn kinds(&self) -> BTreeMap<WatchedResource, Fields> {
-        let mut kinds = BTreeMap::new();
-        for (kind, fields) in self.root.leaves().into_iter().flat_map(Compiled::kinds) {
-            let known = kinds.remove(&kind).unwrap_or_else(Fields::none);
-            kinds.insert(kind, known.and(fields));
+        united(self.root.leaves().into_iter().flat_map(Compiled::kinds))
+    }
+
+    /// The same, and what [`UpgradeSignal::drain_rules`] reads.
+    pub fn kinds_with_drain_rules(&self) -> BTreeMap<WatchedResource, Fields> {
+        let of_rules = self.has_drain_rules().then(preset::kinds_of_drain_rules);
+        united(self.kinds().into_iter().chain(of_rules.into_iter().flatten()))
+    }
+
+    /// Which pods of the node the systems in this signal leave alone when they drain it.
+    pub fn drain_rules(&self, inputs: &SignalInputs, node: &NodeView) -> DrainRules {
+        if self.has_drain_rules() {
+            DrainRules::of_node(inputs, node)
+        } else {
+            DrainRules::NONE
         }
-        kinds
+    }
+
+    fn has_drain_rules(&self) -> bool {
+        self.presets().contains(&Preset::ClusterApi)
     }
 
     /// Whether an upgrade is on that concerns this node.
@@ -173,6 +195,16 @@ impl UpgradeSignal {
         }
         presets
     }
+}
+
+/// Each kind once, with all that is read of it.
+fn united(kinds: impl IntoIterator<Item = (WatchedResource, Fields)>) -> BTreeMap<WatchedResource, Fields> {
+    let mut united = BTreeMap::new();
+    for (kind, fields) in kinds {
+        let known = united.remove(&kind).unwrap_or_else(Fields::none);
+        united.insert(kind, known.and(fields));
+    }
+    united
 }
 
 /// No signal configured means `openshift`: nothing is ever forced elsewhere by default.

@@ -88,9 +88,9 @@ impl Observer {
         }
     }
 
-    /// Watches what the signal reads, and nothing that an earlier one read.
+    /// Watches what the signal and its drain rules read, and nothing that an earlier one read.
     pub fn follow_signal(&mut self, signal: &UpgradeSignal) {
-        self.signal.follow(signal);
+        self.signal.follow_kinds(signal.kinds_with_drain_rules());
     }
 
     /// Watches what tells remediations.

@@ -425,6 +425,7 @@ impl<'a> Planner<'a> {
             };
             let waits = self.policy.waits_for(node, &self.snapshot.pdb_force_drain_timeout);
             let planned = self.snapshot.planned_for(node);
+            let drain_rules = self.policy.signal.drain_rules(&self.snapshot.signals, node);
             for pod in *pods {
                 let budgets: Vec<Arc<BudgetView>> = self.snapshot.budgets.matching(pod).into_iter().cloned().collect();
                 let evidence = Evidence {
@@ -433,6 +434,7 @@ impl<'a> Planner<'a> {
                     budgets: &budgets,
                     holds: &self.snapshot.holds,
                     planned: planned.as_deref(),
+                    drain_rules: &drain_rules,
                     without_opt_outs: &self.snapshot.without_opt_outs,
                     waits,
                     memory: &self.snapshot.memory,

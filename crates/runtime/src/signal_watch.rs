@@ -42,7 +42,11 @@ impl SignalWatches {
     /// Watches what the signal reads, and nothing that an earlier one read. Cheap where nothing has changed: call it in
     /// every pass, which also keeps the probe true.
     pub fn follow(&mut self, signal: &UpgradeSignal) {
-        let wanted = signal.kinds();
+        self.follow_kinds(signal.kinds());
+    }
+
+    /// The same of these kinds.
+    pub fn follow_kinds(&mut self, wanted: BTreeMap<WatchedResource, Fields>) {
         let of_others = |(kind, fields): (&WatchedResource, &Fields)| {
             let is_read_as_before = wanted.get(kind).is_none_or(|wanted| wanted == fields);
             is_read_as_before.then(|| kind.clone())

@@ -37,6 +37,9 @@ const THREADS: &str = "4";
 /// Packages whose integration tests call librados in their own process.
 const WITH_CEPH: [&str; 3] = ["ceph-pdb", "nodeward-testkit", "rados"];
 
+/// Packages whose integration tests start drainers of others.
+const WITH_DRAINERS: [&str; 2] = ["drain-keeper", "drain-lock"];
+
 /// How many of the slowest tests the summary names.
 const SLOWEST: usize = 10;
 
@@ -269,7 +272,7 @@ impl Binary {
     }
 
     fn needs_drainers(&self) -> bool {
-        self.target.is_some() && self.package == "drain-lock"
+        self.target.is_some() && WITH_DRAINERS.contains(&self.package.as_str())
     }
 
     fn needs_ceph(&self) -> bool {

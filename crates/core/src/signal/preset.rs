@@ -2,6 +2,7 @@
 //! cordon, and a sentence on what must be switched on there.
 
 mod claim;
+mod drain_rules;
 mod kured;
 mod plan;
 
@@ -11,6 +12,8 @@ use std::fmt;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Deserializer};
 
+pub use self::drain_rules::DrainRules;
+pub(super) use self::drain_rules::kinds as kinds_of_drain_rules;
 use self::kured::KuredLock;
 use super::answer::{Answer, Tristate};
 use super::fields::Fields;
@@ -151,7 +154,12 @@ impl PresetSignal {
                 vec![(self.kured.kind(), fields)]
             }
             Preset::ClusterApi => {
-                let fields = Fields::of(&["metadata.deletionTimestamp", "status.nodeRef.name"]);
+                let fields = Fields::of(&[
+                    "metadata.deletionTimestamp",
+                    "spec.providerID",
+                    "status.nodeRef.name",
+                    "status.nodeRef.uid",
+                ]);
                 claim::machine_kinds().map(|kind| (kind, fields.clone())).into()
             }
             Preset::Karpenter => {

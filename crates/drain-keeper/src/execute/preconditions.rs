@@ -122,12 +122,14 @@ pub fn still_due(
     policy: &Policy,
     now: Timestamp,
 ) -> Result<(), String> {
+    let drain_rules = policy.signal.drain_rules(&snapshot.signals, node);
     let evidence = Evidence {
         node,
         clock: &action.clock,
         budgets: &state.budgets,
         holds: &state.holds,
         planned: state.planned.as_deref(),
+        drain_rules: &drain_rules,
         without_opt_outs,
         waits: policy.waits_for(node, &snapshot.pdb_force_drain_timeout),
         memory: &snapshot.memory,

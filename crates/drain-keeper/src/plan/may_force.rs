@@ -15,12 +15,13 @@ use nodeward_core::node::NodeView;
 use nodeward_core::opt_out::OptOut;
 use nodeward_core::pod::PodView;
 use nodeward_core::predicate::{belongs_to_node, is_ceph_daemon, must_not_run_twice};
+use nodeward_core::signal::DrainRules;
 use nodeward_core::strategy::{Remedy, Strategy, Wait, Waits, removable_finalizers};
 use nodeward_core::verdict::Next;
 
 use crate::gate::cordon_taint;
 use crate::planned_pods::{PlannedPods, UnderClaim};
-use crate::policy::{OptOutKind, Policy, UnmanagedPods};
+use crate::policy::{Policy, UnmanagedPods};
 use crate::snapshot::Memory;
 
 pub use self::opt_out::{end_of_opt_outs, ignored_opt_outs};
@@ -37,6 +38,8 @@ pub struct Evidence<'a> {
     pub holds: &'a Holds,
     /// What drain-lock has planned for the pods of the node, while it drains that.
     pub planned: Option<&'a PlannedPods>,
+    /// Which pods its drainer leaves alone.
+    pub drain_rules: &'a DrainRules,
     /// Namespaces in which the configuration honours no opt-out.
     pub without_opt_outs: &'a BTreeSet<Arc<str>>,
     /// Of the pod's node.
@@ -100,15 +103,10 @@ pub fn may_force(pod: &PodView, evidence: &Evidence<'_>, now: Timestamp) -> Deci
     let Some(mark) = in_force(pod, evidence, now) else {
         return judge(pod, evidence, now);
     };
-    let (reason, detail) = match mark.opt_out {
+    let reason = match mark.opt_out {
         OptOut::Skip => return Decision::NoBlocker,
-        // Nodeward's own mark is named by the reason.
-        OptOut::WaitCompleted if mark.kind == OptOutKind::Nodeward => (BlockerReason::WaitCompleted, String::new()),
-        OptOut::WaitCompleted => (BlockerReason::WaitCompleted, mark.source.key().to_owned()),
-        OptOut::Unknown => {
-            let detail = format!("{} takes {}", mark.source.key(), mark.source.values());
-            (BlockerReason::UnknownOptOut, detail)
-        }
+        OptOut::WaitCompleted => BlockerReason::WaitCompleted,
+        OptOut::Unknown => BlockerReason::UnknownOptOut,
     };
     // Where it ends by itself, what comes then is said from the start.
     let (next, last_due) = match mark.until.map(|until| (until, judge(pod, evidence, until))) {
@@ -122,7 +120,7 @@ pub fn may_force(pod: &PodView, evidence: &Evidence<'_>, now: Timestamp) -> Deci
     Decision::Blocked {
         reason,
         next,
-        detail,
+        detail: mark.detail,
         last_due,
     }
 }

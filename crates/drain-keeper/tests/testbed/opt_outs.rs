@@ -9,12 +9,13 @@ use kube::api::{Api, ListParams, Patch, PatchParams};
 use nodeward_api::annotation::LAST_OVERRIDE;
 use nodeward_api::last_override::LastOverride;
 use nodeward_core::hold;
+use nodeward_testkit::drainers::{ClusterApi, node_of};
 use nodeward_testkit::proxy::{Proxy, Record, Verb};
 use nodeward_testkit::wait::{self, secs};
-use nodeward_testkit::{ControlPlane, bulk, fleet, names, workload};
+use nodeward_testkit::{ControlPlane, Options, bulk, fleet, names, workload};
 use serde_json::json;
 
-use crate::environment::{Environment, an_hour_ago, is_untouched, managed};
+use crate::environment::{ENVIRONMENT, Environment, an_hour_ago, is_untouched, managed};
 use crate::explanations::event_that_names;
 
 /// Kinds of the objects about which there is an Event with this reason that names the pod, or is about it.
@@ -135,6 +136,55 @@ async fn pod_is_forced_once_karpenters_duration_has_passed() -> Result<()> {
         start + jiff::SignedDuration::from_secs(40) <= first,
         "started {start}, evicted {first}"
     );
+    env.end([keeper]).await
+}
+
+/// Cluster API itself drains the node of a Machine that is deleted. It leaves the pod of its rule alone, and so does drain-keeper,
+/// which forces another that a budget keeps.
+#[tokio::test(flavor = "multi_thread")]
+async fn machine_drain_rule_keeps_pod_until_it_goes() -> Result<()> {
+    let plane = ControlPlane::start(Options::patient()).await?;
+    let cluster = ClusterApi::start(&plane).await?;
+    let values = json!({ "config": { "upgradeSignal": { "preset": "clusterApi" } } });
+    let env = Environment::with(&plane, values).await?;
+    cluster
+        .add_machines("workers", 1, json!({ "nodeDrainTimeoutSeconds": 0 }))
+        .await?;
+    let machines = cluster.machines("pool=workers").await?;
+    let machine = machines.first().context("no Machine")?;
+    let node = node_of(machine).context("it has no node")?;
+    fleet::label(&env.client, node, ENVIRONMENT, Some(&env.name)).await?;
+    let rule = |behavior: &str| {
+        json!({
+            "drain": { "behavior": behavior },
+            "machines": [{ "selector": { "matchLabels": { "pool": "workers" } } }],
+            "pods": [{
+                "selector": { "matchLabels": { "app": "job" } },
+                "namespaceSelector": { "matchLabels": { "kubernetes.io/metadata.name": env.name } },
+            }],
+        })
+    };
+    cluster.drain_rule("jobs", rule("WaitCompleted")).await?;
+    let labelled = |app: &str| managed(node).label("app", app);
+    let [job, web] = env
+        .add_pods([("job", labelled("job")), ("web", labelled("web"))])
+        .await?;
+    env.add_budget(env.tight("web", 1), 1).await?;
+    let keeper = env
+        .start(json!({
+            "upgradeSignal": { "preset": "clusterApi" }, "countsAsDrain": null,
+            "pdbForceDrainTimeout": "1s",
+        }))
+        .await?;
+    cluster.delete_machine(&machine.name_any()).await?;
+    workload::gone(&env.client, &web, secs(120))
+        .await
+        .with_context(|| keeper.process().log_tail(40))?;
+    event_that_names(&env, node, "WaitCompleted", &["MachineDrainRule machines/jobs"]).await?;
+    is_untouched(&env.pods(), &job).await?;
+    // The rule goes: Cluster API evicts the pod, and deletes the node.
+    cluster.drain_rule("jobs", rule("Drain")).await?;
+    workload::gone(&env.client, &job, secs(120)).await?;
     env.end([keeper]).await
 }
 

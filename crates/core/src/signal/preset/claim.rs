@@ -1,5 +1,7 @@
 //! Objects that stand for a node where it came from: Cluster API's Machines, Karpenter's NodeClaims.
 
+use std::sync::Arc;
+
 use jiff::Timestamp;
 use serde_json::Value;
 
@@ -7,35 +9,81 @@ use super::super::answer::{Answer, SignalNote};
 use super::super::inputs::{KindState, SignalInputs, WatchedResource, full_name};
 use crate::node::NodeView;
 
-/// Cluster API serves the older version until it is removed, and the newer from 1.11 on.
+/// A kind of Cluster API's, which serves the older version until it is removed, and the newer from 1.11 on.
+pub(super) fn in_all_versions(kind: &str) -> [WatchedResource; 2] {
+    ["cluster.x-k8s.io/v1beta2", "cluster.x-k8s.io/v1beta1"].map(|version| WatchedResource::all(version, kind))
+}
+
 pub(super) fn machine_kinds() -> [WatchedResource; 2] {
-    ["cluster.x-k8s.io/v1beta2", "cluster.x-k8s.io/v1beta1"].map(|version| WatchedResource::all(version, "Machine"))
+    in_all_versions("Machine")
 }
 
 pub(super) fn node_claim_kind() -> WatchedResource {
     WatchedResource::all("karpenter.sh/v1", "NodeClaim")
 }
 
+/// Of the versions of a kind, the first that could be listed, or else the first that is served.
+pub(super) fn served<'a>(inputs: &SignalInputs, kinds: &'a [WatchedResource]) -> Option<&'a WatchedResource> {
+    let served = || kinds.iter().filter(|kind| *inputs.get(kind) != KindState::Absent);
+    let listed = served().find(|kind| matches!(inputs.get(kind), KindState::Synced(_)));
+    listed.or_else(|| served().next())
+}
+
 /// Whether the node's Machine is being deleted, which begins with its drain. Where no Machines are served, the cluster is
 /// managed from another one, and nothing can be told.
 pub(super) fn machine_is_deleted(inputs: &SignalInputs, node: &NodeView) -> Answer {
-    let kinds = machine_kinds();
-    let served: Vec<&WatchedResource> = kinds
-        .iter()
-        .filter(|kind| *inputs.get(kind) != KindState::Absent)
-        .collect();
-    if served.is_empty() {
+    if served(inputs, &machine_kinds()).is_none() {
         return Answer::unknown(SignalNote::warning(
             "absent/cluster.x-k8s.io/Machine",
             "The API server does not serve Cluster API's Machines: this cluster is managed from another one. Use \
              countsAsDrain: all with a signal of your own, or a resource signal, in place of the preset clusterApi.",
         ));
     }
-    Answer::any_of(served.into_iter().map(|kind| {
-        with_object_of(inputs, kind, "/status/nodeRef/name", node, |machine| {
-            deleted_at(machine).map_or_else(Answer::no, |at| Answer::yes(Some(at)))
-        })
-    }))
+    match machine_of(inputs, node) {
+        Ok(machine) => {
+            let deleted = machine.and_then(|machine| deleted_at(&machine));
+            deleted.map_or_else(Answer::no, |at| Answer::yes(Some(at)))
+        }
+        Err(note) => Answer::unknown(note),
+    }
+}
+
+/// The Machine of the node. A management cluster has other clusters' Machines, too, with nodes of the same names.
+///
+/// # Errors
+/// When it cannot be told.
+pub(super) fn machine_of(inputs: &SignalInputs, node: &NodeView) -> Result<Option<Arc<Value>>, SignalNote> {
+    let kinds = machine_kinds();
+    let Some(kind) = served(inputs, &kinds) else {
+        return Ok(None);
+    };
+    let named = match inputs.objects_of(kind, "/status/nodeRef/name", &node.name) {
+        Ok(named) => named,
+        Err(answer) => {
+            let unknown = || SignalNote::warning(format!("unknown/{kind}"), format!("{kind} is not known."));
+            return Err(answer.notes.into_iter().next().unwrap_or_else(unknown));
+        }
+    };
+    let text = |machine: &Value, pointer: &str| machine.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
+    let is_its = |machine: &Arc<Value>| {
+        let provider_id = text(machine, "/spec/providerID");
+        let uid = text(machine, "/status/nodeRef/uid");
+        provider_id.is_none_or(|id| node.provider_id.as_deref() == Some(&*id))
+            && uid.is_none_or(|uid| uid == node.uid.as_str())
+    };
+    let mut machines: Vec<Arc<Value>> = named.into_iter().filter(is_its).collect();
+    if machines.len() > 1 {
+        let mut names: Vec<String> = machines.iter().map(|machine| full_name(machine)).collect();
+        names.sort();
+        return Err(SignalNote::warning(
+            format!("several/Machine/{}", node.name),
+            format!(
+                "Several Machines are this node's: {}. Delete those that are not.",
+                names.join(", ")
+            ),
+        ));
+    }
+    Ok(machines.pop())
 }
 
 /// Whether Karpenter disrupts the node for one of these reasons, since it decided to.

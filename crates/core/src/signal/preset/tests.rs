@@ -1,5 +1,7 @@
 //! Objects exactly as each system makes them, in its order.
 
+use std::sync::Arc;
+
 use jiff::Timestamp;
 use rstest::rstest;
 use serde_json::{Value, json};
@@ -190,6 +192,74 @@ fn each_node_has_the_machine_that_names_it() {
         };
         assert_eq!(signal.evaluate(&inputs, &node).truth, truth, "{name}");
     }
+}
+
+/// A Machine is of the node that it names, unless it names another one of that name.
+#[rstest]
+#[case::alone(vec![json!({})], Tristate::Yes, None)]
+#[case::of_its_provider_id(vec![json!({ "spec": { "providerID": "aws://1" } })], Tristate::Yes, None)]
+#[case::of_another_provider_id(vec![json!({ "spec": { "providerID": "aws://2" } })], Tristate::No, None)]
+#[case::of_its_uid(vec![json!({ "status": { "nodeRef": { "name": "n1", "uid": "u1" } } })], Tristate::Yes, None)]
+#[case::of_another_uid(vec![json!({ "status": { "nodeRef": { "name": "n1", "uid": "u2" } } })], Tristate::No, None)]
+#[case::one_of_two(
+    vec![json!({ "spec": { "providerID": "aws://1" } }), json!({ "spec": { "providerID": "aws://2" } })], Tristate::Yes, None
+)]
+#[case::two_of_one_provider_id(
+    vec![
+        json!({ "metadata": { "name": "b" }, "spec": { "providerID": "aws://1" } }),
+        json!({ "metadata": { "name": "a" }, "spec": { "providerID": "aws://1" } }),
+    ],
+    Tristate::Unknown, Some("Several Machines are this node's: a, b")
+)]
+fn machine_is_of_the_node_with_its_provider_id(
+    #[case] patches: Vec<Value>,
+    #[case] truth: Tristate,
+    #[case] says: Option<&str>,
+) {
+    let merged = |patch: Value| {
+        let mut machine = machine("n1", true);
+        for (field, value) in patch.as_object().unwrap() {
+            for (key, value) in value.as_object().unwrap() {
+                machine[field][key] = value.clone();
+            }
+        }
+        Arc::new(machine)
+    };
+    let machines = KindState::Synced(patches.into_iter().map(merged).collect());
+    let [newer, older] = claim::machine_kinds();
+    let inputs = inputs([(newer, machines), (older, KindState::Absent)]);
+    let mut node = cordoned(json!({ "uid": "u1" }));
+    node.provider_id = Some("aws://1".into());
+    assert_eq!(
+        both(Preset::ClusterApi, &inputs, &node),
+        (truth, truth == Tristate::Yes)
+    );
+    let (answer, _) = judged(&signal("{preset: clusterApi}"), &inputs, &node);
+    assert_eq!(answer.notes.is_empty(), says.is_none());
+    assert!(
+        says.is_none_or(|says| answer.notes[0].message.starts_with(says)),
+        "{answer:?}"
+    );
+}
+
+/// Karpenter before 1.0 serves `v1beta1` alone, and a NodeClaim that was just made has no node.
+#[rstest]
+#[case::not_served(KindState::Absent, Some("does not serve karpenter.sh/v1 NodeClaim"))]
+#[case::forbidden(KindState::Forbidden("no".into()), Some("karpenter.sh/v1 NodeClaim may not be read"))]
+#[case::without_a_node(objects([json!({ "metadata": { "name": "c", "deletionTimestamp": TAKEN }, "status": {} })]), None)]
+fn node_without_node_claim_is_not_drained(#[case] claims: KindObjects, #[case] says: Option<&str>) {
+    let inputs = inputs([(claim::node_claim_kind(), claims)]);
+    let taints = json!([{ "key": "karpenter.sh/disrupted", "effect": "NoSchedule" }]);
+    let node = cordoned_with_taints(json!({}), taints);
+    let (truth, drained) = both(Preset::Karpenter, &inputs, &node);
+    assert!(truth != Tristate::Yes && !drained);
+    let (answer, _) = judged(&signal("{preset: karpenter}"), &inputs, &node);
+    let told = answer.notes.first().map(|note| note.message.as_str());
+    assert_eq!(told.is_some(), says.is_some());
+    assert!(
+        says.zip(told).is_none_or(|(says, told)| told.contains(says)),
+        "{told:?}"
+    );
 }
 
 /// In the order in which the machine config daemon and its controller write them.

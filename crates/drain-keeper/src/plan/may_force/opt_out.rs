@@ -13,24 +13,32 @@ use super::{Evidence, eviction_due, is_covered, is_no_blocker};
 /// An opt-out of the pod that counts.
 pub(super) struct InForce {
     pub(super) opt_out: OptOut,
-    pub(super) kind: OptOutKind,
-    /// Where it was read.
-    pub(super) source: OptOutSource,
+    /// Where it was read, unless the reason says that, or what is wrong with it.
+    pub(super) detail: String,
     /// Until when it counts; `None`: for as long as it stands.
     pub(super) until: Option<Timestamp>,
 }
 
-/// The opt-out of the pod that counts, if one does.
+/// The opt-out of the pod that counts, if one does: one of its own before a rule of its drainer.
 pub(super) fn in_force(pod: &PodView, evidence: &Evidence<'_>, now: Timestamp) -> Option<InForce> {
-    pod.opt_outs.iter(now).find_map(|(opt_out, source)| {
+    let of_pod = pod.opt_outs.iter(now).find_map(|(opt_out, source)| {
         let kind = kind_of(source);
         let limit = honoured_until(kind, pod, evidence, now).ok()?;
         Some(InForce {
             opt_out,
-            kind,
-            source,
+            detail: match opt_out {
+                OptOut::Unknown => format!("{} takes {}", source.key(), source.values()),
+                // Nodeward's own mark is named by the reason.
+                OptOut::Skip | OptOut::WaitCompleted if kind == OptOutKind::Nodeward => String::new(),
+                OptOut::Skip | OptOut::WaitCompleted => source.key().to_owned(),
+            },
             until: limit.into_iter().chain(pod.opt_outs.until(source)).min(),
         })
+    });
+    of_pod.or_else(|| {
+        let (opt_out, detail) = evidence.drain_rules.opt_out(pod)?;
+        let until = honoured_until(OptOutKind::ClusterApi, pod, evidence, now).ok()?;
+        Some(InForce { opt_out, detail, until })
     })
 }
 
@@ -62,9 +70,14 @@ pub fn ignored_opt_outs(pod: &PodView, evidence: &Evidence<'_>, now: Timestamp) 
         .opt_outs
         .iter(now)
         .map(|(_, source)| (kind_of(source), source.key().to_owned()));
+    let rule = evidence
+        .drain_rules
+        .opt_out(pod)
+        .map(|(_, rule)| (OptOutKind::ClusterApi, rule));
     let owners = holds_against(pod, evidence, now).filter(|hold| matches!(hold.holder, Holder::Owner(_)));
     let holds = owners.map(|hold| (OptOutKind::Holds, format!("its budget, {hold},")));
     let ignored = marks
+        .chain(rule)
         .chain(holds)
         .filter_map(|(kind, what)| Some(format!("{what} does not count: {}", why_not(kind)?)));
     ignored.collect()

@@ -2,12 +2,13 @@
 
 use nodeward_api::reason::BlockerReason;
 use nodeward_core::hold::Holder;
+use nodeward_core::signal::{KindObjects, KindState};
 use nodeward_core::strategy::StrategyName;
 use nodeward_core::verdict::Next;
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use super::world::{World, budget, claim_of, minute, pod, terminating, with};
+use super::world::{World, budget, claim_of, minute, objects, pod, terminating, with};
 
 fn label(value: &str) -> Value {
     json!({ "metadata": { "labels": { "nodeward.dev/drain": value } } })
@@ -386,4 +387,85 @@ fn owners_hold_counts_as_far_as_honoured(#[case] holder: Holder, #[case] fields:
         );
         assert_eq!(told(&world, 80), None);
     }
+}
+
+/// A world in which Cluster API deletes the Machine of `n1`, under these rules.
+fn under_rules(rules: KindObjects, fields: &str, patch: Value) -> World {
+    let machine = json!({
+        "metadata": { "namespace": "fleet", "name": "m", "deletionTimestamp": minute(0).to_string() },
+        "spec": { "clusterName": "c" },
+        "status": { "nodeRef": { "name": "n1" } },
+    });
+    let mut world = World::draining()
+        .config(&format!("{{upgradeSignal: {{preset: clusterApi}}, {fields}}}"))
+        .signal("cluster.x-k8s.io/v1beta2", "Machine", objects([machine]))
+        .signal("cluster.x-k8s.io/v1beta2", "MachineDrainRule", rules)
+        .pod(with(pod("p"), patch));
+    for kind in ["Machine", "MachineDrainRule"] {
+        world = world.signal("cluster.x-k8s.io/v1beta1", kind, KindState::Absent);
+    }
+    world
+}
+
+fn drain_rule(behavior: &str) -> KindObjects {
+    objects([json!({
+        "metadata": { "namespace": "fleet", "name": "jobs" },
+        "spec": { "drain": { "behavior": behavior }, "pods": [{ "selector": { "matchLabels": { "app": "web" } } }] },
+    })])
+}
+
+#[rstest]
+#[case::drains("Drain", None, Some(StrategyName::Delete))]
+#[case::waits("WaitCompleted", Some(BlockerReason::WaitCompleted), None)]
+#[case::skips("Skip", None, None)]
+fn machine_drain_rule_keeps_pods(
+    #[case] behavior: &str,
+    #[case] reason: Option<BlockerReason>,
+    #[case] strategy: Option<StrategyName>,
+) {
+    let plan = under_rules(drain_rule(behavior), "", json!({})).at(10_000);
+    assert_eq!(plan.strategy(), strategy);
+    if strategy.is_none() {
+        assert_eq!(plan.reason("p"), reason);
+        assert_eq!(plan.has_failed(), reason.is_some());
+    }
+    if reason.is_some() {
+        assert_eq!(plan.blocker("p").unwrap().detail, "MachineDrainRule fleet/jobs");
+    }
+}
+
+#[test]
+fn machine_drain_rules_that_may_not_be_read_force_nothing() {
+    let plan = under_rules(KindState::Forbidden("no".into()), "", json!({})).at(10_000);
+    assert_eq!(
+        (plan.reason("p"), plan.strategy()),
+        (Some(BlockerReason::UnknownOptOut), None)
+    );
+    let detail = &plan.blocker("p").unwrap().detail;
+    assert!(detail.contains("resources: [\"machinedrainrules\"]"), "{detail}");
+}
+
+/// They are limited as Cluster API's label is, and come after what the pod itself says.
+#[rstest]
+#[case::left_out(json!({}), "optOuts: {honour: [nodeward]}", Some(45), true)]
+#[case::limited(json!({}), "optOuts: {maxDuration: 30}", Some(75), true)]
+#[case::pods_own_word(label("skip"), "", None, false)]
+fn machine_drain_rule_counts_as_far_as_honoured(
+    #[case] patch: Value,
+    #[case] fields: &str,
+    #[case] forced: Option<i64>,
+    #[case] is_told: bool,
+) {
+    let world = under_rules(drain_rule("WaitCompleted"), fields, patch);
+    let minutes = forced.unwrap_or(10_000);
+    assert_eq!(world.at(minutes - 1).strategy(), None);
+    assert_eq!(world.at(minutes).strategy(), forced.map(|_| StrategyName::Delete));
+    let text = told(&world, minutes);
+    assert_eq!(text.is_some(), is_told);
+    assert!(text.is_none_or(|text| text.starts_with("MachineDrainRule fleet/jobs does not count")));
+    assert_eq!(
+        forced.is_none(),
+        world.at(1).reason("p").is_none(),
+        "the pod's own word is the one that counts"
+    );
 }
