@@ -115,12 +115,12 @@ impl ClusterCache {
 
     /// The node, with what its Machine tells.
     fn with_machine(&self, mut node: Arc<NodeFacts>) -> Arc<NodeFacts> {
-        if self
-            .machines
-            .as_ref()
-            .is_some_and(|machines| machines.is_being_deleted(&node))
-        {
-            Arc::make_mut(&mut node).view.machine_is_being_deleted = true;
+        let machines = self.machines.as_ref();
+        if let Some(rules) = machines.and_then(|machines| machines.drain_rules(&node)) {
+            let is_being_deleted = machines.is_some_and(|machines| machines.is_being_deleted(&node));
+            let view = &mut Arc::make_mut(&mut node).view;
+            view.machine_is_being_deleted = is_being_deleted;
+            view.drain_rules = Some(Arc::new(rules));
         }
         node
     }
@@ -268,9 +268,11 @@ impl ClusterCache {
         Some(snapshot)
     }
 
-    /// Until when the first list of what tells remediations is waited for, if it is still to come.
+    /// Until when the first lists of what tells remediations and Machines are waited for, if they are still to come.
     pub fn waits_until(&self) -> Option<Timestamp> {
-        self.remediations.as_ref().and_then(RemediationWatches::waits_until)
+        let remediations = self.remediations.as_ref().and_then(RemediationWatches::waits_until);
+        let machines = self.machines.as_ref().and_then(Machines::waits_until);
+        remediations.into_iter().chain(machines).min()
     }
 
     fn read(&self) -> RwLockReadGuard<'_, ClusterIndex> {

@@ -316,10 +316,7 @@ pub(crate) async fn residents(
     let now = Timestamp::now();
     let residents = pods.into_iter().map(|pod| {
         let budgets = cache.budgets_of(&pod);
-        let class = match &node {
-            Some(node) => Class::in_drain(&pod, node, drain.as_deref(), now),
-            None => Class::by_itself(&pod, now),
-        };
+        let class = Class::in_drain(&pod, node.as_deref(), drain.as_deref(), now);
         Resident {
             class,
             budgets: budgets.iter().map(|budget| budget.reference()).collect(),

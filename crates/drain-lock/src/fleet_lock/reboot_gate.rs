@@ -209,7 +209,7 @@ mod tests {
         let base = json!({ "metadata": { "uid": "p0" } });
         let pod = PodFacts::project(&parse(pod("web-0", merged(base, patch)))).unwrap();
         Resident {
-            class: Class::by_itself(&pod, NOW.parse().unwrap()),
+            class: Class::in_drain(&pod, None, None, NOW.parse().unwrap()),
             pod,
             budgets: budgets.iter().map(budget).collect(),
         }

@@ -55,8 +55,9 @@ pub enum Ignored {
 }
 
 impl Class {
-    /// What becomes of a pod by what it says itself; `None`: it leaves, and the room that there is decides how.
-    pub fn by_itself(pod: &PodFacts, now: Timestamp) -> Option<Self> {
+    /// What becomes of a pod by what it says itself, or its node's rules of it; `None`: it leaves, and the room that there is
+    /// decides how.
+    fn by_itself(pod: &PodFacts, node: Option<&NodeFacts>, now: Timestamp) -> Option<Self> {
         if pod.mirror {
             return Some(Self::Ignored(Ignored::Mirror));
         }
@@ -70,7 +71,7 @@ impl Class {
             // It is leaving, whatever it asked for.
             return Some(Self::Movable);
         }
-        match pod.opt_out(now) {
+        match opt_out(pod, node, now) {
             Some((OptOut::Skip, _)) => Some(Self::Retained(LockReason::OptedOut)),
             Some((OptOut::WaitCompleted | OptOut::Unknown, _)) => Some(Self::WaitsCompleted),
             // Nobody makes it again, here or elsewhere: waiting for it would have no end.
@@ -78,11 +79,26 @@ impl Class {
         }
     }
 
-    /// The same on a node with this drain, which may have put it there.
-    pub fn in_drain(pod: &PodFacts, node: &NodeFacts, drain: Option<&NodeDrain>, now: Timestamp) -> Option<Self> {
-        let returned = || has_returned(pod, node, drain).then_some(Self::Retained(LockReason::ToleratesCordon));
-        Self::by_itself(pod, now).or_else(returned)
+    /// The same on its node, if that is known, with this drain, which may have put it there.
+    pub fn in_drain(
+        pod: &PodFacts,
+        node: Option<&NodeFacts>,
+        drain: Option<&NodeDrain>,
+        now: Timestamp,
+    ) -> Option<Self> {
+        let has_returned = || node.is_some_and(|node| has_returned(pod, node, drain));
+        let returned = || has_returned().then_some(Self::Retained(LockReason::ToleratesCordon));
+        Self::by_itself(pod, node, now).or_else(returned)
     }
+}
+
+/// What the pod asks drains to do with it, or else a rule of its node, and the text that says where, or what is wrong with it.
+pub fn opt_out(pod: &PodFacts, node: Option<&NodeFacts>, now: Timestamp) -> Option<(OptOut, String)> {
+    let of_pod = pod.opt_out(now).map(|(opt_out, source)| {
+        let text = format!("{} of pod {} takes {}", source.key(), pod.key, source.values());
+        (opt_out, text)
+    });
+    of_pod.or_else(|| node?.drain_rules.as_ref()?.opt_out(pod))
 }
 
 /// Whether it was made in the drain of its node, after the cordon, and put there by its toleration of that: so would be each
@@ -105,7 +121,7 @@ pub fn last_unguarded<'a>(
     now: Timestamp,
     is_guarded: impl Fn(&PodFacts) -> bool,
 ) -> Option<&'a PodUid> {
-    let leaves = |pod: &&Arc<PodFacts>| Class::in_drain(pod, node, drain, now).is_none();
+    let leaves = |pod: &&Arc<PodFacts>| Class::in_drain(pod, Some(node), drain, now).is_none();
     let unguarded = pods.into_iter().filter(|pod| !is_guarded(pod));
     unguarded.filter(leaves).map(|pod| &pod.uid).min()
 }
@@ -204,7 +220,7 @@ pub fn classify(
     let mut changes_at = RequeueAt::after(now);
     for pod in by_excess(&node.name, snapshot) {
         changes_at.note(pod.opt_outs.changes_at());
-        let (class, why) = match Class::in_drain(pod, node, drain, now) {
+        let (class, why) = match Class::in_drain(pod, Some(node), drain, now) {
             Some(class) => {
                 // The successor of a pod that keeps its name is only made when it has gone, and will need room.
                 if class == Class::Movable && pod.owner().keeps_names() {
@@ -238,7 +254,7 @@ pub fn classify(
     need.pods.sort_by(|a, b| a.pod.key.cmp(&b.pod.key));
     need.changes_at = changes_at.at();
     if node.is_being_removed() {
-        return need.with_problems(snapshot, policy, now);
+        return need.with_problems(node, snapshot, policy, now);
     }
     let claim = snapshot
         .claims()
@@ -258,12 +274,12 @@ pub fn classify(
     (need.needs, need.movable_first, need.has_obstacle) =
         (needed.disruptions, needed.movable_first, needed.has_obstacle);
     need.excesses = needed.excesses;
-    need.with_problems(snapshot, policy, now)
+    need.with_problems(node, snapshot, policy, now)
 }
 
 impl NodeNeed {
-    fn with_problems(mut self, snapshot: &Snapshot, policy: &Policy, now: Timestamp) -> Self {
-        self.problems = problems(&self, snapshot, policy, now);
+    fn with_problems(mut self, node: &NodeFacts, snapshot: &Snapshot, policy: &Policy, now: Timestamp) -> Self {
+        self.problems = problems(&self, node, snapshot, policy, now);
         self
     }
 }

@@ -11,17 +11,23 @@ use nodeward_core::node::Taint;
 use nodeward_core::opt_out::OptOut;
 
 use crate::policy::Policy;
-use crate::snapshot::{PodFacts, Snapshot};
+use crate::snapshot::{NodeFacts, PodFacts, Snapshot};
 
 use super::disruptions::Excess;
-use super::need::{Class, ClassifiedPod, NodeNeed, kept};
+use super::need::{Class, ClassifiedPod, NodeNeed, kept, opt_out};
 use super::verdict::about_node;
 
 /// Taints that a node without its kubelet gets, and that evict what does not tolerate them.
 const OUTAGE_TAINTS: [&str; 2] = ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"];
 
 /// What a person has to see to.
-pub(super) fn problems(need: &NodeNeed, snapshot: &Snapshot, policy: &Policy, now: Timestamp) -> Vec<BlockedBy> {
+pub(super) fn problems(
+    need: &NodeNeed,
+    node: &NodeFacts,
+    snapshot: &Snapshot,
+    policy: &Policy,
+    now: Timestamp,
+) -> Vec<BlockedBy> {
     let mut problems = Vec::new();
     let mut unusable: BTreeMap<&BudgetKey, &BudgetFacts> = BTreeMap::new();
     for ClassifiedPod { pod, class, .. } in &need.pods {
@@ -29,8 +35,7 @@ pub(super) fn problems(need: &NodeNeed, snapshot: &Snapshot, policy: &Policy, no
         let must_be_evicted = match class {
             Class::Ignored(_) | Class::Finished => continue,
             Class::WaitsCompleted => {
-                if let Some((OptOut::Unknown, source)) = pod.opt_out(now) {
-                    let text = format!("{} of pod {} takes {}", source.key(), pod.key, source.values());
+                if let Some((OptOut::Unknown, text)) = opt_out(pod, Some(node), now) {
                     problems.push(about_pod(LockReason::UnknownOptOut, pod, text));
                 }
                 continue;

@@ -14,7 +14,7 @@ use tokio::time;
 
 use crate::node_group::groups_of;
 use crate::observe::ClusterCache;
-use crate::plan::need::{Class, last_unguarded};
+use crate::plan::need::{Class, last_unguarded, opt_out};
 use crate::policy::Policy;
 use crate::snapshot::{LedgerFacts, NodeFacts, PodFacts};
 
@@ -86,7 +86,9 @@ impl ContextLookup {
             return LookupResult::UnknownPod;
         };
         let state = pod_state(&pod);
-        let node = self.node(&pod, policy, now, instant);
+        let facts = pod.node.as_ref().and_then(|node| self.cache.node(node.as_str()));
+        let opted_out = opt_out(&pod, facts.as_deref(), now).map(|(opt_out, _)| opt_out);
+        let node = facts.map(|node| self.node(&pod, node, policy, now, instant));
         let budgets = match state {
             PodState::Pending | PodState::Unready | PodState::Counts => self.budgets(&pod, now),
             PodState::Mirror | PodState::SkipsBudgets => MatchingBudgets::None,
@@ -96,7 +98,7 @@ impl ContextLookup {
         LookupResult::Found(Box::new(EvictionContext {
             uid: pod.uid.clone(),
             state,
-            opted_out: pod.opt_out(now).map(|(opt_out, _)| opt_out),
+            opted_out,
             another_goes_last: node.as_ref().is_some_and(|node| {
                 is_movable && self.movable_pods.are_beside_held(&node.uid, instant)
                     || self.another_goes_last(&pod, node, now)
@@ -190,13 +192,19 @@ impl ContextLookup {
         node.auto && !node.cordoned && (is_last || node.retains.is_some()) && !self.has_claim(&node.uid)
     }
 
-    fn node(&self, pod: &PodFacts, policy: &Policy, now: Timestamp, instant: Instant) -> Option<NodeContext> {
-        let node = self.cache.node(pod.node.as_ref()?.as_str())?;
+    fn node(
+        &self,
+        pod: &PodFacts,
+        node: Arc<NodeFacts>,
+        policy: &Policy,
+        now: Timestamp,
+        instant: Instant,
+    ) -> NodeContext {
         let is_selected = policy.node_selector.matches(&node.labels);
         // A pod that belongs to its node is nothing that a drain evicts.
         let auto = policy.auto.enabled && is_selected && !pod.is_daemon();
         let cordoned = node.is_cordoned();
-        Some(NodeContext {
+        NodeContext {
             is_being_removed: node.is_being_removed(),
             retains: (!node.is_being_removed() && (auto || self.has_claim(&node.uid)))
                 .then(|| self.retained(pod, &node, now))
@@ -208,7 +216,7 @@ impl ContextLookup {
             cordoned,
             auto,
             in_node_group: !groups_of(&policy.node_groups, &node).is_empty(),
-        })
+        }
     }
 
     /// A pod that stays on the node through its drain, and that a budget guards.
@@ -218,7 +226,7 @@ impl ContextLookup {
             return None;
         }
         let pods = self.cache.pods_on(node.name.as_str());
-        let class = |pod: &PodFacts| Class::in_drain(pod, node, drain.as_deref(), now);
+        let class = |pod: &PodFacts| Class::in_drain(pod, Some(node), drain.as_deref(), now);
         let mut retained = pods.iter().filter(|pod| matches!(class(pod), Some(Class::Retained(_))));
         let guarded = retained.find(|pod| !self.cache.budgets_of(pod).is_empty());
         guarded.map(|pod| pod.key.clone())

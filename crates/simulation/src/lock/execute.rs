@@ -182,10 +182,7 @@ fn quorum(world: &World, snapshot: &Snapshot, write: &LedgerWrite) -> Read {
             .into_iter()
             .filter(|pod| !pod.is_finished())
             .map(|pod| Resident {
-                class: match &node {
-                    Some(node) => Class::in_drain(&pod, node, drain.as_deref(), timestamp(world.now)),
-                    None => Class::by_itself(&pod, timestamp(world.now)),
-                },
+                class: Class::in_drain(&pod, node.as_deref(), drain.as_deref(), timestamp(world.now)),
                 budgets: truth.budgets_of(&pod).iter().map(|budget| budget.reference()).collect(),
                 pod: (*pod).clone(),
             });

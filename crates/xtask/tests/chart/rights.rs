@@ -51,6 +51,8 @@ async fn drain_keeper_has_the_rights_it_needs_alone() -> Result<()> {
         list              machineconfigpools.machineconfiguration.openshift.io  -                                                    yes  yes
         list              clusterversions.config.openshift.io                   -                                                    yes  yes
         list              plans.upgrade.cattle.io                               -                                                    yes  yes
+        list              machinedrainrules.cluster.x-k8s.io                    -                                                    yes  yes
+        list              clusters.cluster.x-k8s.io                             -                                                    yes  yes
         create            events.events.k8s.io                                  default                                              yes  no
         patch             events.events.k8s.io                                  default                                              yes  no
         get               secrets                                               {own}                                                no   no
@@ -122,6 +124,9 @@ async fn drain_lock_has_the_rights_it_needs_alone() -> Result<()> {
         patch   deployments.apps/scale                                        -                              no   no
         get     statefulsets.apps/scale                                       -                              yes  yes
         list    persistentvolumes                                             -                              yes  yes
+        watch   namespaces                                                    -                              yes  yes
+        watch   machinedrainrules.cluster.x-k8s.io                            -                              yes  yes
+        watch   clusters.cluster.x-k8s.io                                     -                              yes  yes
         patch   persistentvolumes                                             -                              no   no
         get     poddisruptionbudgets.policy                                   -                              yes  yes
         watch   poddisruptionbudgets.policy                                   -                              yes  yes

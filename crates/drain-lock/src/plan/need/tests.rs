@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use nodeward_core::ledger::Ledger;
+use nodeward_core::signal::{KindState, Preset, SignalInputs, UpgradeSignal, WatchedResource};
 use proptest::prelude::*;
 use rstest::rstest;
 use serde_json::{Value, json};
@@ -380,6 +381,64 @@ fn karpenters_duration_is_waited_for(
     });
     let need = classified(&draining([pod("a", patch)]));
     assert_eq!((need.pods[0].class, need.changes_at), (class, changes_at.map(at)));
+}
+
+/// Under a rule of Cluster API for the node's pods; without a behaviour it may not be read.
+fn under_drain_rule(pods: impl IntoIterator<Item = Value>, behavior: Option<&str>) -> NodeNeed {
+    let mut snapshot = draining(pods).snapshot();
+    let node = Arc::make_mut(snapshot.nodes.get_mut("n1").unwrap());
+    let machine =
+        json!({ "metadata": { "namespace": "fleet", "name": "m" }, "status": { "nodeRef": { "name": "n1" } } });
+    let rule = |behavior| json!({ "metadata": { "namespace": "fleet", "name": "r" }, "spec": { "drain": { "behavior": behavior } } });
+    let rules = match behavior {
+        Some(behavior) => KindState::Synced(vec![Arc::new(rule(behavior))]),
+        None => KindState::Forbidden("no".into()),
+    };
+    let mut inputs = SignalInputs::default();
+    let mut insert = |kind, state| inputs.insert(WatchedResource::all("cluster.x-k8s.io/v1beta2", kind), state);
+    insert("Machine", KindState::Synced(vec![Arc::new(machine)]));
+    insert("MachineDrainRule", rules);
+    let rules = UpgradeSignal::preset(Preset::ClusterApi).drain_rules(&inputs, node);
+    node.view.drain_rules = Some(Arc::new(rules));
+    classify(
+        &snapshot.nodes["n1"],
+        &snapshot,
+        &mut Placement::new(&snapshot.scheduling),
+        &policy(),
+        now(),
+    )
+}
+
+#[rstest]
+#[case::drains(json!({}), Some("Drain"), Class::Movable, None)]
+#[case::skips(json!({}), Some("Skip"), Class::Retained(LockReason::OptedOut), None)]
+#[case::waits(json!({}), Some("WaitCompleted"), Class::WaitsCompleted, None)]
+#[case::pods_own_word_first(label("skip"), Some("WaitCompleted"), Class::Retained(LockReason::OptedOut), None)]
+#[case::daemon(
+    json!({ "metadata": { "ownerReferences": [owner("apps/v1", "DaemonSet", "d")] } }),
+    Some("WaitCompleted"), Class::Ignored(Ignored::DaemonSet), None
+)]
+#[case::leaving(
+    json!({ "metadata": { "deletionTimestamp": "2026-01-01T12:00:00Z" } }), Some("Skip"), Class::Movable, None
+)]
+#[case::unreadable(json!({}), None, Class::WaitsCompleted, Some("resources: [\"machinedrainrules\"]"))]
+fn machine_drain_rules_are_opt_outs(
+    #[case] patch: Value,
+    #[case] behavior: Option<&str>,
+    #[case] class: Class,
+    #[case] says: Option<&str>,
+) {
+    let need = under_drain_rule([pod("a", patch)], behavior);
+    assert_eq!(need.pods[0].class, class);
+    let told = need
+        .problems
+        .iter()
+        .find(|problem| problem.reason == LockReason::UnknownOptOut);
+    assert_eq!(told.is_some(), says.is_some());
+    assert!(
+        told.zip(says).is_none_or(|(told, says)| told.message.contains(says)),
+        "{told:?}"
+    );
 }
 
 fn tolerations(list: Value) -> Value {

@@ -1,13 +1,17 @@
 //! Cluster API's Machine controller drains in the order of its MachineDrainRules, and deletes the node.
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use kube::ResourceExt;
+use nodeward_api::node_drain::Phase;
+use nodeward_api::reason::LockReason;
+use nodeward_testkit::Options;
 use nodeward_testkit::drainers::{ClusterApi, node_of};
 use nodeward_testkit::wait::{self, secs};
 use nodeward_testkit::workload::PodTemplate;
 use serde_json::{Value, json};
 
 use super::{Figures, Stage, compare};
+use crate::environment::{APPS, Environment};
 
 const POOL: &str = "workers";
 const SELECTOR: &str = "pool=workers";
@@ -116,4 +120,42 @@ async fn drain_many(stage: &Stage) -> Result<Figures> {
     })
     .await;
     begun.end(outcome).await
+}
+
+/// The rule of a pod keeps a drain of our own waiting, and then leaves the pod on its node.
+#[tokio::test(flavor = "multi_thread")]
+async fn drain_of_our_own_goes_by_machine_drain_rules() -> Result<()> {
+    let env = Environment::with_options(&[], Options::patient()).await?;
+    let cluster = ClusterApi::start(&env.plane).await?;
+    cluster
+        .add_machines(POOL, 2, json!({ "nodeDrainTimeoutSeconds": 0 }))
+        .await?;
+    let machines = cluster.machines(SELECTOR).await?;
+    let node = machines.iter().find_map(node_of).context("no node")?;
+    let rule = |behavior: &str| {
+        json!({
+            "drain": { "behavior": behavior },
+            "machines": [{ "selector": { "matchLabels": { "pool": POOL } } }],
+            "pods": [{
+                "selector": { "matchLabels": { "tier": "job" } },
+                "namespaceSelector": { "matchLabels": { "kubernetes.io/metadata.name": APPS } },
+            }],
+        })
+    };
+    cluster.drain_rule("jobs", rule("WaitCompleted")).await?;
+    env.add_deployment("job", &[node], small("job")).await?;
+    env.add_deployment("web", &[node], small("web")).await?;
+    let lock = env.start(json!({})).await?;
+    env.drain(node, json!({})).await?;
+    env.status_that(node, "to wait for the pod of the rule", secs(60), |status| {
+        let mut blocked = status.blocked_by.iter();
+        blocked.any(|blocked| blocked.reason == LockReason::WaitCompleted)
+    })
+    .await?;
+    cluster.drain_rule("jobs", rule("Skip")).await?;
+    env.phase(node, Phase::Drained, secs(120)).await?;
+    let left = env.pods_on(node).await?;
+    let tiers: Vec<_> = left.iter().filter_map(|pod| pod.labels().get("tier")).collect();
+    ensure!(tiers == ["job"], "{tiers:?}");
+    env.end([lock]).await
 }
