@@ -26,6 +26,9 @@ use crate::toolchain::{self, Module};
 use crate::wait::{self, secs};
 use crate::{ControlPlane, pki, unless_refused};
 
+/// Names a file that takes what tests count of these programs, one JSON object a line.
+pub const FIGURES: &str = "NODEWARD_DRAINER_FIGURES";
+
 /// One of these programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Drainer {

@@ -5,6 +5,7 @@
 mod ceph_pdb;
 mod drain_keeper;
 mod drain_lock;
+mod drainers;
 mod figures;
 mod fleet;
 mod health_check;
@@ -38,6 +39,8 @@ enum Operator {
     DrainKeeper(drain_keeper::Args),
     /// How long parallel drains take with drain-lock and without, and what its webhook costs (20 minutes)
     DrainLock(drain_lock::Args),
+    /// How Karpenter, Cluster API, the descheduler and kubectl fare with drain-lock and without (15 minutes)
+    Drainers(drainers::Args),
     /// Requests, lateness, time to ready, memory and CPU of health-check at 5,000 nodes (10 minutes)
     HealthCheck(health_check::Args),
     /// How long one pass of drain-keeper and of drain-lock takes at 1,000, 5,000 and 15,000 nodes; needs no control plane (3 minutes)
@@ -52,6 +55,7 @@ impl Operator {
             Self::CephPdb(args) => Box::pin(ceph_pdb::bench(args)).await,
             Self::DrainKeeper(args) => drain_keeper::bench(args).await,
             Self::DrainLock(args) => Box::pin(drain_lock::bench(args)).await,
+            Self::Drainers(args) => drainers::bench(args).await,
             Self::HealthCheck(args) => Box::pin(health_check::bench(args)).await,
             Self::Plan(args) => plan::bench(args).await,
             Self::Ui(args) => Box::pin(ui::bench(args)).await,

@@ -10,16 +10,19 @@ mod karpenter;
 mod kubectl;
 
 use std::fmt;
+use std::fs::OpenOptions;
+use std::io::Write as _;
 use std::time::{Duration, Instant};
 
 use anyhow::{Error, Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::ListParams;
 use nodeward_testkit::audit::{AuditedRequest, Mark};
+use nodeward_testkit::drainers::FIGURES;
 use nodeward_testkit::fleet::{self, NodeSpec};
 use nodeward_testkit::workload;
 use nodeward_testkit::{AuditScope, Options};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::environment::{BudgetWatch, Environment, Lock};
 use crate::reviewed::Reviewed;
@@ -207,6 +210,32 @@ impl fmt::Display for Figures {
     }
 }
 
+impl Figures {
+    fn to_json(&self) -> Value {
+        json!({
+            "ended": self.not_ended.is_none(),
+            "evicted": self.evicted,
+            "refused": self.refused,
+            "deleted": self.deleted,
+            "budgetsBroken": self.broken.is_some(),
+            "nodesMade": self.nodes_made,
+            "pending": self.pending,
+            "seconds": self.took.as_secs(),
+        })
+    }
+}
+
+/// Keeps what came of a scenario for `cargo xtask bench drainers`, if that runs.
+fn keep(scenario: &str, without: &Figures, with: &Figures) -> Result<()> {
+    let Some(path) = std::env::var_os(FIGURES) else {
+        return Ok(());
+    };
+    let line = json!({ "scenario": scenario, "without": without.to_json(), "with": with.to_json() });
+    let mut file = OpenOptions::new().append(true).open(path)?;
+    file.write_all(format!("{line}\n").as_bytes())?;
+    Ok(())
+}
+
 /// Runs a scenario without drain-lock and with it, prints what came of each, and judges.
 pub async fn compare(name: &str, scenario: impl AsyncFn(&Stage) -> Result<Figures>) -> Result<()> {
     let run = async |stage: Stage| {
@@ -222,6 +251,7 @@ pub async fn compare(name: &str, scenario: impl AsyncFn(&Stage) -> Result<Figure
     if let Some(not_ended) = &without.not_ended {
         println!("{name}, without: {not_ended:#}");
     }
+    keep(name, &without, &with)?;
     judge(&without, &with)
 }
 
