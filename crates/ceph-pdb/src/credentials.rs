@@ -111,7 +111,7 @@ impl ConnectionObjects {
             (None, Some(endpoints)) => endpoints.split(',').filter_map(both_versions).collect(),
             (None, None) => Vec::new(),
         };
-        let usable: Vec<String> = if self.is_encrypted {
+        let mut usable: Vec<String> = if self.is_encrypted {
             // Version 1 of the protocol has no encryption.
             monitors.iter().filter_map(|monitor| encrypted_only(monitor)).collect()
         } else {
@@ -128,6 +128,8 @@ impl ConnectionObjects {
                  one"
             )));
         }
+        // Another order of the same monitors is no other cluster.
+        usable.sort();
         Ok(usable.join(","))
     }
 }
@@ -326,14 +328,15 @@ mod tests {
         "[v2:10.0.0.1:3300,v1:10.0.0.1:6789],10.0.0.2:6789,10.0.0.3:3300",
         "",
         true,
-        "[v2:10.0.0.1:3300],10.0.0.3:3300"
+        "10.0.0.3:3300,[v2:10.0.0.1:3300]"
     )]
+    #[case::in_another_order("10.0.0.2:3300,10.0.0.1:3300", "", false, "10.0.0.1:3300,10.0.0.2:3300")]
     #[case::encrypted_endpoints("", "a=10.0.0.1:6789", true, "[v2:10.0.0.1:3300]")]
     #[case::encrypted_with_ipv6(
         "[v2:[fd00::1]:3300,v1:[fd00::1]:6789],[fd00::2]:3300",
         "",
         true,
-        "[v2:[fd00::1]:3300],[fd00::2]:3300"
+        "[fd00::2]:3300,[v2:[fd00::1]:3300]"
     )]
     fn monitors_are_found(
         #[case] mon_host: &str,
