@@ -45,6 +45,9 @@ pub struct CephOptions {
     pub prefix: String,
     /// OSDs of each host, numbered host by host.
     pub osds_per_host: usize,
+    /// Whether each OSD is a host of its own in CRUSH, called `set-0` and so on after the prefix: as Rook has it of OSDs on volumes that
+    /// move from node to node.
+    pub are_portable: bool,
     /// Which Ceph.
     pub release: CephRelease,
     /// Whether each monitor is reached by a [`Route`]: by clients and daemons alike.
@@ -59,6 +62,7 @@ impl Default for CephOptions {
             hosts: 3,
             prefix: String::new(),
             osds_per_host: 1,
+            are_portable: false,
             release: CephRelease::System,
             has_routes: false,
         }
@@ -84,6 +88,15 @@ impl CephOptions {
     /// The host of an OSD.
     pub fn host_of(&self, osd: usize) -> String {
         self.host_name(osd / self.osds_per_host)
+    }
+
+    /// The host of an OSD in CRUSH.
+    pub fn bucket_of(&self, osd: usize) -> String {
+        if self.are_portable {
+            format!("{}set-{osd}", self.prefix)
+        } else {
+            self.host_of(osd)
+        }
     }
 
     /// The rack of an OSD.
@@ -175,7 +188,7 @@ impl Ceph {
             let place = [
                 "root=default".to_owned(),
                 format!("rack={rack}"),
-                format!("host={host}"),
+                format!("host={}", self.options.bucket_of(number)),
             ];
             self.command(json!({"prefix": "osd crush add", "id": number, "weight": 1.0, "args": place}))
                 .await?;

@@ -126,10 +126,10 @@ impl<C: RookCeph> Objects<'_, C> {
             "ceph_daemon_id": id,
             "ceph_daemon_type": "osd",
             "failure-domain": host,
-            "portable": "false",
+            "portable": options.are_portable.to_string(),
             "device-class": "hdd",
             "topology-location-root": "default",
-            "topology-location-host": host,
+            "topology-location-host": options.bucket_of(osd),
             "topology-location-rack": options.rack_of(osd),
         });
         // Their pods start and end as the processes do.
