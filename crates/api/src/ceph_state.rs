@@ -30,6 +30,9 @@ pub struct CephClusterState {
     /// Closed, but for the OSDs of this failure domain.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exempt_domain: Option<String>,
+    /// Closed, but for the OSDs of these nodes: those of the exempt domain, or a node alone where its domain as a whole may not go.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub exempt_nodes: BTreeSet<String>,
     /// Since when `disruptions` has its value.
     pub since: Timestamp,
     /// Why.
@@ -66,6 +69,16 @@ pub struct CephClusterState {
 }
 
 impl CephClusterState {
+    /// What is exempt from closed budgets, for people: such as `rack b` or `node n1`.
+    pub fn exempt(&self) -> Option<String> {
+        let kind = self.failure_domain_type.as_deref().unwrap_or("failure domain");
+        let nodes = || self.exempt_nodes.iter().cloned().collect::<Vec<_>>().join(", ");
+        match &self.exempt_domain {
+            Some(domain) => Some(format!("{kind} {domain}")),
+            None => (!self.exempt_nodes.is_empty()).then(|| format!("node {}", nodes())),
+        }
+    }
+
     /// Reads it from its ConfigMap.
     ///
     /// # Errors

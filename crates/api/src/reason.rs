@@ -714,6 +714,8 @@ reasons! {
         ForeignBudget => "has a disruption budget of another owner in the place of ceph-pdb's",
         /// An OSD's label names another failure domain than CRUSH.
         OsdLabelWrong => "has an OSD whose topology label contradicts CRUSH",
+        /// A node has OSDs of several failure domains: they go together, or none beside the first.
+        NodeInSeveralDomains => "has a node with OSDs of several failure domains",
         /// A field of the CephCluster, or a record of ours, cannot be read.
         Unreadable => "has a field or a record that cannot be read",
 

@@ -1,7 +1,7 @@
 //! Whether the statistics of the placement groups are of now. They travel from the OSDs over the manager to the monitors, and
 //! without a manager they stand still, healthy as ever.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::OsdId;
 use super::answers::{OsdDump, OsdTree};
@@ -12,7 +12,7 @@ const REPORTS: u8 = 2;
 
 /// What statistics depend on: a change of any of these makes earlier ones stale.
 #[derive(Debug, Clone, PartialEq)]
-struct Basis {
+pub struct Basis {
     /// By OSD: up, and since when, in, weight.
     osds: BTreeMap<OsdId, (bool, i64, bool, f64)>,
     /// By pool: size, `min_size`, rule, number of placement groups.
@@ -21,7 +21,8 @@ struct Basis {
 }
 
 impl Basis {
-    fn new(dump: &OsdDump, tree: &OsdTree) -> Self {
+    /// That of this map.
+    pub fn new(dump: &OsdDump, tree: &OsdTree) -> Self {
         let osds = dump.osds.iter();
         let pools = dump.pools.iter();
         Self {
@@ -33,6 +34,15 @@ impl Basis {
                 .collect(),
             crush: tree.clone(),
         }
+    }
+
+    /// Whether nothing has changed since but that OSDs have gone down, and only such as are among these.
+    pub fn only_lost(&self, before: &Self, osds: &BTreeSet<OsdId>) -> bool {
+        let mut lost = before.clone();
+        for (id, osd) in lost.osds.iter_mut().filter(|(id, _)| osds.contains(id)) {
+            osd.0 &= self.osds.get(id).is_some_and(|osd| osd.0);
+        }
+        lost == *self
     }
 
     fn doubt_since(&self, before: &Self) -> Doubt {
@@ -127,6 +137,11 @@ impl Freshness {
         self.basis.is_some() && self.outstanding().is_empty()
     }
 
+    /// What the statistics depend on now.
+    pub const fn basis(&self) -> Option<&Basis> {
+        self.basis.as_ref()
+    }
+
     /// What has happened since the statistics were last of now.
     pub fn doubt(&self) -> Doubt {
         if self.is_fresh() { Doubt::None } else { self.doubt }
@@ -140,7 +155,7 @@ mod tests {
     use rstest::rstest;
 
     use super::super::answers::{NONE, Osd, OsdDump, OsdTree, Pool, TreeNode};
-    use super::{Doubt, Freshness};
+    use super::{Basis, Doubt, Freshness};
 
     fn dump(up: &[bool]) -> OsdDump {
         let osds = up.iter().zip(0..).map(|(up, id)| Osd {
@@ -262,6 +277,24 @@ mod tests {
         freshness.map_seen(&dump, &tree);
         assert!(!freshness.is_fresh());
         assert_eq!(freshness.doubt(), doubt);
+    }
+
+    #[rstest]
+    #[case::nothing(|_: &mut OsdDump| (), true)]
+    #[case::of_these(|dump: &mut OsdDump| dump.osds[1].up = false, true)]
+    #[case::another(|dump: &mut OsdDump| dump.osds[0].up = false, false)]
+    #[case::out(|dump: &mut OsdDump| (dump.osds[1].up, dump.osds[1].is_in) = (false, false), false)]
+    #[case::started(|dump: &mut OsdDump| dump.osds[1].up_from = 2, false)]
+    #[case::pool(|dump: &mut OsdDump| dump.pools[0].min_size = 3, false)]
+    fn osds_that_go_down_are_told_from_other_changes(#[case] change: fn(&mut OsdDump), #[case] expected: bool) {
+        let before = dump(&[true, true, false]);
+        let mut now = before.clone();
+        change(&mut now);
+        let basis = |dump: &OsdDump| Basis::new(dump, &tree("default"));
+        assert_eq!(
+            basis(&now).only_lost(&basis(&before), &BTreeSet::from([1, 2])),
+            expected
+        );
     }
 
     #[test]

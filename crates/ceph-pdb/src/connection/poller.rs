@@ -12,7 +12,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::commands::Commands;
-use super::stop_questions::{Basis, StopQuestions};
+use super::stop_questions::{Round, StopQuestions};
 use crate::ceph::answers::{OsdDump, OsdMetadata, OsdTree, QuorumStatus, Rules, Status};
 use crate::ceph::freshness::Freshness;
 use crate::snapshot::{CephMap, CephProblem, CephProblemKind, CephQuestions, CephState, CephView};
@@ -106,9 +106,7 @@ impl Poller {
             let ended = match round.unwrap_or_else(|_| Err(too_slow())) {
                 Ok(view) => {
                     backoffs.succeeded(&());
-                    if !self.stop_questions.withholds() {
-                        self.tell(CephState::Answering(Arc::new(view)));
-                    }
+                    self.tell(CephState::Answering(Arc::new(view)));
                     self.rest().await
                 }
                 Err(problem) => Err(problem),
@@ -161,14 +159,15 @@ impl Poller {
         self.fresh_since = is_fresh.then(|| self.fresh_since.unwrap_or(asked_at));
         let first_asked = *self.first_asked.get_or_insert_with(Instant::now);
         self.is_freshness_known |= is_fresh || FRESHNESS_KNOWN_AFTER * self.period <= first_asked.elapsed();
-        let basis = Basis {
+        let round = Round {
             map: &map,
+            basis: self.freshness.basis(),
             pgs: &status.pgmap.pgs_by_state,
             is_fresh,
         };
         let is_answered = self
             .stop_questions
-            .settle(&self.commands, basis, &questions, self.period);
+            .settle(&self.commands, round, &questions, self.period);
         self.pause = match (questions.is_watchful, is_fresh && is_answered) {
             (true, _) => WATCHFUL,
             (false, false) => self.period,
@@ -182,7 +181,7 @@ impl Poller {
             fresh_since: self.fresh_since,
             is_freshness_known: self.is_freshness_known,
             doubt: self.freshness.doubt(),
-            stop_answers: self.stop_questions.answers().clone(),
+            stop_answers: self.stop_questions.answers(),
             stop_problem: self.stop_questions.problem().cloned(),
         })
     }

@@ -1,7 +1,7 @@
 //! Which OSDs may be down together: what the manager is asked, and which of its answers count.
 //!
 //! Both witnesses judge by the statistics of placement groups. So the manager is asked only while these are fresh, and an answer counts
-//! only if the map has not changed since it was asked. All OSDs asked about are judged by the same report of placement groups.
+//! only while what they depend on does not change. That OSDs go down one after the other that it was asked about changes nothing in it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -14,6 +14,7 @@ use tokio::time::Instant;
 use super::commands::Commands;
 use crate::ceph::OsdId;
 use crate::ceph::answers::{OkToStop, PgCount};
+use crate::ceph::freshness::Basis;
 use crate::ceph::reckoning::PgReport;
 use crate::ceph::stop_check::{PgId, StopAnswer, Testimony};
 use crate::snapshot::{CephMap, CephProblem, CephProblemKind, CephQuestions};
@@ -21,8 +22,11 @@ use crate::snapshot::{CephMap, CephProblem, CephProblemKind, CephQuestions};
 /// How long to leave the manager alone after it has failed to answer.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// How long a view without answers is held back while a new map has them asked again: it would close budgets for an instant.
-const WITHHOLD: Duration = Duration::from_secs(2);
+/// How long to go on asking by one report of the placement groups: what is left is asked by the next one.
+const WINDOW: Duration = Duration::from_secs(2);
+
+/// So many periods of the statistics an answer counts that is not given anew.
+const HOLDS_PERIODS: u32 = 3;
 
 /// So many placement groups are named at most.
 const NAMED: usize = 3;
@@ -31,9 +35,11 @@ type Osds = BTreeSet<OsdId>;
 
 /// What the questions of this round rest on.
 #[derive(Clone, Copy)]
-pub(super) struct Basis<'a> {
+pub(super) struct Round<'a> {
     /// The map.
     pub(super) map: &'a CephMap,
+    /// What of it the statistics depend on.
+    pub(super) basis: Option<&'a Basis>,
     /// States of the placement groups.
     pub(super) pgs: &'a [PgCount],
     /// The statistics are of now.
@@ -43,18 +49,18 @@ pub(super) struct Basis<'a> {
 /// The questions, and the answers that count.
 #[derive(Default)]
 pub(super) struct StopQuestions {
-    answers: BTreeMap<Osds, StopAnswer>,
+    /// Each with the moment from which its time counts.
+    answers: BTreeMap<Osds, (Instant, StopAnswer)>,
     problem: Option<CephProblem>,
-    /// Of the map that the answers are true of.
-    epoch: i64,
+    /// What the answers are true of.
+    basis: Option<Basis>,
     /// When these answers were asked for, and what the placement groups were like.
     asked_about: Option<(Instant, Vec<PgCount>)>,
-    /// What is under way, in the epoch in which it was asked.
-    asking: Option<(i64, BoxFuture<'static, Answers>)>,
+    /// What is under way.
+    asking: Option<BoxFuture<'static, Answers>>,
     /// What came back, until the next round says whether it counts.
-    asked: Option<(i64, Answers)>,
+    asked: Option<Answers>,
     retry_at: Option<Instant>,
-    withheld_until: Option<Instant>,
 }
 
 /// What the manager said, up to the first problem.
@@ -67,8 +73,11 @@ struct Answers {
 
 impl StopQuestions {
     /// The answers that count now.
-    pub(super) fn answers(&self) -> &BTreeMap<Osds, StopAnswer> {
-        &self.answers
+    pub(super) fn answers(&self) -> BTreeMap<Osds, StopAnswer> {
+        let answers = self.answers.iter();
+        answers
+            .map(|(osds, (_, answer))| (osds.clone(), answer.clone()))
+            .collect()
     }
 
     /// Why there are none, or not all.
@@ -76,17 +85,12 @@ impl StopQuestions {
         self.problem.as_ref()
     }
 
-    /// Whether to wait with what is known: the answers of the map before are void, and those of this one are on their way.
-    pub(super) fn withholds(&self) -> bool {
-        self.asking.is_some() && self.withheld_until.is_some_and(|until| Instant::now() < until)
-    }
-
     /// Returns once the manager has answered or failed to; the next round takes that in.
     pub(super) async fn answered(&mut self) {
-        let Some((epoch, answers)) = &mut self.asking else {
+        let Some(answers) = &mut self.asking else {
             return std::future::pending().await;
         };
-        self.asked = Some((*epoch, answers.await));
+        self.asked = Some(answers.await);
         self.asking = None;
     }
 
@@ -99,18 +103,27 @@ impl StopQuestions {
     pub(super) fn settle(
         &mut self,
         commands: &Commands,
-        basis: Basis<'_>,
+        round: Round<'_>,
         questions: &CephQuestions,
         period: Duration,
     ) -> bool {
         let (now, wanted) = (Instant::now(), wanted(questions));
-        if !basis.is_fresh || wanted.is_empty() {
-            self.forget();
+        self.follow(round.basis, now);
+        self.answers.retain(|osds, (since, _)| {
+            let is_old = questions.is_watchful && HOLDS_PERIODS * period <= now.duration_since(*since);
+            wanted.contains(osds) && !is_old
+        });
+        if !round.is_fresh || wanted.is_empty() {
+            let answers = std::mem::take(&mut self.answers);
+            *self = Self {
+                answers,
+                basis: self.basis.take(),
+                ..Self::default()
+            };
             return true;
         }
-        self.accept_answers(basis.map, now);
-        self.answers.retain(|osds, _| wanted.contains(osds));
-        let known: BTreeSet<OsdId> = basis.map.dump.osds.iter().map(|osd| osd.id).collect();
+        self.accept_answers(round.map, now);
+        let known: BTreeSet<OsdId> = round.map.dump.osds.iter().map(|osd| osd.id).collect();
         // The manager says yes to OSDs that it does not know.
         let (to_ask, unknown): (BTreeSet<&Osds>, BTreeSet<&Osds>) =
             wanted.into_iter().partition(|osds| osds.is_subset(&known));
@@ -118,30 +131,36 @@ impl StopQuestions {
             self.problem = Some(unknown_osds(osds.difference(&known)));
         }
         let is_answered = to_ask.iter().all(|osds| self.answers.contains_key(*osds));
-        let is_due = !is_answered || (questions.is_watchful && self.is_outdated(basis.pgs, now, period));
+        let is_due = !is_answered || (questions.is_watchful && self.is_outdated(round.pgs, now, period));
         let may_ask = self.retry_at.is_none_or(|at| at <= now);
         if self.asking.is_none() && !to_ask.is_empty() && is_due && may_ask {
-            self.asked_about = Some((now, basis.pgs.to_vec()));
-            let answers = ask(commands.clone(), to_ask.into_iter().cloned().collect());
-            self.asking = Some((basis.map.dump.epoch, answers.boxed()));
+            self.asked_about = Some((now, round.pgs.to_vec()));
+            let mut in_turn: Vec<Osds> = to_ask.into_iter().cloned().collect();
+            in_turn.sort_by_key(|osds| self.answers.get(osds).map(|(since, _)| *since));
+            self.asking = Some(ask(commands.clone(), in_turn).boxed());
         }
         is_answered
     }
 
-    fn accept_answers(&mut self, map: &CephMap, now: Instant) {
-        let epoch = map.dump.epoch;
-        if self.epoch != epoch {
-            if !self.answers.is_empty() {
-                self.withheld_until = Some(now + WITHHOLD);
-            }
-            self.answers.clear();
-            self.epoch = epoch;
-        }
-        let Some((_, asked)) = self.asked.take().filter(|(asked_in, _)| *asked_in == epoch) else {
+    /// Voids the answers that are not true of this map any more. One that only has fewer of the OSDs that were asked about is what was
+    /// asked for.
+    fn follow(&mut self, basis: Option<&Basis>, now: Instant) {
+        let Some(basis) = basis.filter(|basis| self.basis.as_ref() != Some(basis)) else {
             return;
         };
-        self.withheld_until = None;
-        self.answers.clear();
+        if let Some(before) = self.basis.replace(basis.clone()) {
+            self.answers.retain(|osds, _| basis.only_lost(&before, osds));
+            for (since, _) in self.answers.values_mut() {
+                *since = now;
+            }
+        }
+        (self.asking, self.asked) = (None, None);
+    }
+
+    fn accept_answers(&mut self, map: &CephMap, now: Instant) {
+        let Some(asked) = self.asked.take() else {
+            return;
+        };
         self.problem = asked.problem;
         for (osds, verdict) in asked.verdicts {
             let answer = StopAnswer {
@@ -150,7 +169,7 @@ impl StopQuestions {
             };
             let unknown = answer.unknown();
             if unknown.is_empty() {
-                self.answers.insert(osds, answer);
+                self.answers.insert(osds, (now, answer));
             } else {
                 self.problem.get_or_insert_with(|| unknown_groups(&unknown));
             }
@@ -170,20 +189,24 @@ fn wanted(questions: &CephQuestions) -> BTreeSet<&Osds> {
 }
 
 /// Asks one after the other. Where one fails the rest is not asked.
-async fn ask(commands: Commands, questions: BTreeSet<Osds>) -> Answers {
+async fn ask(commands: Commands, questions: Vec<Osds>) -> Answers {
     let mut answers = Answers::default();
     answers.problem = answers.fill(&commands, questions).await.err();
     answers
 }
 
 impl Answers {
-    async fn fill(&mut self, commands: &Commands, questions: BTreeSet<Osds>) -> Result<(), CephProblem> {
+    async fn fill(&mut self, commands: &Commands, questions: Vec<Osds>) -> Result<(), CephProblem> {
         let groups = json!({"prefix": "pg dump", "dumpcontents": ["pgs_brief"], "format": "json"});
         let degraded = json!({"prefix": "pg ls", "states": ["degraded"], "format": "json"});
         self.groups = PgReport::new(commands.mgr_json(groups).await?, commands.mgr_json(degraded).await?);
+        let began = Instant::now();
         for osds in questions {
             let verdict = ok_to_stop(commands, &osds).await?;
             self.verdicts.insert(osds, verdict);
+            if WINDOW <= began.elapsed() {
+                break;
+            }
         }
         Ok(())
     }

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use super::budget_steps::{Layout, OsdBudgets, Step, Target, next_step};
 use super::daemon_budgets::{DaemonBudget, Daemons, Limit, MGR_BUDGET, MON_BUDGET, daemon_budgets};
 use super::facts::OsdView;
-use super::osd_disruptions::{Disruptions, members};
+use super::osd_disruptions::Disruptions;
 use super::write::Write;
 use crate::budgets::{OSD_BUDGET, OSD_BUDGET_BESIDE_FOREIGN, domain_budget_name, is_rooks_name};
 use crate::ceph::OsdId;
-use crate::snapshot::{BudgetFacts, BudgetForm, DomainKey};
+use crate::snapshot::{BudgetFacts, BudgetForm, DefaultBudget, DomainKey};
 
 type Budgets = BTreeMap<Arc<str>, BudgetFacts>;
 
@@ -65,27 +65,27 @@ impl<'a> BudgetView<'a> {
 
     /// What the budgets allow now.
     pub(super) fn current(&self, osds: &OsdView) -> Disruptions {
-        let labelled = osds.labelled_domains();
-        let without = match &self.osds.default {
-            Some(default) if default.max_unavailable > 0 => {
-                let excluded = default.except_osds.clone();
-                return Disruptions::Open { excluded };
-            }
-            Some(default) => default.except_domains.clone(),
-            // As Rook leaves them: all domains but one have a budget.
-            None if self.osds.domains.is_empty() => BTreeSet::new(),
-            None => labelled.clone(),
+        if let Some(DefaultBudget {
+            max_unavailable: 1..,
+            except_osds,
+            ..
+        }) = &self.osds.default
+        {
+            let excluded = except_osds.clone();
+            return Disruptions::Open { excluded };
+        }
+        let is_covered = |id: OsdId, domain: Option<&DomainKey>| {
+            let has = |domains: &BTreeSet<DomainKey>| domain.is_some_and(|domain| domains.contains(domain));
+            let is_by_default = match &self.osds.default {
+                Some(default) => !default.except_osds.contains(&id) && !has(&default.except_domains),
+                // As Rook leaves them, all domains but one have a budget. Without any budget nothing is exempt.
+                None => self.osds.domains.is_empty(),
+            };
+            is_by_default || has(&self.osds.domains)
         };
-        let mut exempt = without
-            .iter()
-            .filter(|key| labelled.contains(*key) && !self.osds.domains.contains(*key));
-        let by_label = exempt.next().filter(|_| exempt.next().is_none());
-        let by_number = || {
-            let first = self.osds.default.as_ref()?.except_osds.first()?;
-            osds.osds.get(first)?.domain.clone()
-        };
+        let exempt = osds.labelled().filter(|(id, domain)| !is_covered(*id, domain.as_ref()));
         Disruptions::Closed {
-            exempt: by_label.map(|(_, domain)| Arc::clone(domain)).or_else(by_number),
+            exempt: exempt.map(|(id, _)| id).collect(),
         }
     }
 
@@ -236,25 +236,33 @@ fn is_usable(name: &str, budget: &BudgetFacts) -> bool {
     budget.is_ours || is_rooks()
 }
 
-/// The decision in labels. Where they do not say what CRUSH does of the exempt domain, its OSDs are named by number, beside one
-/// budget for all: a domain's own would still select them.
+/// The decision in labels. Where no domain's label says exactly what is exempt, its OSDs are named by number, beside one budget for
+/// all: a domain's own would still select them.
 fn target(disruptions: &Disruptions, osds: &OsdView, layout: Layout) -> (Target, Layout) {
-    let closed = |exempt, exempt_osds| Target::Closed { exempt, exempt_osds };
     let exempt = match disruptions {
         Disruptions::Open { excluded } => {
             let excluded = excluded.clone();
             return (Target::Open { excluded }, layout);
         }
-        Disruptions::Closed { exempt: None } => return (closed(None, BTreeSet::new()), layout),
-        Disruptions::Closed { exempt: Some(exempt) } => exempt,
+        Disruptions::Closed { exempt } => exempt,
     };
-    let members: BTreeSet<OsdId> = members(&osds.osds, exempt).collect();
-    let mut labels = osds.labels.iter().filter(|(id, _)| osds.osds.contains_key(id));
-    if labels.all(|(id, label)| (label.as_ref() == Some(exempt)) == members.contains(id)) {
-        let exempt = Some((osds.domain_type, Arc::clone(exempt)));
-        return (closed(exempt, BTreeSet::new()), layout);
+    let mut by_domain: BTreeMap<DomainKey, BTreeSet<OsdId>> = BTreeMap::new();
+    let mut exempt_osds = BTreeSet::new();
+    for (id, domain) in osds.labelled() {
+        if exempt.contains(&id) {
+            exempt_osds.insert(id);
+        }
+        if let Some(domain) = domain {
+            by_domain.entry(domain).or_default().insert(id);
+        }
     }
-    (closed(None, members), Layout::Single)
+    let labelled = by_domain.into_iter().find(|(_, osds)| *osds == exempt_osds);
+    let exempt = labelled.map(|(domain, _)| domain);
+    if exempt.is_some() || exempt_osds.is_empty() {
+        exempt_osds.clear();
+        return (Target::Closed { exempt, exempt_osds }, layout);
+    }
+    (Target::Closed { exempt, exempt_osds }, Layout::Single)
 }
 
 fn delete(name: &Arc<str>, budget: &BudgetFacts, rests_on: Option<&Arc<str>>) -> Write {

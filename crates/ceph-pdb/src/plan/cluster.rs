@@ -87,7 +87,7 @@ impl<'a> Case<'a> {
         let unsurvivable: Vec<_> = still_unsurvivable(&judged, self.last_view()).collect();
         let left_out = unsurvivable.iter().map(|pool| pool.id);
         let left_out = left_out.filter(|_| !self.policy.blocks_on_unsurvivable_pools).collect();
-        let ceph = view.map(|view| ceph_facts(view, &cluster.cluster.clean_pattern, &left_out));
+        let ceph = ceph_facts(cluster, &left_out);
 
         // 2. The decision.
         let recovering_since = self.recovering_since(&current);
@@ -102,9 +102,12 @@ impl<'a> Case<'a> {
         let timeout_is_over = timeout_ends.is_some_and(|ends| is_due(ends, self.now));
         let mut decision = decide(&self.osds.osds, ceph.as_ref(), &current, timeout_is_over);
         if self.policy.blocks_on_unsurvivable_pools && !unsurvivable.is_empty() {
-            decision.disruptions = Disruptions::Closed { exempt: None };
+            decision.disruptions = Disruptions::Closed {
+                exempt: BTreeSet::new(),
+            };
             decision.reason = CephReason::UnsurvivablePool;
         }
+        let ceph = ceph.filter(|ceph| ceph.is_current);
         let is_clean = |ceph: &CephFacts| ceph.is_fresh && ceph.pgs == PgHealth::Clean;
         let is_settled = ceph.as_ref().is_some_and(is_clean) && self.osds.down().next().is_none();
         // Copies that are still to move are no loss of the pool, whatever pattern the CephCluster calls clean.
@@ -228,8 +231,8 @@ impl<'a> Case<'a> {
     ) -> CephClusterState {
         let none = BTreeSet::new();
         let (disruptions, exempt, excluded) = match &decision.disruptions {
-            Disruptions::Open { excluded } => (PublishedDisruptions::Open, None, excluded),
-            Disruptions::Closed { exempt } => (PublishedDisruptions::Closed, exempt.as_ref(), &none),
+            Disruptions::Open { excluded } => (PublishedDisruptions::Open, &none, excluded),
+            Disruptions::Closed { exempt } => (PublishedDisruptions::Closed, exempt, &none),
         };
         let mut down_osds: BTreeMap<String, BTreeSet<i64>> = BTreeMap::new();
         for (id, osd) in self.osds.down() {
@@ -238,7 +241,8 @@ impl<'a> Case<'a> {
         }
         let is_type_known = self.policy.failure_domain_type.is_some() || self.last_view().is_some();
         CephClusterState {
-            exempt_domain: exempt.map(ToString::to_string),
+            exempt_domain: self.osds.domain_of(exempt).map(ToString::to_string),
+            exempt_nodes: self.osds.nodes_of(exempt),
             failure_domain_type: if is_type_known {
                 Some(self.osds.domain_type.to_string())
             } else {
@@ -265,6 +269,7 @@ impl<'a> Case<'a> {
             leader_lease: self.cluster.leader_lease.clone(),
             disruptions,
             exempt_domain: None,
+            exempt_nodes: BTreeSet::new(),
             since: before.map_or(self.now, |before| before.since),
             reason,
             failure_domain_type: None,

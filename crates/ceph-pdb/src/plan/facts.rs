@@ -5,13 +5,15 @@ use std::sync::Arc;
 
 use nodeward_api::CephClusterState;
 
-use super::osd_disruptions::{CephFacts, Domain, OsdFacts, PgHealth};
+use super::osd_disruptions::{CephFacts, Domain, OsdFacts, PgHealth, members};
 use crate::ceph::OsdId;
-use crate::ceph::pg_health::{CleanPattern, lacks_redundancy};
+use crate::ceph::pg_health::lacks_redundancy;
 use crate::ceph::stop_check::PoolId;
 use crate::ceph::topology::{DomainType, places};
 use crate::policy::Policy;
-use crate::snapshot::{BudgetForm, CephState, CephView, ClusterSnapshot, DomainKey, NodeState, OsdObjects, OsdPod};
+use crate::snapshot::{
+    BudgetForm, CephState, CephView, ClusterSnapshot, DomainKey, NodeName, NodeState, OsdObjects, OsdPod,
+};
 
 /// What is true of a cluster's OSDs.
 #[derive(Debug)]
@@ -22,8 +24,6 @@ pub(super) struct OsdView {
     pub osds: BTreeMap<OsdId, OsdFacts>,
     /// Failure domain by label, where there are Kubernetes objects: what budgets select by.
     pub labels: BTreeMap<OsdId, Option<Domain>>,
-    /// The node of each OSD, and its failure domain; also of those whose pods are gone.
-    nodes: Vec<(OsdId, String, String)>,
     /// Failure domains of the OSDs of each node, as they were published, where they have to be added: where an OSD without a pod
     /// last ran only Ceph can tell.
     published_nodes: BTreeMap<String, BTreeSet<String>>,
@@ -46,7 +46,6 @@ impl OsdView {
             labels: labels
                 .map(|(id, objects)| (*id, objects.locations.get(&domain_type).cloned()))
                 .collect(),
-            nodes: Vec::new(),
             published_nodes: published
                 .filter(|_| view.is_none())
                 .map(|published| published.nodes.clone())
@@ -68,15 +67,13 @@ impl OsdView {
             let place = places.get(&id).cloned().unwrap_or_default();
             let domain = place.domain.or_else(|| this.labels.get(&id).cloned().flatten());
             let node = objects.and_then(|objects| objects.last_node.as_ref());
-            if let Some((node, domain)) = node.zip(domain.as_ref()) {
-                this.nodes.push((id, node.to_string(), domain.to_string()));
-            }
             let is = |wanted: fn(&OsdObjects) -> bool| objects.is_some_and(wanted);
             let (is_replaced, is_running) = (is(|osd| osd.is_being_replaced), is(|osd| osd.pod == OsdPod::Running));
             let is_up = osd.map(|osd| osd.up);
             let facts = OsdFacts {
                 domain,
                 host: place.host,
+                node: node.cloned(),
                 // Without a Deployment it is Ceph's word alone.
                 is_down: !is_replaced && (is_up == Some(false) || (objects.is_some() && !is_running)),
                 is_up_in_ceph: is_up == Some(true),
@@ -91,11 +88,12 @@ impl OsdView {
     /// Failure domains of the OSDs of each node, without those that are `excluded` from budgets or down and out: nobody misses
     /// them.
     pub(super) fn domains_of_nodes(&self, excluded: &BTreeSet<OsdId>) -> BTreeMap<String, BTreeSet<String>> {
-        let is_lost = |id| self.osds.get(id).is_some_and(|osd| osd.is_down && !osd.is_in);
         let mut nodes = self.published_nodes.clone();
-        for (id, node, domain) in &self.nodes {
-            if !excluded.contains(id) && !is_lost(id) {
-                nodes.entry(node.clone()).or_default().insert(domain.clone());
+        for (id, osd) in &self.osds {
+            let is_lost = osd.is_down && !osd.is_in;
+            let place = osd.node.as_ref().zip(osd.domain.as_ref());
+            if let Some((node, domain)) = place.filter(|_| !is_lost && !excluded.contains(id)) {
+                nodes.entry(node.to_string()).or_default().insert(domain.to_string());
             }
         }
         nodes
@@ -116,10 +114,37 @@ impl OsdView {
             .collect()
     }
 
+    /// The OSDs that budgets can select, each with the failure domain of its label.
+    pub(super) fn labelled(&self) -> impl Iterator<Item = (OsdId, Option<DomainKey>)> {
+        let labels = self.labels.iter().filter(|(id, _)| self.osds.contains_key(id));
+        labels.map(|(id, label)| {
+            let domain = label.as_ref().map(|domain| (self.domain_type, Arc::clone(domain)));
+            (*id, domain)
+        })
+    }
+
     /// The failure domains that budgets can select.
     pub(super) fn labelled_domains(&self) -> BTreeSet<DomainKey> {
         let labels = self.labels.values().flatten();
         labels.map(|domain| (self.domain_type, Arc::clone(domain))).collect()
+    }
+
+    /// The failure domain that has exactly these OSDs.
+    pub(super) fn domain_of(&self, osds: &BTreeSet<OsdId>) -> Option<&Domain> {
+        let domain = self.osds.get(osds.first()?)?.domain.as_ref()?;
+        (members(&self.osds, domain) == *osds).then_some(domain)
+    }
+
+    /// The nodes that have OSDs, and none but these.
+    pub(super) fn nodes_of(&self, osds: &BTreeSet<OsdId>) -> BTreeSet<String> {
+        let mut nodes: BTreeMap<&NodeName, bool> = BTreeMap::new();
+        for (id, osd) in &self.osds {
+            if let Some(node) = &osd.node {
+                *nodes.entry(node).or_insert(true) &= osds.contains(id);
+            }
+        }
+        let nodes = nodes.into_iter().filter(|(_, has_no_other)| *has_no_other);
+        nodes.map(|(node, _)| node.to_string()).collect()
     }
 
     /// Whether no OSD of a bucket is away by a drain any more; true of one without OSDs. One that is down for good, which Ceph has
@@ -143,8 +168,12 @@ pub(super) fn current_view(cluster: &ClusterSnapshot) -> Option<&CephView> {
     }
 }
 
-/// What Ceph's answers mean for a decision, pools `left_out` aside.
-pub(super) fn ceph_facts(view: &CephView, pattern: &CleanPattern, left_out: &BTreeSet<PoolId>) -> CephFacts {
+/// What Ceph's last answers mean for a decision, pools `left_out` aside; `None` while it does not answer.
+pub(super) fn ceph_facts(cluster: &ClusterSnapshot, left_out: &BTreeSet<PoolId>) -> Option<CephFacts> {
+    let CephState::Answering(view) = &cluster.ceph else {
+        return None;
+    };
+    let pattern = &cluster.cluster.clean_pattern;
     let unclean = pattern.unclean(&view.status.pgmap);
     let health = |state: &str| {
         if !state.split('+').any(|flag| flag == "active") {
@@ -156,7 +185,8 @@ pub(super) fn ceph_facts(view: &CephView, pattern: &CleanPattern, left_out: &BTr
         }
     };
     let answers = view.stop_answers.iter();
-    CephFacts {
+    Some(CephFacts {
+        is_current: current_view(cluster).is_some(),
         is_fresh: view.fresh_since.is_some(),
         doubt: view.doubt,
         pgs: unclean
@@ -167,7 +197,7 @@ pub(super) fn ceph_facts(view: &CephView, pattern: &CleanPattern, left_out: &BTr
         safe_together: answers
             .filter_map(|(osds, answer)| Some((osds.clone(), answer.may_stop(left_out)?)))
             .collect(),
-    }
+    })
 }
 
 /// Type of the failure domains: as configured where CRUSH has it, else as CRUSH has it, else what was known last.

@@ -9,6 +9,7 @@ use nodeward_api::reason::CephReason;
 
 use crate::ceph::OsdId;
 use crate::ceph::freshness::Doubt;
+use crate::snapshot::NodeName;
 
 /// Name of a failure domain's bucket.
 pub type Domain = Arc<str>;
@@ -21,6 +22,8 @@ pub struct OsdFacts {
     pub domain: Option<Domain>,
     /// Its host's bucket, where that is known.
     pub host: Option<Arc<str>>,
+    /// The node that it is on, or was on last, where that is known.
+    pub node: Option<NodeName>,
     /// Ceph says that it is not up, or its pod is on its way out, missing or pending.
     pub is_down: bool,
     /// Ceph says that it is up.
@@ -45,9 +48,11 @@ pub enum PgHealth {
     Inactive,
 }
 
-/// What Ceph has said since the last change of an OSD.
+/// What Ceph has said last.
 #[derive(Debug, Clone, Default)]
 pub struct CephFacts {
+    /// It was asked after the last change of an OSD's pod or node.
+    pub is_current: bool,
     /// Its statistics are current.
     pub is_fresh: bool,
     /// What has happened since they were last current.
@@ -67,10 +72,10 @@ pub enum Disruptions {
         /// OSDs that are down without harm: a budget that counted them would allow nothing.
         excluded: BTreeSet<OsdId>,
     },
-    /// None, except those of one domain.
+    /// None, except some.
     Closed {
-        /// That domain.
-        exempt: Option<Domain>,
+        /// All of these may go, one after the other or together.
+        exempt: BTreeSet<OsdId>,
     },
 }
 
@@ -89,18 +94,22 @@ pub struct Decision {
     pub missed_hosts: BTreeSet<Arc<str>>,
 }
 
-/// Decides. `ceph` is absent until Ceph has answered since the last change; `timeout_is_over` is that of
-/// `pgHealthCheckTimeout`, which a person sets so that an upgrade cannot hang.
+/// Decides. `ceph` is absent while Ceph does not answer; `timeout_is_over` is that of `pgHealthCheckTimeout`, which a person sets
+/// so that an upgrade cannot hang.
 pub fn decide(
     osds: &BTreeMap<OsdId, OsdFacts>,
     ceph: Option<&CephFacts>,
     current: &Disruptions,
     timeout_is_over: bool,
 ) -> Decision {
-    let down: BTreeSet<OsdId> = osds.iter().filter(|(_, osd)| osd.is_down).map(|(id, _)| *id).collect();
+    let none = BTreeSet::new();
     let situation = Situation {
         osds,
-        down,
+        down: ids(osds, |osd| osd.is_down),
+        exempt: match current {
+            Disruptions::Closed { exempt } => exempt,
+            Disruptions::Open { .. } => &none,
+        },
         questions: BTreeSet::new(),
     };
     situation.decide(ceph, current, timeout_is_over)
@@ -109,11 +118,14 @@ pub fn decide(
 struct Situation<'a> {
     osds: &'a BTreeMap<OsdId, OsdFacts>,
     down: BTreeSet<OsdId>,
+    /// What closed budgets exempt now.
+    exempt: &'a BTreeSet<OsdId>,
     questions: BTreeSet<BTreeSet<OsdId>>,
 }
 
 impl Situation<'_> {
-    fn decide(mut self, ceph: Option<&CephFacts>, current: &Disruptions, timeout_is_over: bool) -> Decision {
+    fn decide(mut self, last: Option<&CephFacts>, current: &Disruptions, timeout_is_over: bool) -> Decision {
+        let ceph = last.filter(|ceph| ceph.is_current);
         // While Ceph counts on an OSD whose pod is on its way out, "clean" still includes the copies that are about to go.
         let mut down = self.down.iter().filter_map(|id| self.osds.get(id));
         let knows_all_down = !down.any(|osd| osd.is_up_in_ceph);
@@ -133,15 +145,17 @@ impl Situation<'_> {
                 let excluded = self.down.clone();
                 (Disruptions::Open { excluded }, CephReason::DownOsdsExcluded)
             }
-            (None, _) if !all_up => closed(None, CephReason::CephNotAsked),
-            (Some(ceph), _) if !all_up => self.around_a_domain(ceph, current),
+            _ if !all_up => match ceph.filter(|ceph| ceph.is_fresh) {
+                Some(ceph) => self.around_what_is_down(ceph),
+                None => self.as_agreed(last),
+            },
             (None, Disruptions::Open { .. }) => open(CephReason::AllUp),
             (None, Disruptions::Closed { exempt }) => closed(exempt.clone(), CephReason::Recovering),
             (Some(ceph), Disruptions::Open { .. }) if self.stays_open(ceph) => open(CephReason::AllUp),
-            (Some(_), Disruptions::Open { .. }) => closed(None, CephReason::Recovering),
-            (Some(ceph), Disruptions::Closed { exempt }) => match self.reopens(ceph, timeout_is_over) {
+            (Some(_), Disruptions::Open { .. }) => closed(BTreeSet::new(), CephReason::Recovering),
+            (Some(ceph), Disruptions::Closed { .. }) => match self.reopens(ceph, timeout_is_over) {
                 Some(reason) => open(reason),
-                None => closed(self.still_exempt(exempt.as_ref(), ceph), CephReason::Recovering),
+                None => closed(self.still_exempt(ceph), CephReason::Recovering),
             },
         };
         Decision {
@@ -154,54 +168,69 @@ impl Situation<'_> {
     }
 
     /// OSDs are down, and not all placement groups are clean without them.
-    fn around_a_domain(&mut self, ceph: &CephFacts, current: &Disruptions) -> (Disruptions, CephReason) {
-        if !ceph.is_fresh {
-            return closed(None, CephReason::StatisticsStale);
-        }
-        let mut is_answered = true;
-        for domain in self.candidates(current) {
-            match self.may_stop_domain(&domain, ceph) {
-                Some(true) => return closed(Some(domain), CephReason::DomainDown),
+    fn around_what_is_down(&mut self, ceph: &CephFacts) -> (Disruptions, CephReason) {
+        for exempt in self.tries() {
+            match self.may_stop(&exempt, ceph) {
+                Some(true) => return closed(exempt, CephReason::DomainDown),
                 Some(false) => {}
-                None => is_answered = false,
+                None => return closed(BTreeSet::new(), CephReason::AwaitingStopCheck),
             }
         }
-        let reason = if is_answered {
-            CephReason::SecondDomainDown
-        } else {
-            CephReason::AwaitingStopCheck
-        };
-        closed(None, reason)
+        closed(BTreeSet::new(), CephReason::SecondDomainDown)
     }
 
-    /// The domains that may be exempt, in order: while OSDs of the current one are down it is the only one; else draining
-    /// domains come first, and last those whose OSDs Ceph counts on no more.
-    fn candidates(&self, current: &Disruptions) -> Vec<Domain> {
-        let with_down = |wanted: fn(&OsdFacts) -> bool| {
-            let down = self.down.iter().filter_map(|id| self.osds.get(id));
-            let domains = down.filter(move |osd| wanted(osd)).filter_map(|osd| osd.domain.clone());
-            domains.collect::<BTreeSet<_>>()
-        };
-        let all = with_down(|_| true);
-        if let Disruptions::Closed { exempt: Some(exempt) } = current
-            && all.contains(exempt)
-        {
-            return vec![Arc::clone(exempt)];
+    /// Statistics are older than what is down. An exemption holds while that takes only OSDs that it was asked for: the set that is
+    /// asked about is the same then, and its answer still counts.
+    fn as_agreed(&mut self, last: Option<&CephFacts>) -> (Disruptions, CephReason) {
+        let exempt = self.exempt.clone();
+        match last {
+            Some(ceph) if !exempt.is_empty() && self.may_stop(&exempt, ceph) == Some(true) => {
+                closed(exempt, CephReason::DomainDown)
+            }
+            Some(ceph) if ceph.is_current => closed(BTreeSet::new(), CephReason::StatisticsStale),
+            Some(_) | None => closed(BTreeSet::new(), CephReason::CephNotAsked),
         }
-        let draining = with_down(|osd| osd.is_draining);
-        let (missed, others): (Vec<_>, Vec<_>) = {
-            let missed = with_down(|osd| osd.is_in);
-            all.difference(&draining)
-                .cloned()
-                .partition(|domain| missed.contains(domain))
-        };
-        draining.into_iter().chain(missed).chain(others).collect()
     }
 
-    /// Whether the rest of a domain may go down beside all that is down; `None` until Ceph has answered that.
-    fn may_stop_domain(&mut self, domain: &Domain, ceph: &CephFacts) -> Option<bool> {
-        let mut together = self.down.clone();
-        together.extend(members(self.osds, domain));
+    /// What may be exempt, in order. Of a node that is drained: all that its domains have and it has, or else what it has alone. Without
+    /// such a node: the domain of an OSD that is down.
+    fn tries(&self) -> Vec<BTreeSet<OsdId>> {
+        let of_domains = |domains: &BTreeSet<&Domain>| {
+            ids(self.osds, |osd| {
+                osd.domain.as_ref().is_some_and(|domain| domains.contains(domain))
+            })
+        };
+        if let Some(anchor) = self.anchor() {
+            let on_node = ids(self.osds, |osd| osd.node.as_ref() == Some(anchor));
+            let domains = on_node.iter().filter_map(|id| self.osds.get(id)?.domain.as_ref());
+            let whole = &of_domains(&domains.collect()) | &on_node;
+            let mut tries = vec![whole];
+            // Of a node whose OSDs are all down, nothing is left to go.
+            tries.extend(Some(on_node).filter(|on_node| !on_node.is_subset(&self.down)));
+            return tries;
+        }
+        let down = self.first_down(|osd| osd.domain.as_ref());
+        down.map(|domain| of_domains(&BTreeSet::from([domain])))
+            .into_iter()
+            .collect()
+    }
+
+    /// The node whose drain goes on: one that is drained and has an OSD down. Others that are drained have to wait.
+    fn anchor(&self) -> Option<&NodeName> {
+        self.first_down(|osd| osd.node.as_ref().filter(|_| osd.is_draining))
+    }
+
+    /// Of what OSDs that are down are on or in, the first by name: before others what is exempt already, and last what Ceph counts
+    /// on no more.
+    fn first_down<'b, T: Ord>(&'b self, of: impl Fn(&'b OsdFacts) -> Option<&'b T>) -> Option<&'b T> {
+        let down = self.down.iter().filter_map(|id| Some((id, self.osds.get(id)?)));
+        let ordered = down.filter_map(|(id, osd)| Some((!self.exempt.contains(id), !osd.is_in, of(osd)?)));
+        ordered.min().map(|(_, _, found)| found)
+    }
+
+    /// Whether these may go down beside all that is down; `None` until Ceph has answered that.
+    fn may_stop(&mut self, osds: &BTreeSet<OsdId>, ceph: &CephFacts) -> Option<bool> {
+        let together = &self.down | osds;
         let answer = ceph.safe_together.get(&together).copied();
         // Asked for as long as the decision rests on it: an answer holds only while it is asked for.
         self.questions.insert(together);
@@ -231,10 +260,12 @@ impl Situation<'_> {
 
     /// What of closed budgets stays exempt once its OSDs are up: until it is refused, or a pool needs more copies than it was judged
     /// by.
-    fn still_exempt(&mut self, exempt: Option<&Domain>, ceph: &CephFacts) -> Option<Domain> {
-        let is_exempt =
-            |domain: &&Domain| self.may_stop_domain(domain, ceph) != Some(false) && ceph.doubt != Doubt::PoolRaised;
-        exempt.filter(is_exempt).cloned()
+    fn still_exempt(&mut self, ceph: &CephFacts) -> BTreeSet<OsdId> {
+        let mut exempt = self.exempt.clone();
+        if exempt.is_empty() || self.may_stop(&exempt, ceph) == Some(false) || ceph.doubt == Doubt::PoolRaised {
+            exempt.clear();
+        }
+        exempt
     }
 
     fn each_domain_may_stop(&mut self, ceph: &CephFacts) -> bool {
@@ -242,7 +273,7 @@ impl Situation<'_> {
         let domains = domains(self.osds);
         let answers: Vec<Option<bool>> = domains
             .iter()
-            .map(|domain| self.may_stop_domain(domain, ceph))
+            .map(|domain| self.may_stop(&members(self.osds, domain), ceph))
             .collect();
         // No domain is no proof.
         !answers.is_empty() && answers.iter().all(|answer| *answer == Some(true))
@@ -263,9 +294,13 @@ pub fn domains(osds: &BTreeMap<OsdId, OsdFacts>) -> BTreeSet<Domain> {
 }
 
 /// The OSDs of a failure domain.
-pub fn members(osds: &BTreeMap<OsdId, OsdFacts>, domain: &Domain) -> impl Iterator<Item = OsdId> {
-    let osds = osds.iter().filter(move |(_, osd)| osd.domain.as_ref() == Some(domain));
-    osds.map(|(id, _)| *id)
+pub fn members(osds: &BTreeMap<OsdId, OsdFacts>, domain: &Domain) -> BTreeSet<OsdId> {
+    ids(osds, |osd| osd.domain.as_ref() == Some(domain))
+}
+
+fn ids(osds: &BTreeMap<OsdId, OsdFacts>, wanted: impl Fn(&OsdFacts) -> bool) -> BTreeSet<OsdId> {
+    let wanted = osds.iter().filter(|(_, osd)| wanted(osd));
+    wanted.map(|(id, _)| *id).collect()
 }
 
 fn open(reason: CephReason) -> (Disruptions, CephReason) {
@@ -273,7 +308,7 @@ fn open(reason: CephReason) -> (Disruptions, CephReason) {
     (Disruptions::Open { excluded }, reason)
 }
 
-fn closed(exempt: Option<Domain>, reason: CephReason) -> (Disruptions, CephReason) {
+fn closed(exempt: BTreeSet<OsdId>, reason: CephReason) -> (Disruptions, CephReason) {
     (Disruptions::Closed { exempt }, reason)
 }
 

@@ -40,7 +40,7 @@ pub(super) fn judge(
     }
     let questions: BTreeSet<BTreeSet<OsdId>> = domains(&osds.osds)
         .iter()
-        .map(|domain| members(&osds.osds, domain).collect())
+        .map(|domain| members(&osds.osds, domain))
         .collect();
     let answers: Option<Vec<_>> = questions.iter().map(|osds| view.stop_answers.get(osds)).collect();
     let judgement = answers.map(|answers| {

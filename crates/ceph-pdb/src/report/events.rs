@@ -65,7 +65,7 @@ impl Told {
             CephReason::AllClean | CephReason::AllUp | CephReason::NothingDegraded
         );
         let reason = Some(state.reason).filter(|_| !is_ordinary);
-        let told = Some((state.disruptions, state.exempt_domain.clone(), reason));
+        let told = Some((state.disruptions, state.exempt(), reason));
         if self.state != told {
             self.state = told;
             let reason = state.reason;
@@ -90,12 +90,9 @@ impl Told {
 /// What the budgets allow, why, since when, and what ends it.
 fn explain(verdict: &ClusterVerdict) -> String {
     let state = &verdict.state;
-    let allows = match (state.disruptions, &state.exempt_domain) {
+    let allows = match (state.disruptions, state.exempt()) {
         (PublishedDisruptions::Open, _) => "one OSD at a time may be evicted".to_owned(),
-        (PublishedDisruptions::Closed, Some(domain)) => {
-            let kind = state.failure_domain_type.as_deref().unwrap_or("failure domain");
-            format!("only OSDs of {kind} {domain} may be evicted")
-        }
+        (PublishedDisruptions::Closed, Some(exempt)) => format!("only OSDs of {exempt} may be evicted"),
         (PublishedDisruptions::Closed, None) => "no OSD may be evicted".to_owned(),
         (PublishedDisruptions::Unmanaged, _) => "ceph-pdb writes no budgets".to_owned(),
     };

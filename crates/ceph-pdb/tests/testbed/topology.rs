@@ -6,6 +6,7 @@ use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
 use kube::api::{Api, DeleteParams};
+use nodeward_testkit::ceph::CephOptions;
 use nodeward_testkit::fleet::{self, NodeSpec};
 use nodeward_testkit::{wait, workload};
 use serde_json::{Value, json};
@@ -54,6 +55,55 @@ async fn mislabelled_osds_follow_the_crush_map() -> Result<()> {
     // Its new pod has the label of its Deployment again.
     env.open().await?;
     env.noout_is([]).await?;
+    env.end([operator]).await
+}
+
+/// Two OSDs of a node are hosts of their own in CRUSH, where hosts are the failure domains: both go.
+#[tokio::test(flavor = "multi_thread")]
+async fn portable_osds_of_one_node_both_go() -> Result<()> {
+    let env = Environment::with(CephOptions {
+        osds_per_host: 2,
+        are_portable: true,
+        ..hosts(3)
+    })
+    .await?;
+    // Hosts are the failure domains by this pool. Its one placement group has not both OSDs of each node.
+    env.rook.add_pool("by-host", 3, 1, "host").await?;
+    let groups = json!({"prefix": "pg ls-by-pool", "poolstr": "by-host"});
+    let acting = env.ceph().mgr_command(groups).await?["pg_stats"][0]["acting"].clone();
+    let has = |osd: usize| acting.as_array().is_some_and(|acting| acting.contains(&json!(osd)));
+    let first = [0, 2, 4].into_iter().find(|first| !(has(*first) && has(first + 1)));
+    let first = first.context("no node that may go")?;
+    let operator = env.start(json!({})).await?;
+    env.condition("NodeInSeveralDomains").await?;
+    env.open().await?;
+    env.drain(first).await?;
+    let node = env.rook.node_of(first);
+    wait::until("its node to be left out", DEADLINE, || async {
+        let state = env.state().await?;
+        ensure!(state["exemptNodes"] == json!([node]), "{state}");
+        Ok(())
+    })
+    .await?;
+    let stays = || async {
+        let may_go = env.may_go().await?;
+        ensure!(
+            may_go.iter().eq(&[first + 1]),
+            "{may_go:?} may go, state {}",
+            env.state().await?
+        );
+        Ok(())
+    };
+    wait::until("the other one to be allowed to go, and no third", DEADLINE, stays).await?;
+    env.drain(first + 1).await?;
+    wait::throughout("no third one to go", SEVERAL_PERIODS, || async {
+        let may_go = env.may_go().await?;
+        ensure!(may_go.is_empty(), "{may_go:?} may go, state {}", env.state().await?);
+        Ok(())
+    })
+    .await?;
+    env.bring_back(first).await?;
+    env.open().await?;
     env.end([operator]).await
 }
 

@@ -101,7 +101,7 @@ impl NodeCeph {
             let domains = known.cloned().unwrap_or_default();
             let is_concerned = !osds.is_empty() || !domains.is_empty();
             is_concerned.then(|| Self {
-                evictions: cluster.state().map(|state| evictions(state, &domains)),
+                evictions: cluster.state().map(|state| evictions(state, name, &domains)),
                 cluster,
                 osds,
                 domains,
@@ -111,10 +111,11 @@ impl NodeCeph {
     }
 }
 
-fn evictions(state: &CephClusterState, domains: &BTreeSet<String>) -> OsdEvictions {
+fn evictions(state: &CephClusterState, node: &str, domains: &BTreeSet<String>) -> OsdEvictions {
     match (state.disruptions, &state.exempt_domain) {
         (PublishedDisruptions::Open, _) => OsdEvictions::OneAtATime,
         (PublishedDisruptions::Unmanaged, _) => OsdEvictions::Unmanaged,
+        (PublishedDisruptions::Closed, _) if state.exempt_nodes.contains(node) => OsdEvictions::AllExempt,
         (PublishedDisruptions::Closed, None) => OsdEvictions::Refused,
         (PublishedDisruptions::Closed, Some(exempt)) => match domains.len() {
             1 if domains.contains(exempt) => OsdEvictions::AllExempt,
@@ -154,6 +155,7 @@ mod tests {
         let state = json!({
             "cluster": "rook", "disruptions": disruptions, "exemptDomain": exempt, "since": "2026-01-01T00:00:00Z",
             "reason": "AllClean", "nodes": { "one": ["a"], "two": ["a", "b"], "none": [] },
+            "exemptNodes": if exempt.is_none() && disruptions == "Closed" { json!(["two"]) } else { json!([]) },
         });
         CephCluster::of(&map(&json!({ "state": state.to_string() }))).unwrap()
     }
@@ -198,6 +200,7 @@ mod tests {
     #[case("one", "Closed", Some("b"), OsdEvictions::Refused)]
     #[case("two", "Closed", Some("b"), OsdEvictions::SomeExempt)]
     #[case("two", "Closed", Some("c"), OsdEvictions::Refused)]
+    #[case::node_alone("two", "Closed", None, OsdEvictions::AllExempt)]
     #[case::domain_is_unknown("other", "Closed", Some("a"), OsdEvictions::SomeExempt)]
     fn evictions_follow_the_exempt_domain(
         #[case] node: &str,

@@ -102,6 +102,15 @@ impl Case<'_> {
             let message = format!("{mislabelled}: label topology-location-{}", self.osds.domain_type);
             note(CephCondition::OsdLabelWrong, message);
         }
+        let nodes = self.osds.domains_of_nodes(&BTreeSet::new()).into_iter();
+        let several = nodes.filter(|(_, domains)| 1 < domains.len()).map(|(node, domains)| {
+            let domains: Vec<String> = domains.into_iter().collect();
+            format!("{node}: {}", domains.join(", "))
+        });
+        note(
+            CephCondition::NodeInSeveralDomains,
+            several.collect::<Vec<_>>().join("; "),
+        );
         let (facts, map, daemons) = (&cluster.cluster, &cluster.state_map, &cluster.daemons);
         let unreadable = [&*facts.unreadable, &*map.unreadable, &*daemons.unknown].concat();
         note(CephCondition::Unreadable, unreadable.join("; "));

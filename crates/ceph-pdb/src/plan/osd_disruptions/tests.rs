@@ -5,7 +5,7 @@ use rstest::rstest;
 
 use nodeward_api::reason::CephReason;
 
-use super::{CephFacts, Decision, Disruptions, Domain, OsdFacts, PgHealth, decide};
+use super::{CephFacts, Decision, Disruptions, OsdFacts, PgHealth, decide};
 use crate::ceph::OsdId;
 use crate::ceph::freshness::Doubt;
 
@@ -14,6 +14,7 @@ fn osds(down: &[OsdId], draining: &[OsdId]) -> BTreeMap<OsdId, OsdFacts> {
     let facts = |id: OsdId| OsdFacts {
         domain: Some(["a", "b", "c"][usize::try_from(id / 2).unwrap()].into()),
         host: Some(format!("host-{id}").as_str().into()),
+        node: Some(format!("node-{id}").as_str().into()),
         is_down: down.contains(&id),
         is_up_in_ceph: !down.contains(&id),
         is_in: true,
@@ -28,6 +29,7 @@ fn together(ids: &[OsdId]) -> BTreeSet<OsdId> {
 
 fn unclean() -> CephFacts {
     CephFacts {
+        is_current: true,
         is_fresh: true,
         pgs: PgHealth::Degraded,
         ..CephFacts::default()
@@ -36,6 +38,7 @@ fn unclean() -> CephFacts {
 
 fn clean() -> CephFacts {
     CephFacts {
+        is_current: true,
         is_fresh: true,
         pgs: PgHealth::Clean,
         ..CephFacts::default()
@@ -51,15 +54,14 @@ const OPEN: Disruptions = Disruptions::Open {
     excluded: BTreeSet::new(),
 };
 
-fn closed(exempt: Option<&str>) -> Disruptions {
+fn closed(exempt: &[OsdId]) -> Disruptions {
     Disruptions::Closed {
-        exempt: exempt.map(Domain::from),
+        exempt: together(exempt),
     }
 }
 
-fn is_closed(exempt: Option<&str>, reason: CephReason) -> (Disruptions, CephReason) {
-    let exempt = exempt.map(Domain::from);
-    (Disruptions::Closed { exempt }, reason)
+fn is_closed(exempt: &[OsdId], reason: CephReason) -> (Disruptions, CephReason) {
+    (closed(exempt), reason)
 }
 
 fn is_open(excluded: &[OsdId], reason: CephReason) -> (Disruptions, CephReason) {
@@ -82,7 +84,7 @@ fn result(decision: Decision) -> (Disruptions, CephReason) {
 #[test]
 fn all_up_and_clean_is_open() {
     assert_eq!(
-        disruptions(&osds(&[], &[]), clean(), &closed(Some("a"))),
+        disruptions(&osds(&[], &[]), clean(), &closed(&[0, 1])),
         is_open(&[], CephReason::AllClean)
     );
 }
@@ -100,18 +102,18 @@ fn clean_is_ignored_while_ceph_counts_leaving_osd() {
     let mut osds = osds(&[2], &[2]);
     osds.get_mut(&2).unwrap().is_up_in_ceph = true;
     let asked = decide(&osds, Some(&clean()), &OPEN, false);
-    assert_eq!(result(asked), is_closed(None, CephReason::AwaitingStopCheck));
+    assert_eq!(result(asked), is_closed(&[], CephReason::AwaitingStopCheck));
     let agreed = answered(clean(), &[(&[2, 3], true)]);
     assert_eq!(
         disruptions(&osds, agreed, &OPEN),
-        is_closed(Some("b"), CephReason::DomainDown)
+        is_closed(&[2, 3], CephReason::DomainDown)
     );
 }
 
 #[test]
 fn down_osd_closes_before_ceph_answers() {
     let decided = disruptions(&osds(&[2], &[2]), None, &OPEN);
-    assert_eq!(decided, is_closed(None, CephReason::CephNotAsked));
+    assert_eq!(decided, is_closed(&[], CephReason::CephNotAsked));
 }
 
 #[test]
@@ -122,7 +124,7 @@ fn no_domain_is_exempt_on_old_statistics() {
         ..answered(unclean(), &[(&[2, 3], true)])
     };
     let decided = disruptions(&osds(&[2], &[2]), stale, &OPEN);
-    assert_eq!(decided, is_closed(None, CephReason::StatisticsStale));
+    assert_eq!(decided, is_closed(&[], CephReason::StatisticsStale));
 }
 
 #[test]
@@ -130,56 +132,107 @@ fn a_domain_is_exempt_once_ceph_agrees() {
     let (osds, current) = (osds(&[2], &[2]), OPEN);
     let decision = decide(&osds, Some(&unclean()), &current, false);
     assert_eq!(decision.questions, BTreeSet::from([together(&[2, 3])]));
-    assert_eq!(result(decision), is_closed(None, CephReason::AwaitingStopCheck));
+    assert_eq!(result(decision), is_closed(&[], CephReason::AwaitingStopCheck));
     let agreed = answered(unclean(), &[(&[2, 3], true)]);
     let decision = decide(&osds, Some(&agreed), &current, false);
     assert_eq!(decision.questions, BTreeSet::from([together(&[2, 3])]), "asked no more");
-    assert_eq!(result(decision), is_closed(Some("b"), CephReason::DomainDown));
+    assert_eq!(result(decision), is_closed(&[2, 3], CephReason::DomainDown));
 }
 
 #[test]
 fn nothing_is_exempt_where_ceph_refuses() {
     let refused = answered(unclean(), &[(&[2, 3], false)]);
     let decided = disruptions(&osds(&[2], &[2]), refused, &OPEN);
-    assert_eq!(decided, is_closed(None, CephReason::SecondDomainDown));
+    assert_eq!(decided, is_closed(&[], CephReason::SecondDomainDown));
 }
 
 #[test]
 fn osds_down_elsewhere_are_asked_for_too() {
-    let decision = decide(&osds(&[2, 5], &[2]), Some(&unclean()), &closed(Some("b")), false);
+    let decision = decide(&osds(&[2, 5], &[2]), Some(&unclean()), &closed(&[2, 3]), false);
     assert_eq!(decision.questions, BTreeSet::from([together(&[2, 3, 5])]));
 }
 
+/// What is exempt where Ceph refuses nothing.
 #[rstest]
-#[case::draining_before_name(&[1, 4], &[4], None, "c")]
-#[case::by_name(&[1, 4], &[], None, "a")]
-#[case::current_before_draining(&[1, 4], &[4], Some("a"), "a")]
-#[case::current_is_up_again(&[4], &[4], Some("a"), "c")]
+#[case::draining_before_name(&[1, 4], &[4], &[], &[4, 5])]
+#[case::by_name(&[1, 4], &[], &[], &[0, 1])]
+#[case::current(&[1, 4], &[], &[4, 5], &[4, 5])]
+#[case::draining_before_current(&[1, 4], &[4], &[0, 1], &[4, 5])]
+#[case::current_before_draining_by_name(&[1, 4], &[1, 4], &[4, 5], &[4, 5])]
+#[case::current_is_up_again(&[4], &[4], &[0, 1], &[4, 5])]
+#[case::drained_and_nothing_down(&[4], &[0, 1, 2, 3], &[], &[4, 5])]
 fn one_domain_is_chosen(
     #[case] down: &[OsdId],
     #[case] draining: &[OsdId],
-    #[case] current: Option<&str>,
-    #[case] expected: &str,
+    #[case] current: &[OsdId],
+    #[case] expected: &[OsdId],
 ) {
-    let all = [(0, 1), (2, 3), (4, 5)];
-    let answers = all.map(|(first, second)| {
-        let mut ids = together(down);
-        ids.extend([first, second]);
-        (ids, true)
-    });
+    let answers = [[0, 1], [2, 3], [4, 5]].map(|domain| (&together(down) | &together(&domain), true));
     let ceph = CephFacts {
         safe_together: BTreeMap::from(answers),
         ..unclean()
     };
     let decided = disruptions(&osds(down, draining), ceph, &closed(current));
-    assert_eq!(decided, is_closed(Some(expected), CephReason::DomainDown));
+    assert_eq!(decided, is_closed(expected, CephReason::DomainDown));
+}
+
+fn borrowed(answers: &[(Vec<OsdId>, bool)]) -> Vec<(&[OsdId], bool)> {
+    answers.iter().map(|(osds, safe)| (osds.as_slice(), *safe)).collect()
+}
+
+/// OSD 2 of a drained node is down. Beside it the node has OSD 3, or also OSD 4 of another domain.
+#[rstest]
+#[case::domain(&[2, 3], &[], vec![(vec![2, 3], true)], &[2, 3])]
+#[case::all_of_the_node_is_down(&[2], &[], vec![(vec![2, 3], false), (vec![2], true)], &[])]
+#[case::domain_before_node(&[2, 4], &[], vec![(vec![2, 3, 4, 5], true), (vec![2, 4], true)], &[2, 3, 4, 5])]
+#[case::domain_is_not_answered(&[2, 4], &[], vec![(vec![2, 4], true)], &[])]
+#[case::all_domains_of_the_node(&[2, 4], &[], vec![(vec![2, 3, 4, 5], true)], &[2, 3, 4, 5])]
+#[case::node_of_several_domains(&[2, 4], &[], vec![(vec![2, 3, 4, 5], false), (vec![2, 4], true)], &[2, 4])]
+#[case::beside_another_that_is_down(&[2, 4], &[0], vec![(vec![0, 2, 3, 4, 5], false), (vec![0, 2, 4], true)], &[2, 4])]
+#[case::neither(&[2, 4], &[], vec![(vec![2, 3, 4, 5], false), (vec![2, 4], false)], &[])]
+fn drained_node_goes_with_its_domains_or_alone(
+    #[case] on_node: &[OsdId],
+    #[case] also_down: &[OsdId],
+    #[case] answers: Vec<(Vec<OsdId>, bool)>,
+    #[case] expected: &[OsdId],
+) {
+    let mut osds = osds(&[&[2], also_down].concat(), on_node);
+    for id in on_node {
+        osds.get_mut(id).unwrap().node = Some("shared".into());
+    }
+    let ceph = answered(unclean(), &borrowed(&answers));
+    assert_eq!(disruptions(&osds, ceph, &OPEN).0, closed(expected));
+}
+
+/// OSD 2 is down and OSD 3 follows; the answer is older than that.
+#[rstest]
+#[case::was_asked_about(&[2, 3], vec![(vec![2, 3], true)], true, &[2, 3])]
+#[case::seen_in_the_pods_first(&[2, 3], vec![(vec![2, 3], true)], false, &[2, 3])]
+#[case::another_one_too(&[2, 3, 4], vec![(vec![2, 3], true)], true, &[])]
+#[case::refused(&[2, 3], vec![(vec![2, 3], false)], true, &[])]
+#[case::no_longer_answered(&[2, 3], vec![], true, &[])]
+fn exemption_outlives_its_own_osds_going_down(
+    #[case] down: &[OsdId],
+    #[case] answers: Vec<(Vec<OsdId>, bool)>,
+    #[case] is_current: bool,
+    #[case] expected: &[OsdId],
+) {
+    let ceph = CephFacts {
+        is_current,
+        is_fresh: !is_current,
+        ..answered(unclean(), &borrowed(&answers))
+    };
+    let osds = osds(down, &[2, 3]);
+    assert_eq!(disruptions(&osds, ceph.clone(), &closed(&[2, 3])).0, closed(expected));
+    assert_eq!(disruptions(&osds, ceph, &OPEN).0, closed(&[]), "nothing new is exempt");
+    assert_eq!(disruptions(&osds, None, &closed(&[2, 3])).0, closed(&[]));
 }
 
 #[test]
 fn exempt_domain_stays_while_its_osds_are_down() {
     let ceph = answered(unclean(), &[(&[0, 1, 4], false), (&[1, 4, 5], true)]);
-    let decided = disruptions(&osds(&[1, 4], &[4]), ceph, &closed(Some("a")));
-    assert_eq!(decided, is_closed(None, CephReason::SecondDomainDown));
+    let decided = disruptions(&osds(&[1, 4], &[]), ceph, &closed(&[0, 1]));
+    assert_eq!(decided, is_closed(&[], CephReason::SecondDomainDown));
 }
 
 #[test]
@@ -212,7 +265,7 @@ fn open_budgets_close_unless_each_domain_could_be_lost() {
         let expected = if refused.is_none() {
             is_open(&[], CephReason::AllUp)
         } else {
-            is_closed(None, CephReason::Recovering)
+            is_closed(&[], CephReason::Recovering)
         };
         assert_eq!(result(decision), expected);
     }
@@ -227,7 +280,7 @@ fn no_domain_is_no_proof() {
     }
     assert_eq!(
         disruptions(&osds, unclean(), &OPEN),
-        is_closed(None, CephReason::Recovering)
+        is_closed(&[], CephReason::Recovering)
     );
 }
 
@@ -244,9 +297,9 @@ fn unclean_budgets_open_when_nothing_is_lost(
 ) {
     let domains: [(&[OsdId], bool); 3] = [(&[0, 1], true), (&[2, 3], true), (&[4, 5], true)];
     let ceph = answered(facts, &domains);
-    let decided = decide(&osds(&[], &[]), Some(&ceph), &closed(Some("b")), timeout_is_over);
+    let decided = decide(&osds(&[], &[]), Some(&ceph), &closed(&[2, 3]), timeout_is_over);
     let expected = opens.map_or_else(
-        || is_closed(Some("b"), CephReason::Recovering),
+        || is_closed(&[2, 3], CephReason::Recovering),
         |reason| is_open(&[], reason),
     );
     assert_eq!(result(decided), expected);
@@ -259,15 +312,15 @@ fn closed_budgets_stay_closed_until_each_domain_may_go() {
         ..unclean()
     };
     let ceph = answered(remapped, &[(&[0, 1], true), (&[2, 3], false)]);
-    let decision = decide(&osds(&[], &[]), Some(&ceph), &closed(None), false);
+    let decision = decide(&osds(&[], &[]), Some(&ceph), &closed(&[]), false);
     assert_eq!(decision.questions.len(), 3);
-    assert_eq!(result(decision), is_closed(None, CephReason::Recovering));
+    assert_eq!(result(decision), is_closed(&[], CephReason::Recovering));
 }
 
 #[test]
 fn closed_budgets_stay_closed_while_ceph_is_silent() {
-    let decided = disruptions(&osds(&[], &[]), None, &closed(Some("c")));
-    assert_eq!(decided, is_closed(Some("c"), CephReason::Recovering));
+    let decided = disruptions(&osds(&[], &[]), None, &closed(&[4, 5]));
+    assert_eq!(decided, is_closed(&[4, 5], CephReason::Recovering));
 }
 
 #[test]
@@ -284,13 +337,15 @@ fn drained_hosts_keep_their_data() {
 }
 
 #[test]
-fn osd_without_domain_is_never_exempt() {
+fn osd_without_domain_goes_with_its_node_alone() {
     let mut osds = osds(&[2], &[2]);
     osds.get_mut(&2).unwrap().domain = None;
     let ceph = answered(unclean(), &[(&[2, 3], true), (&[2], true)]);
+    let decided = disruptions(&osds, ceph, &OPEN);
     assert_eq!(
-        disruptions(&osds, ceph, &OPEN),
-        is_closed(None, CephReason::SecondDomainDown)
+        decided,
+        is_closed(&[2], CephReason::DomainDown),
+        "but itself, which is down"
     );
 }
 
@@ -308,6 +363,7 @@ fn any_ceph() -> impl Strategy<Value = Option<CephFacts>> {
         doubt: Doubt::None,
         pgs,
         safe_together,
+        is_current: true,
     });
     proptest::option::of(facts)
 }
@@ -322,7 +378,8 @@ proptest! {
         timeout_is_over in any::<bool>(),
     ) {
         let osds = osds(&down, &draining);
-        let current = closed(exempt.map(|index| ["a", "b", "c"][index]));
+        let exempt_now = exempt.map_or([].as_slice(), |index| [[0, 1], [2, 3], [4, 5]][index].as_slice());
+        let current = closed(exempt_now);
         let decision = decide(&osds, ceph.as_ref(), &current, timeout_is_over);
         let is_fresh = ceph.as_ref().is_some_and(|ceph| ceph.is_fresh);
         match (decision.disruptions, decision.reason) {
@@ -331,14 +388,13 @@ proptest! {
                 prop_assert_eq!(&excluded, &down.iter().copied().collect::<BTreeSet<_>>());
                 prop_assert!(excluded.is_empty() || ceph.unwrap().pgs == PgHealth::Clean);
             }
-            (Disruptions::Closed { exempt: Some(domain) }, CephReason::DomainDown) => {
-                let mut ids: BTreeSet<OsdId> = down.iter().copied().collect();
-                ids.extend(osds.iter().filter(|(_, osd)| osd.domain.as_ref() == Some(&domain)).map(|(id, _)| *id));
-                prop_assert!(is_fresh);
-                let safe = ceph.and_then(|ceph| ceph.safe_together.get(&ids).copied());
+            (Disruptions::Closed { exempt }, CephReason::DomainDown) => {
+                let together: BTreeSet<OsdId> = down.iter().chain(&exempt).copied().collect();
+                prop_assert!(is_fresh || exempt == exempt_now.iter().copied().collect());
+                let safe = ceph.and_then(|ceph| ceph.safe_together.get(&together).copied());
                 prop_assert_eq!(safe, Some(true));
             }
-            (Disruptions::Closed { exempt }, _) => prop_assert!(exempt.is_none() || down.is_empty()),
+            (Disruptions::Closed { exempt }, _) => prop_assert!(exempt.is_empty() || down.is_empty()),
         }
     }
 }

@@ -51,8 +51,6 @@ pub fn print(page: &mut Page, clusters: &[CephCluster], now: Timestamp) {
 }
 
 fn row(name: Cell, state: &CephClusterState, now: Timestamp) -> [Cell; 8] {
-    let exempt = state.exempt_domain.as_ref();
-    let exempt = exempt.map(|domain| format!("{} {domain}", describe::domain_type(state)));
     let down = state.down_osds.iter().flat_map(|(domain, osds)| {
         let domain = Some(domain).filter(|domain| !domain.is_empty());
         let domain = prefixed(" in ", domain);
@@ -62,7 +60,7 @@ fn row(name: Cell, state: &CephClusterState, now: Timestamp) -> [Cell; 8] {
         name,
         Cell::new(describe::ceph_style(state), state.disruptions.to_string()),
         age(state.since, now).into(),
-        prefixed("", exempt).into(),
+        state.exempt().unwrap_or_default().into(),
         describe::first(&down.collect::<Vec<_>>(), NAMED).into(),
         placement_groups(state, now).into(),
         describe::first(&state.noout.keys().collect::<Vec<_>>(), NAMED).into(),

@@ -45,9 +45,7 @@ pub fn print(page: &mut Page, ceph: &NodeCeph, now: Timestamp) {
             return;
         }
     };
-    let (budgets, kind) = (state.disruptions, describe::domain_type(state));
-    let exempt = state.exempt_domain.as_ref();
-    let exempt = prefixed(" but for ", exempt.map(|domain| format!("{kind} {domain}")));
+    let (budgets, exempt) = (state.disruptions, prefixed(" but for ", state.exempt()));
     let (since, explanation, reason) = (moment(state.since, now), state.reason.explanation(), state.reason);
     let text = format!("{budgets}{exempt} since {since}: the cluster {explanation} [{reason}]");
     page.field("state", Cell::new(describe::ceph_style(state), text));
@@ -86,8 +84,8 @@ fn osds(ceph: &NodeCeph) -> String {
         Some(OsdEvictions::OneAtATime) => "one OSD of the cluster at a time may be evicted".to_owned(),
         Some(OsdEvictions::AllExempt) => "may be evicted".to_owned(),
         Some(OsdEvictions::SomeExempt) => {
-            let exempt = state.and_then(|state| state.exempt_domain.as_deref());
-            format!("may be evicted where of {kind} {}", exempt.unwrap_or_default())
+            let exempt = state.and_then(CephClusterState::exempt);
+            format!("may be evicted where of {}", exempt.unwrap_or_default())
         }
         Some(OsdEvictions::Refused) => "may not be evicted".to_owned(),
         Some(OsdEvictions::Unmanaged) | None => "ceph-pdb writes no budgets".to_owned(),
@@ -195,7 +193,7 @@ const fn help_by_condition(condition: CephCondition) -> Option<&'static str> {
         CephCondition::NooutExpired => Some("Ceph moves the data of these hosts elsewhere unless they come back"),
         CephCondition::ForeignBudget => Some("delete the budget that is not ceph-pdb's"),
         CephCondition::OsdLabelWrong => Some("restart Rook's operator, so that it writes the label anew"),
-        CephCondition::Unreadable | CephCondition::Other => None,
+        CephCondition::NodeInSeveralDomains | CephCondition::Unreadable | CephCondition::Other => None,
     }
 }
 

@@ -80,11 +80,7 @@ impl FleetCeph {
                 };
             }
         };
-        let exempt = state.exempt_domain.as_ref();
-        let exempt = prefixed(
-            " but for ",
-            exempt.map(|domain| format!("{} {domain}", describe::domain_type(state))),
-        );
+        let exempt = prefixed(" but for ", state.exempt());
         let groups = prefixed(
             "; placement groups ",
             Some(placement_groups(state, now)).filter(|text| !text.is_empty()),
