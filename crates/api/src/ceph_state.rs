@@ -60,9 +60,6 @@ pub struct CephClusterState {
     /// Our `noout` flags, by CRUSH bucket, and since when.
     #[serde(default)]
     pub noout: BTreeMap<String, Timestamp>,
-    /// Pools that cannot lose a failure domain even when all is well.
-    #[serde(default)]
-    pub unsurvivable: UnsurvivablePools,
     /// What somebody should look at.
     #[serde(default)]
     pub conditions: Vec<PublishedCondition>,
@@ -110,30 +107,6 @@ pub enum PublishedDisruptions {
     Closed,
     /// ceph-pdb does not manage this cluster's budgets.
     Unmanaged,
-}
-
-/// Pools that cannot lose a failure domain even when all is well.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct UnsurvivablePools {
-    /// Identifies the pools and OSDs that were judged; another value is a reason to judge again.
-    pub basis: String,
-    /// The pools.
-    pub pools: Vec<UnsurvivablePool>,
-}
-
-/// A pool that cannot lose a failure domain, as it was when it was judged.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct UnsurvivablePool {
-    /// Its number.
-    pub id: i64,
-    /// Its name.
-    pub name: String,
-    /// Copies, or chunks.
-    pub size: i64,
-    /// With fewer it takes no requests.
-    pub min_size: i64,
 }
 
 /// What somebody should look at.

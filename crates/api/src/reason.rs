@@ -669,8 +669,8 @@ reasons! {
         AwaitingStopCheck => "has OSDs down, and Ceph has not yet answered which may be stopped",
         /// All OSDs are up, and placement groups are recovering.
         Recovering => "has all OSDs up, and placement groups that have not recovered",
-        /// A pool cannot lose any domain, and the configuration says that this blocks.
-        UnsurvivablePool => "has a pool that cannot lose a failure domain",
+        /// A pool cannot lose any host, and the configuration says that this blocks.
+        UnsurvivablePool => "has a pool that cannot lose a host",
 
         // ceph-pdb writes no budgets.
         /// Rook's own manager is on.
@@ -702,8 +702,10 @@ reasons! {
         StopCheckDisagrees => "has a Ceph whose ok-to-stop contradicts its placement groups",
         /// Statistics of placement groups stand still without a manager.
         NoManager => "has no active Ceph manager",
-        /// Pools cannot lose a failure domain even when all is well.
-        UnsurvivablePools => "has pools that cannot lose a failure domain",
+        /// Some pool would lose placement groups without what is down and what would follow.
+        StopCheckRefused => "has pools that would stop without what is down and what would follow",
+        /// Pools cannot lose a host even when all is well.
+        UnsurvivablePools => "has pools that cannot lose a host",
         /// CRUSH has no place for the missing copies, or flags forbid recovery.
         CannotHeal => "cannot recover without the OSDs that are down",
         /// `pgHealthCheckTimeout` has passed, and opening would risk data.

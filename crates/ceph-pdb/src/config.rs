@@ -21,7 +21,7 @@ pub struct Config {
     pub failure_domain_type: Option<String>,
     /// Whether closed failure domains get a budget each, as with Rook. Default `perDomain`.
     pub osd_budgets: Option<OsdBudgetsConfig>,
-    /// What pools that cannot lose a failure domain mean for budgets. Default `ignore`.
+    /// What pools that cannot lose a host mean for budgets. Default `ignore`.
     pub unsurvivable_pools: Option<UnsurvivablePoolsConfig>,
     /// Keys of further taints (`NoSchedule` or `NoExecute`) of nodes that are being drained.
     #[serde(default)]

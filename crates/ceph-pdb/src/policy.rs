@@ -28,7 +28,7 @@ pub struct Policy {
     pub failure_domain_type: Option<DomainType>,
     /// Whether closed failure domains get a budget each.
     pub layout: Layout,
-    /// No OSD may be evicted while a pool cannot lose a failure domain.
+    /// No OSD may be evicted while a pool cannot lose a host.
     pub blocks_on_unsurvivable_pools: bool,
     /// Keys of further taints of nodes that are being drained.
     pub drain_taints: Arc<[Arc<str>]>,

@@ -12,6 +12,7 @@ use crate::ceph::OsdId;
 use crate::ceph::answers::{OsdDump, OsdTree, Rule, Status};
 use crate::ceph::freshness::Doubt;
 use crate::ceph::pg_health::CleanPattern;
+use crate::ceph::reckoning::PoolStates;
 use crate::ceph::stop_check::StopAnswer;
 use crate::ceph::topology::DomainType;
 use crate::plan::daemon_budgets::{DaemonBudget, Daemons};
@@ -314,6 +315,8 @@ pub struct CephView {
     /// What both witnesses say, by the OSDs asked for: only with fresh statistics, of known OSDs, without a change of the map since
     /// the question, and where nothing is unknown.
     pub stop_answers: BTreeMap<BTreeSet<OsdId>, StopAnswer>,
+    /// Placement groups by pool, as of the newest report that was asked for; empty without one.
+    pub pool_states: PoolStates,
     /// Why a question has no answer: the manager hangs, or refuses.
     pub stop_problem: Option<CephProblem>,
 }
@@ -336,6 +339,8 @@ pub struct CephMap {
 pub struct CephQuestions {
     /// Something is down, on its way out or unclean: `status` each second. Else at most one command a minute.
     pub is_watchful: bool,
+    /// Of which pools the placement groups are that are not clean.
+    pub wants_pool_states: bool,
     /// Which OSDs may be down together; asked on fresh statistics, and again with each newer ones.
     pub may_stop: BTreeSet<BTreeSet<OsdId>>,
 }

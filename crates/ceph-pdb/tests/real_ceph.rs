@@ -76,8 +76,14 @@ struct Target<'a> {
 impl Target<'_> {
     fn ask(&self, is_watchful: bool, may_stop: &[&[OsdId]]) {
         let may_stop = may_stop.iter().map(|osds| set(osds)).collect();
-        self.connections
-            .ask(&self.namespace, CephQuestions { is_watchful, may_stop });
+        self.connections.ask(
+            &self.namespace,
+            CephQuestions {
+                is_watchful,
+                may_stop,
+                ..CephQuestions::default()
+            },
+        );
     }
 
     async fn view(&self, what: &str, is_true: impl Fn(&CephView) -> bool) -> Result<Arc<CephView>> {

@@ -202,6 +202,9 @@ pub struct Step {
     /// Of the buckets chosen.
     #[serde(rename = "type")]
     pub kind: Option<String>,
+    /// How many are chosen; from 0 down, so many less than the pool has copies.
+    #[serde(default, deserialize_with = "whole")]
+    pub num: i64,
 }
 
 /// `osd crush rule dump`: all rules, or the one that was named.

@@ -7,6 +7,9 @@ use super::answers::{DegradedPgs, NONE, OsdDump, OsdTree, PgDump, PlacementGroup
 use super::stop_check::{PgId, PoolId, Testimony, all_of};
 use super::topology::Buckets;
 
+/// How many placement groups of each pool are in which state.
+pub type PoolStates = BTreeMap<PoolId, BTreeMap<String, i64>>;
+
 /// What the manager knows of the placement groups, at one moment.
 #[derive(Debug, Clone, Default)]
 pub struct PgReport {
@@ -27,6 +30,16 @@ impl PgReport {
                 .map(|group| (group.id, group.avail_no_missing.iter().filter_map(osd).collect()))
                 .collect(),
         }
+    }
+
+    /// How many placement groups of each pool are in which state.
+    pub fn states(&self) -> PoolStates {
+        let mut states = PoolStates::new();
+        for group in &self.groups {
+            let of_pool = states.entry(group.pool().unwrap_or(NONE)).or_default();
+            *of_pool.entry(group.state.clone()).or_default() += 1;
+        }
+        states
     }
 
     /// Which placement groups would take no requests without the OSDs `stopped`, which have to contain all that are down. The map

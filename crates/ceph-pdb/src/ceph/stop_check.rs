@@ -90,7 +90,7 @@ impl StopAnswer {
         self.ceph.unknown.union(&self.own.unknown).collect()
     }
 
-    /// The pools that cannot lose what was asked for. Of a whole failure domain while all is well: they can lose none.
+    /// The pools that would lose placement groups, by either witness.
     pub fn pools_that_stop(&self) -> impl Iterator<Item = PoolId> {
         self.ceph.lost.union(&self.own.lost).filter_map(|group| pool_of(group))
     }

@@ -91,6 +91,32 @@ pub fn places(tree: &OsdTree, domain_type: DomainType) -> BTreeMap<OsdId, Place>
     osds.map(|id| (id, buckets.place(id, domain_type))).collect()
 }
 
+/// Whether a pool stops with one host, even when all is well: so few copies has it, or so many of them does its rule allow on one host.
+/// Of a rule that is not told the pool counts as one that does not.
+pub fn stops_with_one_host(pool: &Pool, rules: &[Rule], tree: &OsdTree) -> bool {
+    let Some(rule) = rules.iter().find(|rule| rule.id == pool.crush_rule) else {
+        return false;
+    };
+    // Of the copies that a step spreads, so many go to each of what it chooses.
+    let (mut copies, mut on_one_host) = (pool.size, 1);
+    for step in rule.steps.iter().filter(|step| step.op.starts_with("choose")) {
+        let chosen = if step.num > 0 { step.num } else { copies + step.num };
+        on_one_host = if step.kind.as_deref() == Some("osd") {
+            chosen.min(most_osds_of_a_host(tree))
+        } else {
+            1
+        };
+        copies = copies / chosen.max(1);
+    }
+    pool.size - on_one_host < pool.min_size
+}
+
+fn most_osds_of_a_host(tree: &OsdTree) -> i64 {
+    let hosts = tree.nodes.iter().filter(|node| node.kind == DomainType::HOST.name());
+    let most = hosts.map(|host| host.children.len()).max();
+    most.map_or(1, |most| i64::try_from(most).unwrap_or(1))
+}
+
 /// The buckets of a tree, by what is in them.
 pub struct Buckets<'a>(BTreeMap<i64, &'a TreeNode>);
 
@@ -131,7 +157,7 @@ mod tests {
     use rstest::rstest;
 
     use super::super::answers::{NONE, OsdTree, Pool, Rule, Rules, Step, TreeNode};
-    use super::{DomainType, Place, places};
+    use super::{DomainType, Place, places, stops_with_one_host};
 
     fn pool(rule: i64) -> Pool {
         Pool {
@@ -151,6 +177,7 @@ mod tests {
         let steps = steps.iter().map(|(op, kind)| Step {
             op: (*op).to_owned(),
             kind: kind.map(str::to_owned),
+            num: 0,
         });
         Rule {
             id,
@@ -178,6 +205,51 @@ mod tests {
         assert_eq!(DomainType::of_pools(&[pool(2), pool(1)], &rules).name(), "rack");
         assert_eq!(DomainType::of_pools(&[pool(2), pool(0)], &rules).name(), "host");
         assert_eq!(DomainType::of_pools(&[], &rules).name(), "host");
+    }
+
+    /// Two hosts, the greater one with four OSDs.
+    #[rstest]
+    #[case::three_copies(3, 2, &[("host", 0)], false)]
+    #[case::one_copy(1, 1, &[("host", 0)], true)]
+    #[case::both_are_needed(2, 2, &[("rack", 0)], true)]
+    #[case::all_are_needed(6, 6, &[("host", 0)], true)]
+    #[case::chunk_a_host(6, 5, &[("rack", 3), ("host", 2)], false)]
+    #[case::two_chunks_a_host(6, 5, &[("host", 3), ("osd", 2)], true)]
+    #[case::two_chunks_a_host_can_be_lost(6, 4, &[("host", 3), ("osd", 2)], false)]
+    #[case::rest_on_osds(6, 5, &[("host", 3), ("osd", 0)], true)]
+    #[case::osds_of_any_host(3, 2, &[("osd", 0)], true)]
+    fn pools_that_stop_with_a_host_are_told_from_rules(
+        #[case] size: i64,
+        #[case] min_size: i64,
+        #[case] steps: &[(&str, i64)],
+        #[case] expected: bool,
+    ) {
+        let steps = steps.iter().map(|(kind, num)| Step {
+            op: "choose_indep".to_owned(),
+            kind: Some((*kind).to_owned()),
+            num: *num,
+        });
+        let rule = Rule {
+            id: 7,
+            steps: steps.collect(),
+        };
+        let host = |id: i64, children: &[i64]| TreeNode {
+            id,
+            name: format!("host{id}"),
+            kind: "host".to_owned(),
+            type_id: 1,
+            children: children.to_vec(),
+        };
+        let tree = OsdTree {
+            nodes: vec![host(-1, &[0, 1, 2, 3]), host(-2, &[4])],
+        };
+        let pool = Pool {
+            size,
+            min_size,
+            ..pool(7)
+        };
+        assert_eq!(stops_with_one_host(&pool, &[rule], &tree), expected);
+        assert!(!stops_with_one_host(&pool, &[], &tree), "the rule is not known");
     }
 
     #[test]

@@ -182,6 +182,7 @@ impl Poller {
             is_freshness_known: self.is_freshness_known,
             doubt: self.freshness.doubt(),
             stop_answers: self.stop_questions.answers(),
+            pool_states: self.stop_questions.pool_states(),
             stop_problem: self.stop_questions.problem().cloned(),
         })
     }

@@ -15,7 +15,7 @@ use super::commands::Commands;
 use crate::ceph::OsdId;
 use crate::ceph::answers::{OkToStop, PgCount};
 use crate::ceph::freshness::Basis;
-use crate::ceph::reckoning::PgReport;
+use crate::ceph::reckoning::{PgReport, PoolStates};
 use crate::ceph::stop_check::{PgId, StopAnswer, Testimony};
 use crate::snapshot::{CephMap, CephProblem, CephProblemKind, CephQuestions};
 
@@ -51,6 +51,8 @@ pub(super) struct Round<'a> {
 pub(super) struct StopQuestions {
     /// Each with the moment from which its time counts.
     answers: BTreeMap<Osds, (Instant, StopAnswer)>,
+    /// The newest report, and when it came.
+    pool_states: Option<(Instant, PoolStates)>,
     problem: Option<CephProblem>,
     /// What the answers are true of.
     basis: Option<Basis>,
@@ -78,6 +80,12 @@ impl StopQuestions {
         answers
             .map(|(osds, (_, answer))| (osds.clone(), answer.clone()))
             .collect()
+    }
+
+    /// Placement groups by pool, where that is known.
+    pub(super) fn pool_states(&self) -> PoolStates {
+        let states = self.pool_states.as_ref();
+        states.map(|(_, states)| states.clone()).unwrap_or_default()
     }
 
     /// Why there are none, or not all.
@@ -109,11 +117,11 @@ impl StopQuestions {
     ) -> bool {
         let (now, wanted) = (Instant::now(), wanted(questions));
         self.follow(round.basis, now);
-        self.answers.retain(|osds, (since, _)| {
-            let is_old = questions.is_watchful && HOLDS_PERIODS * period <= now.duration_since(*since);
-            wanted.contains(osds) && !is_old
-        });
-        if !round.is_fresh || wanted.is_empty() {
+        let is_old = |since: Instant| questions.is_watchful && HOLDS_PERIODS * period <= now.duration_since(since);
+        self.answers
+            .retain(|osds, (since, _)| wanted.contains(osds) && !is_old(*since));
+        self.pool_states.take_if(|(since, _)| is_old(*since));
+        if !round.is_fresh || (wanted.is_empty() && !questions.wants_pool_states) {
             let answers = std::mem::take(&mut self.answers);
             *self = Self {
                 answers,
@@ -130,10 +138,12 @@ impl StopQuestions {
         if let Some(osds) = unknown.first() {
             self.problem = Some(unknown_osds(osds.difference(&known)));
         }
-        let is_answered = to_ask.iter().all(|osds| self.answers.contains_key(*osds));
+        let is_answered = to_ask.iter().all(|osds| self.answers.contains_key(*osds))
+            && (self.pool_states.is_some() || !questions.wants_pool_states);
         let is_due = !is_answered || (questions.is_watchful && self.is_outdated(round.pgs, now, period));
         let may_ask = self.retry_at.is_none_or(|at| at <= now);
-        if self.asking.is_none() && !to_ask.is_empty() && is_due && may_ask {
+        let has_any = !to_ask.is_empty() || questions.wants_pool_states;
+        if self.asking.is_none() && has_any && is_due && may_ask {
             self.asked_about = Some((now, round.pgs.to_vec()));
             let mut in_turn: Vec<Osds> = to_ask.into_iter().cloned().collect();
             in_turn.sort_by_key(|osds| self.answers.get(osds).map(|(since, _)| *since));
@@ -154,7 +164,7 @@ impl StopQuestions {
                 *since = now;
             }
         }
-        (self.asking, self.asked) = (None, None);
+        (self.asking, self.asked, self.pool_states) = (None, None, None);
     }
 
     fn accept_answers(&mut self, map: &CephMap, now: Instant) {
@@ -162,6 +172,7 @@ impl StopQuestions {
             return;
         };
         self.problem = asked.problem;
+        self.pool_states = Some((now, asked.groups.states()));
         for (osds, verdict) in asked.verdicts {
             let answer = StopAnswer {
                 ceph: Testimony::of_ceph(&verdict),

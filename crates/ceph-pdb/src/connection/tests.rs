@@ -86,8 +86,14 @@ impl Fixture {
 
     fn ask(&self, is_watchful: bool, may_stop: &[&[OsdId]]) {
         let may_stop = may_stop.iter().map(|osds| osds.iter().copied().collect()).collect();
-        self.connections
-            .ask(&namespace(CLUSTER), CephQuestions { is_watchful, may_stop });
+        self.connections.ask(
+            &namespace(CLUSTER),
+            CephQuestions {
+                is_watchful,
+                may_stop,
+                ..CephQuestions::default()
+            },
+        );
     }
 
     fn state(&self) -> CephState {
@@ -334,6 +340,29 @@ async fn many_questions_are_asked_a_few_at_a_time() {
     fixture.view(|view| view.stop_answers.len() == all.len()).await;
     let dumps = ceph.asked("pg dump", Instant::now() - LONG).len();
     assert_eq!(dumps, 3, "two by each report");
+}
+
+/// The placement groups of each pool are told where that is wanted, without any OSD that is asked about, and not of old statistics.
+#[tokio::test(start_paused = true)]
+async fn pools_are_told_with_their_placement_groups() {
+    let group = json!([{"pgid": "7.0", "state": "down", "up": [2], "acting": [2]}]);
+    let (ceph, fixture) = asking(|state| state.groups = group, true, &[]);
+    fixture.fresh().await;
+    let questions = CephQuestions {
+        is_watchful: true,
+        wants_pool_states: true,
+        ..CephQuestions::default()
+    };
+    fixture.connections.ask(&namespace(CLUSTER), questions);
+    let view = fixture.view(|view| !view.pool_states.is_empty()).await;
+    assert_eq!(view.pool_states, [(7, [("down".to_owned(), 1)].into())].into());
+    ceph.change(|state| {
+        state.epoch += 1;
+        state.up[2] = false;
+    });
+    fixture
+        .view(|view| view.fresh_since.is_none() && view.pool_states.is_empty())
+        .await;
 }
 
 #[tokio::test(start_paused = true)]

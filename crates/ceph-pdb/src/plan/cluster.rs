@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 use nodeward_api::CephClusterState;
-use nodeward_api::ceph_state::{PublishedCondition, PublishedDisruptions, UnsurvivablePools};
+use nodeward_api::ceph_state::{PublishedCondition, PublishedDisruptions};
 use nodeward_api::reason::CephReason;
 use nodeward_core::deadline::{RequeueAt, is_due, saturating_add};
 
@@ -15,10 +15,11 @@ use super::budget_writes::BudgetView;
 use super::facts::{OsdView, ceph_facts, current_view};
 use super::noout::{Flags, NooutPhase};
 use super::osd_disruptions::{CephFacts, Decision, Disruptions, PgHealth, decide};
-use super::pools::{judge, still_unsurvivable};
+use super::pools::unsurvivable;
 use super::verdict::{ClusterVerdict, OsdCounts};
 use super::write::{Owner, Write};
-use crate::ceph::pg_health::CleanPattern;
+use crate::ceph::answers::Pool;
+use crate::ceph::stop_check::PoolId;
 use crate::policy::Policy;
 use crate::snapshot::{CephClusterFacts, CephQuestions, CephState, CephView, ClusterSnapshot};
 
@@ -79,14 +80,10 @@ impl<'a> Case<'a> {
         let mut budgets = BudgetView::new(&cluster.budgets);
         let current = budgets.current(&self.osds);
 
-        // 1. What Ceph says, pools aside that cannot lose a domain even when all is well.
-        let judged = self
-            .published
-            .map(|published| published.unsurvivable.clone())
-            .unwrap_or_default();
-        let unsurvivable: Vec<_> = still_unsurvivable(&judged, self.last_view()).collect();
+        // 1. What Ceph says, pools aside that cannot lose a host even when all is well.
+        let unsurvivable: Vec<&Pool> = self.last_view().into_iter().flat_map(unsurvivable).collect();
         let left_out = unsurvivable.iter().map(|pool| pool.id);
-        let left_out = left_out.filter(|_| !self.policy.blocks_on_unsurvivable_pools).collect();
+        let left_out: BTreeSet<PoolId> = left_out.filter(|_| !self.policy.blocks_on_unsurvivable_pools).collect();
         let ceph = ceph_facts(cluster, &left_out);
 
         // 2. The decision.
@@ -110,14 +107,6 @@ impl<'a> Case<'a> {
         let ceph = ceph.filter(|ceph| ceph.is_current);
         let is_clean = |ceph: &CephFacts| ceph.is_fresh && ceph.pgs == PgHealth::Clean;
         let is_settled = ceph.as_ref().is_some_and(is_clean) && self.osds.down().next().is_none();
-        // Copies that are still to move are no loss of the pool, whatever pattern the CephCluster calls clean.
-        let is_at_rest = |view: &&CephView| CleanPattern::default().unclean(&view.status.pgmap).is_empty();
-        let judgement = view
-            .filter(|view| is_settled && is_at_rest(view))
-            .and_then(|view| judge(&self.osds, view, &judged));
-        let (questions, judgement) = judgement.unwrap_or_default();
-        decision.questions.extend(questions);
-
         // 3. The writes.
         let mut daemons = cluster.daemons.clone();
         if let Some(view) = self.last_view() {
@@ -144,11 +133,11 @@ impl<'a> Case<'a> {
             is_timeout_ignored: timeout_is_over && is_closed && decision.questions.iter().all(is_answered),
         });
         let is_clean = ceph.map(|ceph| ceph.pgs == PgHealth::Clean);
-        let unsurvivable = judgement.unwrap_or_else(|| judged.clone());
-        let state = self.state(&decision, is_clean, recovering_since, unsurvivable, conditions);
+        let state = self.state(&decision, is_clean, recovering_since, conditions);
         writes.extend(self.publish(&state).filter(|_| !self.is_too_early(&state)));
         let questions = CephQuestions {
             is_watchful: !is_settled || is_closed || is_moving || !cluster.state_map.noout.is_empty(),
+            wants_pool_states: !left_out.is_empty() && view.is_some_and(|view| self.is_unclean(view)),
             may_stop: decision.questions,
         };
         PlannedCluster {
@@ -175,6 +164,7 @@ impl<'a> Case<'a> {
         let is_asked = !facts.is_external && (!facts.is_managed_by_rook || is_watchful);
         let questions = is_asked.then(|| CephQuestions {
             is_watchful,
+            wants_pool_states: false,
             may_stop: BTreeSet::new(),
         });
         PlannedCluster {
@@ -182,6 +172,15 @@ impl<'a> Case<'a> {
             questions,
             verdict: self.verdict(state),
         }
+    }
+
+    fn is_unclean(&self, view: &CephView) -> bool {
+        !self
+            .cluster
+            .cluster
+            .clean_pattern
+            .unclean(&view.status.pgmap)
+            .is_empty()
     }
 
     /// What Ceph said last, however old that is.
@@ -226,7 +225,6 @@ impl<'a> Case<'a> {
         decision: &Decision,
         is_clean: Option<bool>,
         recovering_since: Option<Timestamp>,
-        unsurvivable: UnsurvivablePools,
         conditions: Vec<PublishedCondition>,
     ) -> CephClusterState {
         let none = BTreeSet::new();
@@ -255,7 +253,6 @@ impl<'a> Case<'a> {
             down_osds,
             nodes: self.osds.domains_of_nodes(excluded),
             noout: self.noout(),
-            unsurvivable,
             conditions,
             ..self.state_since(disruptions, decision.reason)
         }
@@ -279,7 +276,6 @@ impl<'a> Case<'a> {
             down_osds: BTreeMap::new(),
             nodes: BTreeMap::new(),
             noout: BTreeMap::new(),
-            unsurvivable: UnsurvivablePools::default(),
             conditions: Vec::new(),
         }
     }

@@ -174,7 +174,11 @@ pub(super) fn ceph_facts(cluster: &ClusterSnapshot, left_out: &BTreeSet<PoolId>)
         return None;
     };
     let pattern = &cluster.cluster.clean_pattern;
-    let unclean = pattern.unclean(&view.status.pgmap);
+    let mut unclean = pattern.unclean(&view.status.pgmap);
+    unclean.retain(|(state, count)| {
+        let states = left_out.iter().filter_map(|pool| view.pool_states.get(pool));
+        states.filter_map(|states| states.get(*state)).sum::<i64>() < *count
+    });
     let health = |state: &str| {
         if !state.split('+').any(|flag| flag == "active") {
             PgHealth::Inactive

@@ -10,6 +10,7 @@ use jiff::SignedDuration;
 use nodeward_api::ceph_state::PublishedDisruptions;
 use nodeward_api::reason::{CephCondition, CephReason};
 use rstest::rstest;
+use serde_json::json;
 
 use self::world::World;
 use super::daemon_budgets::{DaemonBudget, Daemons, Limit, MGR_BUDGET, MON_BUDGET};
@@ -17,7 +18,6 @@ use super::noout::{NooutPhase, NooutRecord};
 use super::{Write, WriteKey};
 use crate::budgets::OSD_BUDGET;
 use crate::ceph::freshness::Doubt;
-use crate::ceph::pg_health::CleanPattern;
 use crate::ceph::topology::DomainType;
 use crate::plan::budget_steps::Layout;
 use crate::snapshot::{
@@ -418,10 +418,11 @@ fn osd_without_deployment_is_up_while_ceph_says_so() {
     assert_eq!(world.verdict().osds["b"].up, 2);
 }
 
-// Pools that cannot lose a domain.
+// Pools that cannot lose a host.
 
 fn with_unsurvivable_pool() -> World {
     let mut world = World::new();
+    world.dump().pools[1].min_size = 2;
     world.view.stop_answers = [[0, 1], [2, 3], [4, 5]]
         .map(|ids| (ids.into(), world::loses(&[&format!("2.{}", ids[0])])))
         .into();
@@ -454,6 +455,7 @@ fn unsurvivable_pool_is_left_out_and_named() {
 fn pool_that_was_changed_counts_again() {
     let mut world = with_unsurvivable_pool();
     world.dump().pools[1].size = 3;
+    assert_eq!(world.verdict().state.conditions, []);
     let answers = world.view.stop_answers.clone();
     world.drain(2);
     world.view.stop_answers = answers;
@@ -472,27 +474,34 @@ fn unsurvivable_pool_blocks_where_configured() {
     );
 }
 
-#[test]
-fn pools_are_judged_once() {
-    let world = World::settled();
-    assert!(world.plan().questions["ns"].may_stop.is_empty());
-    assert!(!world.plan().questions["ns"].is_watchful);
-    let mut changed = World::settled();
-    changed.dump().pools[0].size = 2;
-    assert_eq!(changed.plan().questions["ns"].may_stop.len(), 3);
-}
-
-/// A pattern of the user's own may call a cluster clean that still moves copies to where they belong.
-#[test]
-fn pools_are_not_judged_while_copies_move() {
-    let mut world = World::settled();
-    world.cluster.clean_pattern = CleanPattern::new(Some(r"^active\+(clean|remapped\+backfilling)$")).unwrap();
-    world.dump().pools[0].size = 2;
-    world.unclean("active+remapped+backfilling");
-    assert_eq!(world.state().reason, CephReason::AllClean);
-    assert!(world.plan().questions["ns"].may_stop.is_empty());
-    world.clean();
-    assert_eq!(world.plan().questions["ns"].may_stop.len(), 3);
+/// A disk has died, and with it what a pool with one copy had there. The other OSD of its host goes, and then every other host.
+#[rstest]
+#[case::left_out(2, "2.0", CephReason::DownOsdsExcluded, None)]
+#[case::another_pool_lacks_copies_too(3, "2.0", CephReason::DomainDown, None)]
+#[case::another_pool_would_stop(3, "1.0", CephReason::SecondDomainDown, Some("pools data without osd.2, osd.3"))]
+fn dead_disk_of_a_pool_with_one_copy_blocks_nothing(
+    #[case] unclean: i64,
+    #[case] lost: &str,
+    #[case] reason: CephReason,
+    #[case] refused: Option<&str>,
+) {
+    let mut world = with_unsurvivable_pool();
+    world.stop(2, false);
+    world.view.status.pgmap.pgs_by_state = serde_json::from_value(json!([
+        {"state_name": "active+clean", "count": 16 - unclean}, {"state_name": "stale+active+clean", "count": unclean},
+    ]))
+    .unwrap();
+    world.view.stop_answers = [([2, 3].into(), world::loses(&[lost]))].into();
+    world.mark_down(2);
+    assert!(world.plan().questions["ns"].wants_pool_states);
+    world.view.pool_states = [(2, [("stale+active+clean".to_owned(), 2)].into())].into();
+    world.run();
+    assert_eq!(world.state().reason, reason);
+    assert_eq!(world.condition(CephCondition::StopCheckRefused).as_deref(), refused);
+    assert!(
+        world.plan().questions["ns"].wants_pool_states,
+        "as long as it rests on that"
+    );
 }
 
 /// Whoever asks which domains a node would take with it need not wait for one whose data is complete elsewhere.
@@ -577,16 +586,6 @@ fn published_freshness_is_dated_once() {
     world.view.fresh_since = Some(world.now);
     world.run();
     assert_eq!(world.state().statistics_fresh_since, Some(world.now));
-}
-
-#[test]
-fn pools_are_not_judged_while_an_osd_is_down() {
-    let mut world = World::new();
-    world.stop(2, false);
-    world.mark_down(2);
-    world.may_stop_all(false);
-    world.run();
-    assert!(world.state().unsurvivable.pools.is_empty() && world.state().unsurvivable.basis.is_empty());
 }
 
 // Flags.

@@ -6,6 +6,7 @@ use anyhow::{Context, Result, ensure};
 use futures::future::try_join_all;
 use k8s_openapi::api::admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding};
 use kube::api::{Api, DeleteParams, PostParams};
+use nodeward_testkit::ceph::CephOptions;
 use nodeward_testkit::wait;
 use nodeward_testkit::workload::Budget;
 use rstest::rstest;
@@ -181,6 +182,43 @@ async fn failed_osd_blocks_until_data_is_complete() -> Result<()> {
     env.ceph().clean(DEADLINE).await?;
     becomes(&env, "Open", "AllClean").await?;
     env.open().await?;
+    env.end([operator]).await
+}
+
+/// A pool with one copy has lost what was on a disk that has died. That is no reason to keep the other OSD of the host.
+#[tokio::test(flavor = "multi_thread")]
+async fn dead_disk_of_a_pool_with_one_copy_lets_its_host_go() -> Result<()> {
+    let env = Environment::with(CephOptions {
+        osds_per_host: 2,
+        ..hosts(3)
+    })
+    .await?;
+    env.rook.add_pool("single", 3, 8, "rack").await?;
+    for change in [
+        json!({"prefix": "config set", "who": "global", "name": "mon_allow_pool_size_one", "value": "true"}),
+        json!({
+            "prefix": "osd pool set", "pool": "single", "var": "size", "val": "1", "yes_i_really_mean_it": true,
+        }),
+    ] {
+        command(&env, change).await?;
+    }
+    let operator = env.start(json!({})).await?;
+    env.condition("UnsurvivablePools").await?;
+    env.open().await?;
+    env.ceph().osd(0).kill();
+    becomes(&env, "Closed", "DomainDown").await?;
+    command(&env, json!({"prefix": "osd out", "ids": ["0"]})).await?;
+    // What the pool has lost never comes back; all else is complete without the disk.
+    becomes(&env, "Open", "DownOsdsExcluded").await?;
+    wait::throughout("open without the disk", SEVERAL_PERIODS, || async {
+        let state = env.state().await?;
+        ensure!(state["disruptions"] == "Open", "{state}");
+        Ok(())
+    })
+    .await?;
+    env.drain(1).await?;
+    becomes(&env, "Closed", "DomainDown").await?;
+    env.is_closed_but_for("rack-0").await?;
     env.end([operator]).await
 }
 

@@ -380,7 +380,6 @@ fn ceph_clusters() -> Vec<CephCluster> {
         "failureDomainType": "rack", "isClean": false, "statisticsFreshSince": "2026-01-01T10:21:00Z",
         "downOsds": { "b": [2, 3] }, "noout": { "node-2": "2026-01-01T10:20:01Z" },
         "nodes": { "node-1": ["a"], "node-2": ["b"], LONG: ["b"] },
-        "unsurvivable": { "basis": "x", "pools": [{ "id": 1, "name": ".mgr", "size": 1, "minSize": 1 }] },
         "conditions": [{ "type": "UnsurvivablePools", "message": ".mgr (size 1, min_size 1)", "since": "2025-12-31T10:00:00Z" }],
     });
     let failed = json!({

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use nodeward_api::ceph_state::{PublishedCondition, UnsurvivablePool};
-use nodeward_api::reason::CephCondition;
+use nodeward_api::ceph_state::PublishedCondition;
+use nodeward_api::reason::{CephCondition, CephReason};
 use nodeward_core::deadline::{is_due, saturating_add};
 
 use super::super::budget_writes::BudgetView;
@@ -13,6 +13,7 @@ use super::super::pools::obstacles_to_healing;
 use super::super::write::Write;
 use super::Case;
 use crate::ceph::OsdId;
+use crate::ceph::answers::Pool;
 use crate::ceph::stop_check::PoolId;
 use crate::snapshot::{CephProblemKind, CephState, CephView};
 
@@ -20,7 +21,7 @@ use crate::snapshot::{CephProblemKind, CephState, CephView};
 pub(super) struct Findings<'a> {
     pub(super) decision: &'a Decision,
     pub(super) budgets: &'a BudgetView<'a>,
-    pub(super) unsurvivable: &'a [&'a UnsurvivablePool],
+    pub(super) unsurvivable: &'a [&'a Pool],
     /// Pools that no judgement counts.
     pub(super) left_out: &'a BTreeSet<PoolId>,
     /// What is written now.
@@ -76,6 +77,12 @@ impl Case<'_> {
                 note(CephCondition::NoManager, message.to_owned());
             }
             note(CephCondition::StopCheckDisagrees, disputed(view, findings.left_out));
+            if decision.reason == CephReason::SecondDomainDown {
+                note(
+                    CephCondition::StopCheckRefused,
+                    would_stop(view, decision, findings.left_out),
+                );
+            }
         }
         let down = osd_names(self.osds.down().map(|(id, _)| id));
         if let Some(view) = self.last_view().filter(|_| is_closed && !down.is_empty()) {
@@ -121,8 +128,7 @@ impl Case<'_> {
             } else {
                 "they are left out of each judgement"
             };
-            let (domain_type, pools) = (self.osds.domain_type, pools.join(", "));
-            let message = format!("pools that cannot lose a {domain_type}: {pools}; {meaning}");
+            let message = format!("pools that cannot lose a host: {}; {meaning}", pools.join(", "));
             note(CephCondition::UnsurvivablePools, message);
         }
         if findings.is_timeout_ignored {
@@ -161,6 +167,25 @@ fn disputed(view: &CephView, left_out: &BTreeSet<PoolId>) -> String {
             lost.join(", "),
             osd_names(osds.iter().copied())
         )
+    });
+    told.collect::<Vec<_>>().join("; ")
+}
+
+/// What may not be down together, each with the pools that would lose placement groups.
+fn would_stop(view: &CephView, decision: &Decision, left_out: &BTreeSet<PoolId>) -> String {
+    let answers = decision
+        .questions
+        .iter()
+        .filter_map(|osds| Some((osds, view.stop_answers.get(osds)?)));
+    let refused = answers.filter(|(_, answer)| answer.may_stop(left_out) == Some(false));
+    let told = refused.map(|(osds, answer)| {
+        let stopped: BTreeSet<PoolId> = answer
+            .pools_that_stop()
+            .filter(|pool| !left_out.contains(pool))
+            .collect();
+        let pools = view.map.dump.pools.iter().filter(|pool| stopped.contains(&pool.id));
+        let pools: Vec<&str> = pools.map(|pool| pool.name.as_str()).collect();
+        format!("pools {} without {}", pools.join(", "), osd_names(osds.iter().copied()))
     });
     told.collect::<Vec<_>>().join("; ")
 }

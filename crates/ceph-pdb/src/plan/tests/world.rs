@@ -429,7 +429,7 @@ fn view(now: Timestamp) -> CephView {
     let osds = (0..6).map(|id| json!({"osd": id, "up": 1, "in": 1, "weight": 1.0, "state": ["exists"]}));
     let pools = json!([
         {"pool": 1, "pool_name": "data", "crush_rule": 0, "size": 3, "min_size": 2},
-        {"pool": 2, "pool_name": "thin", "crush_rule": 0, "size": 2, "min_size": 2},
+        {"pool": 2, "pool_name": "thin", "crush_rule": 0, "size": 2, "min_size": 1},
     ]);
     let mut nodes = vec![json!({"id": -100, "name": "default", "type": "root", "children": [-1, -2, -3]})];
     for (index, name) in RACKS.iter().enumerate() {
@@ -461,6 +461,7 @@ fn view(now: Timestamp) -> CephView {
         is_freshness_known: true,
         doubt: Doubt::None,
         stop_answers: BTreeMap::new(),
+        pool_states: BTreeMap::new(),
         stop_problem: None,
     }
 }

@@ -157,11 +157,7 @@ fn help_by_reason(state: &CephClusterState) -> Option<String> {
         CephReason::AwaitingStopCheck => "if it lasts, the Ceph manager does not answer: ceph mgr stat",
         CephReason::Recovering => "if it does not go on, recovery is slow or stuck: ceph pg dump_stuck",
         CephReason::UnsurvivablePool => {
-            let pools: Vec<&str> = state.unsurvivable.pools.iter().map(|pool| pool.name.as_str()).collect();
-            return Some(format!(
-                "does not end by itself: give more copies to {}, or remove what is not needed",
-                describe::list(&pools)
-            ));
+            "does not end by itself: give the pools more copies, or remove what is not needed"
         }
         _ => return None,
     };
@@ -193,6 +189,7 @@ const fn help_by_condition(condition: CephCondition) -> Option<&'static str> {
         CephCondition::NooutExpired => Some("Ceph moves the data of these hosts elsewhere unless they come back"),
         CephCondition::ForeignBudget => Some("delete the budget that is not ceph-pdb's"),
         CephCondition::OsdLabelWrong => Some("restart Rook's operator, so that it writes the label anew"),
+        CephCondition::StopCheckRefused => Some("give these pools more copies, or wait until theirs are complete"),
         CephCondition::NodeInSeveralDomains | CephCondition::Unreadable | CephCondition::Other => None,
     }
 }
@@ -211,7 +208,6 @@ mod tests {
             .map(|kind| json!({ "type": kind, "message": "m", "since": since }));
         let state = json!({
             "cluster": "rook", "disruptions": disruptions, "since": since, "reason": reason, "downOsds": { "a": [1] },
-            "unsurvivable": { "basis": "", "pools": [{ "id": 1, "name": "single", "size": 1, "minSize": 1 }] },
             "conditions": conditions.collect::<Vec<_>>(),
         });
         next(&serde_json::from_value(state).unwrap()).join("; ")
@@ -228,7 +224,7 @@ mod tests {
     #[case("StatisticsStale", "each OSD has reported twice", "ceph mgr stat")]
     #[case("AwaitingStopCheck", "the manager has answered", "ceph mgr stat")]
     #[case("Recovering", "no placement group lacks a copy", "ceph pg dump_stuck")]
-    #[case("UnsurvivablePool", "the pool has more copies", "give more copies to single")]
+    #[case("UnsurvivablePool", "the pool has more copies", "give the pools more copies")]
     fn closed_cluster_tells_its_end_and_help(#[case] reason: &str, #[case] end: &str, #[case] help: &str) {
         let closed = told("Closed", reason, &[]);
         assert!(closed.starts_with(&format!("ends when {end}")), "{closed}");
