@@ -103,10 +103,19 @@ pub struct LeaderLease {
 pub enum PublishedDisruptions {
     /// One at a time.
     Open,
-    /// None, but those of the exempt domain.
+    /// None, but what is exempt.
     Closed,
+    /// The same is decided, and the budgets still allow more: the write is under way, or refused.
+    Closing,
     /// ceph-pdb does not manage this cluster's budgets.
     Unmanaged,
+}
+
+impl PublishedDisruptions {
+    /// Whether no OSD is to go but what is exempt.
+    pub const fn is_closed(self) -> bool {
+        matches!(self, Self::Closed | Self::Closing)
+    }
 }
 
 /// What somebody should look at.

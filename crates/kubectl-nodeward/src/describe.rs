@@ -164,7 +164,7 @@ pub fn ceph_style(state: &CephClusterState) -> Style {
     match (state.disruptions, state.reason) {
         (PublishedDisruptions::Open, _) => Style::Good,
         (PublishedDisruptions::Unmanaged, _) => Style::Plain,
-        (PublishedDisruptions::Closed, CephReason::SecondDomainDown) => Style::Bad,
+        (PublishedDisruptions::Closed, CephReason::SecondDomainDown) | (PublishedDisruptions::Closing, _) => Style::Bad,
         (PublishedDisruptions::Closed, _) => Style::Warning,
     }
 }

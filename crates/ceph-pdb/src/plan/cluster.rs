@@ -133,7 +133,7 @@ impl<'a> Case<'a> {
             is_timeout_ignored: timeout_is_over && is_closed && decision.questions.iter().all(is_answered),
         });
         let is_clean = ceph.map(|ceph| ceph.pgs == PgHealth::Clean);
-        let state = self.state(&decision, is_clean, recovering_since, conditions);
+        let state = self.state(&decision, &current, is_clean, recovering_since, conditions);
         writes.extend(self.publish(&state).filter(|_| !self.is_too_early(&state)));
         let questions = CephQuestions {
             is_watchful: !is_settled || is_closed || is_moving || !cluster.state_map.noout.is_empty(),
@@ -223,6 +223,7 @@ impl<'a> Case<'a> {
     fn state(
         &self,
         decision: &Decision,
+        current: &Disruptions,
         is_clean: Option<bool>,
         recovering_since: Option<Timestamp>,
         conditions: Vec<PublishedCondition>,
@@ -230,7 +231,10 @@ impl<'a> Case<'a> {
         let none = BTreeSet::new();
         let (disruptions, exempt, excluded) = match &decision.disruptions {
             Disruptions::Open { excluded } => (PublishedDisruptions::Open, &none, excluded),
-            Disruptions::Closed { exempt } => (PublishedDisruptions::Closed, exempt, &none),
+            Disruptions::Closed { exempt } if current.allows_no_more_than(exempt) => {
+                (PublishedDisruptions::Closed, exempt, &none)
+            }
+            Disruptions::Closed { exempt } => (PublishedDisruptions::Closing, exempt, &none),
         };
         let mut down_osds: BTreeMap<String, BTreeSet<i64>> = BTreeMap::new();
         for (id, osd) in self.osds.down() {
@@ -310,7 +314,9 @@ impl<'a> Case<'a> {
         let is_known = |published: &CephClusterState| {
             let known: BTreeSet<_> = published.down_osds.values().flatten().collect();
             let mut down = state.down_osds.values().flatten();
-            published.disruptions == state.disruptions && down.all(|osd| known.contains(osd))
+            let is_same = published.disruptions == state.disruptions
+                || (published.disruptions.is_closed() && state.disruptions.is_closed());
+            is_same && down.all(|osd| known.contains(osd))
         };
         has_just_begun && self.published.is_some_and(is_known)
     }

@@ -79,6 +79,16 @@ pub enum Disruptions {
     },
 }
 
+impl Disruptions {
+    /// Whether none but these may be evicted.
+    pub fn allows_no_more_than(&self, osds: &BTreeSet<OsdId>) -> bool {
+        match self {
+            Self::Open { .. } => false,
+            Self::Closed { exempt } => exempt.is_subset(osds),
+        }
+    }
+}
+
 /// A decision about the OSDs of a cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decision {

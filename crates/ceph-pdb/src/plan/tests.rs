@@ -184,6 +184,27 @@ fn missing_manager_is_reported() {
     assert_eq!(world.condition(CephCondition::NoManager), None);
 }
 
+/// What is published is what budgets allow: also where the write of one is refused.
+#[test]
+fn decision_is_published_as_closed_once_the_budget_is() {
+    let mut world = World::settled();
+    world.stop(2, true);
+    let state = world.verdict().state;
+    assert_eq!(
+        (state.disruptions, state.reason),
+        (PublishedDisruptions::Closing, CephReason::CephNotAsked)
+    );
+    world.run();
+    assert_eq!(world.state().disruptions, PublishedDisruptions::Closed);
+    // Another domain takes the place of the exempt one.
+    world.drain(2);
+    world.run();
+    world.may_stop_all(false);
+    assert_eq!(world.verdict().state.disruptions, PublishedDisruptions::Closing);
+    world.run();
+    assert_eq!(world.state().disruptions, PublishedDisruptions::Closed);
+}
+
 #[test]
 fn single_layout_closes_with_one_write() {
     let mut world = World::settled();

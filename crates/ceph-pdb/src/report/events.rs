@@ -66,7 +66,8 @@ impl Told {
         );
         let reason = Some(state.reason).filter(|_| !is_ordinary);
         let told = Some((state.disruptions, state.exempt(), reason));
-        if self.state != told {
+        // Which budget could not be closed is told by its condition.
+        if self.state != told && state.disruptions != PublishedDisruptions::Closing {
             self.state = told;
             let reason = state.reason;
             events.push(event(
@@ -92,8 +93,10 @@ fn explain(verdict: &ClusterVerdict) -> String {
     let state = &verdict.state;
     let allows = match (state.disruptions, state.exempt()) {
         (PublishedDisruptions::Open, _) => "one OSD at a time may be evicted".to_owned(),
-        (PublishedDisruptions::Closed, Some(exempt)) => format!("only OSDs of {exempt} may be evicted"),
-        (PublishedDisruptions::Closed, None) => "no OSD may be evicted".to_owned(),
+        (PublishedDisruptions::Closed | PublishedDisruptions::Closing, Some(exempt)) => {
+            format!("only OSDs of {exempt} may be evicted")
+        }
+        (PublishedDisruptions::Closed | PublishedDisruptions::Closing, None) => "no OSD may be evicted".to_owned(),
         (PublishedDisruptions::Unmanaged, _) => "ceph-pdb writes no budgets".to_owned(),
     };
     let mut parts = vec![format!(
@@ -111,7 +114,7 @@ fn explain(verdict: &ClusterVerdict) -> String {
     if !down.is_empty() {
         parts.push(format!("down: {}", down.join(", ")));
     }
-    if state.disruptions == PublishedDisruptions::Closed {
+    if state.disruptions.is_closed() {
         let unclean = verdict.unclean.iter().take(NAMED);
         let unclean: Vec<String> = unclean.map(|(state, count)| format!("{count} {state}")).collect();
         if !unclean.is_empty() {
@@ -168,6 +171,10 @@ mod tests {
              when the OSDs are back, or all placement groups are clean without them"
         );
         world.may_stop_all(false);
+        let refused = told.changes(&world.verdict());
+        assert_eq!(refused.len(), 1, "not told while the budgets allow more");
+        assert_eq!(refused[0].reason, CephCondition::StopCheckRefused.as_str());
+        world.run();
         let events = told.changes(&world.verdict());
         assert_eq!(
             (events[0].reason, events[0].severity),

@@ -1,6 +1,5 @@
 //! Metrics. What is labelled by namespace goes with its CephCluster.
 
-use nodeward_api::ceph_state::PublishedDisruptions;
 use nodeward_runtime::metrics::Series;
 use nodeward_runtime::{ActionResult, Metrics, Stop};
 use prometheus_client::metrics::counter::Counter;
@@ -78,7 +77,7 @@ impl BudgetMetrics {
             let conditions = verdict.state.conditions.iter();
             conditions.map(|condition| (by(verdict, "reason", condition.kind.as_str()), 1))
         }));
-        let closed = all().filter(|verdict| verdict.state.disruptions == PublishedDisruptions::Closed);
+        let closed = all().filter(|verdict| verdict.state.disruptions.is_closed());
         self.closed_since
             .show(closed.map(|verdict| (cluster(verdict), verdict.state.since.as_second())));
         self.exempt.show(all().filter_map(|verdict| {

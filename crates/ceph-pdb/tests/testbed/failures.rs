@@ -271,7 +271,9 @@ async fn refused_close_is_reported_until_it_is_written() -> Result<()> {
     .await?;
     env.ceph().stop_osd(2).await?;
     env.condition("BudgetWriteRefused").await?;
-    let state = env.state().await?.to_string();
+    let state = env.state().await?;
+    ensure!(state["disruptions"] == "Closing", "{state}");
+    let state = state.to_string();
     ensure!(state.contains("a budget has to allow something"), "{state}");
     bindings.delete(&name, &DeleteParams::default()).await?;
     wait::until("the budget to be closed", DEADLINE, || async {

@@ -87,12 +87,15 @@ fn forbids<'a>(
         format!("{kind} {}", names.join(", "))
     };
     let ours = listed(domains);
-    if state.disruptions == PublishedDisruptions::Closed {
+    let is_exempt = state.exempt_nodes.contains(node.as_str());
+    if state.disruptions.is_closed() && !is_exempt {
         let going = state.exempt_domain.as_ref().or_else(|| state.down_osds.keys().next());
-        let is_going = |going: &String| domains.len() == 1 && domains.contains(going);
+        // A node that is exempt alone is exempt because the rest of its domain is not.
+        let is_alone = state.exempt_domain.is_none() && !state.exempt_nodes.is_empty();
+        let is_going = |going: &String| !is_alone && domains.len() == 1 && domains.contains(going);
         if !going.is_some_and(is_going) {
-            let down = match (&state.exempt_domain, going.map(String::as_str)) {
-                (Some(exempt), _) => format!("only {kind} {exempt} may lose OSDs now"),
+            let down = match (state.exempt(), going.map(String::as_str)) {
+                (Some(exempt), _) => format!("only {exempt} may lose OSDs now"),
                 (None, Some("")) => format!("OSDs of an unknown {kind} are down"),
                 (None, Some(down)) => format!("{kind} {down} is down"),
                 (None, None) => "placement groups have not recovered".to_owned(),

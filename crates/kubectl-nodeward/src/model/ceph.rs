@@ -115,9 +115,9 @@ fn evictions(state: &CephClusterState, node: &str, domains: &BTreeSet<String>) -
     match (state.disruptions, &state.exempt_domain) {
         (PublishedDisruptions::Open, _) => OsdEvictions::OneAtATime,
         (PublishedDisruptions::Unmanaged, _) => OsdEvictions::Unmanaged,
-        (PublishedDisruptions::Closed, _) if state.exempt_nodes.contains(node) => OsdEvictions::AllExempt,
-        (PublishedDisruptions::Closed, None) => OsdEvictions::Refused,
-        (PublishedDisruptions::Closed, Some(exempt)) => match domains.len() {
+        (disruptions, _) if disruptions.is_closed() && state.exempt_nodes.contains(node) => OsdEvictions::AllExempt,
+        (PublishedDisruptions::Closed | PublishedDisruptions::Closing, None) => OsdEvictions::Refused,
+        (PublishedDisruptions::Closed | PublishedDisruptions::Closing, Some(exempt)) => match domains.len() {
             1 if domains.contains(exempt) => OsdEvictions::AllExempt,
             // Of which domain its OSDs are is not known.
             0 => OsdEvictions::SomeExempt,
@@ -196,6 +196,7 @@ mod tests {
     #[case("one", "Open", None, OsdEvictions::OneAtATime)]
     #[case("one", "Unmanaged", None, OsdEvictions::Unmanaged)]
     #[case("one", "Closed", None, OsdEvictions::Refused)]
+    #[case::not_written_yet("one", "Closing", None, OsdEvictions::Refused)]
     #[case("one", "Closed", Some("a"), OsdEvictions::AllExempt)]
     #[case("one", "Closed", Some("b"), OsdEvictions::Refused)]
     #[case("two", "Closed", Some("b"), OsdEvictions::SomeExempt)]

@@ -45,7 +45,7 @@ pub fn print(page: &mut Page, clusters: &[CephCluster], now: Timestamp) {
         }
     }
     let mut states = clusters.iter().filter_map(CephCluster::state);
-    if states.any(|state| state.disruptions == PublishedDisruptions::Closed) {
+    if states.any(|state| state.disruptions.is_closed()) {
         page.text(Style::Faint, "What Ceph waits for: kubectl nodeward why NODE");
     }
 }

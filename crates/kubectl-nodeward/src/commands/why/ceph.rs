@@ -2,7 +2,6 @@
 
 use jiff::Timestamp;
 use nodeward_api::CephClusterState;
-use nodeward_api::ceph_state::PublishedDisruptions;
 use nodeward_api::reason::{CephCondition, CephReason};
 
 use crate::describe::{self, counted, prefixed};
@@ -18,7 +17,7 @@ const NAMED: usize = 5;
 /// The state of a cluster that waits for nothing.
 fn settled(cluster: &CephCluster) -> Option<&CephClusterState> {
     let state = cluster.state()?;
-    let is_settled = state.disruptions != PublishedDisruptions::Closed && state.conditions.is_empty();
+    let is_settled = !state.disruptions.is_closed() && state.conditions.is_empty();
     is_settled.then_some(state)
 }
 
@@ -130,7 +129,7 @@ fn data(state: &CephClusterState, now: Timestamp) -> String {
 /// What ends it, and what a person can do.
 fn next(state: &CephClusterState) -> Vec<String> {
     let mut next = Vec::new();
-    if state.disruptions == PublishedDisruptions::Closed {
+    if state.disruptions.is_closed() {
         next.push(format!("ends when {}", state.reason.ends_when()));
         next.extend(help_by_reason(state));
     }

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::api::{Api, DynamicObject};
 use kube::runtime::watcher;
 use kube::{Client, ResourceExt};
-use nodeward_api::ceph_state::{CONFIG_MAP, PublishedDisruptions};
+use nodeward_api::ceph_state::CONFIG_MAP;
 use nodeward_api::node_drain::Phase;
 use nodeward_api::{CephClusterState, NodeDrain, NodeHealthCheck};
 use nodeward_testkit::operator::Operator;
@@ -44,7 +44,7 @@ impl Seen {
 
     fn take_published(&mut self, map: &ConfigMap) {
         let Ok(state) = CephClusterState::read(map) else { return };
-        let is_closed = state.disruptions == PublishedDisruptions::Closed;
+        let is_closed = state.disruptions.is_closed();
         self.closed += usize::from(is_closed && !self.is_closed);
         self.is_closed = is_closed;
     }
