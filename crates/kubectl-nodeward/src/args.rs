@@ -107,6 +107,9 @@ pub enum Command {
     Pause(PauseArgs),
     /// End a pause
     Resume(ResumeArgs),
+    /// Act on the budgets of a Ceph cluster
+    #[command(subcommand)]
+    Ceph(CephCommand),
     /// Show the fleet live in a browser, with your own rights and nothing installed in the cluster
     #[command(after_help = UI_EXAMPLES)]
     Ui(UiArgs),
@@ -230,6 +233,21 @@ pub struct PauseArgs {
     /// The components [default: all]
     #[arg(value_name = "COMPONENT", value_parser = COMPONENTS)]
     pub components: Vec<String>,
+    /// The reason, shown to everybody
+    #[arg(long, value_name = "TEXT", value_parser = reason)]
+    pub reason: String,
+}
+
+/// What `ceph` does.
+#[derive(Debug, Clone, Subcommand)]
+pub enum CephCommand {
+    /// Emergency: pause ceph-pdb, and let one OSD at a time go, whatever Ceph says; -n names the CephCluster's namespace
+    Open(CephOpenArgs),
+}
+
+/// Options of `ceph open`.
+#[derive(Debug, Clone, Args)]
+pub struct CephOpenArgs {
     /// The reason, shown to everybody
     #[arg(long, value_name = "TEXT", value_parser = reason)]
     pub reason: String,

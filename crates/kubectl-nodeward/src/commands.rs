@@ -1,5 +1,6 @@
 //! The commands, from the arguments to the exit status. Each file reads, models and prints one command.
 
+mod ceph;
 pub mod completion;
 mod drain;
 mod hold;
@@ -15,6 +16,7 @@ pub mod why;
 
 use jiff::Timestamp;
 
+use self::ceph::Opened;
 use self::locks::Locks;
 use self::pause::Pauses;
 use self::plan::NodePlan;
@@ -24,7 +26,7 @@ use self::status::Status;
 use self::why::Why;
 use self::why::budget::WhyBudget;
 use self::why::pod::WhyPod;
-use crate::args::{Command, CommandLine, Global, WhyTarget};
+use crate::args::{CephCommand, Command, CommandLine, Global, WhyTarget};
 use crate::cluster::Cluster;
 use crate::screen::Screen;
 
@@ -87,6 +89,10 @@ pub async fn run(line: CommandLine) -> anyhow::Result<Exit> {
             if pauses.is_still_paused() {
                 return Ok(Exit::Failed);
             }
+        }
+        Command::Ceph(CephCommand::Open(args)) => {
+            let opened = Opened::open(&cluster, &args).await?;
+            screen.show(&opened, |page| opened.print(page))?;
         }
         Command::Hold(args) => {
             let hold = hold::hold(&cluster, &args).await?;

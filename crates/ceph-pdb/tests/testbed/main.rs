@@ -3,6 +3,7 @@
 
 mod at_rest;
 mod drains;
+mod emergency;
 mod environment;
 mod evictor;
 mod failures;
