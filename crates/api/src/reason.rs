@@ -716,6 +716,8 @@ reasons! {
         ForeignBudget => "has a disruption budget of another owner in the place of ceph-pdb's",
         /// An OSD's label names another failure domain than CRUSH.
         OsdLabelWrong => "has an OSD whose topology label contradicts CRUSH",
+        /// The pod of an OSD is on its way out on a node that is not Ready, and Ceph calls the OSD up.
+        OsdPodAbandoned => "has an OSD that runs on under a pod that nobody ends",
         /// A node has OSDs of several failure domains: they go together, or none beside the first.
         NodeInSeveralDomains => "has a node with OSDs of several failure domains",
         /// A field of the CephCluster, or a record of ours, cannot be read.

@@ -96,6 +96,9 @@ pub struct OsdObjects {
     pub last_node: Option<NodeName>,
     /// What is true of its last node.
     pub node_state: NodeState,
+    /// When nobody is to end its pod any more: the pod is on its way out, and its node has not been Ready for long. Until somebody
+    /// repairs the node the OSD may run on.
+    pub abandoned_at: Option<Timestamp>,
     /// Labels `topology-location-TYPE` of its Deployment and Pod, by type. Where the two differ the pod's count: a budget
     /// selects by them.
     pub locations: BTreeMap<DomainType, Arc<str>>,

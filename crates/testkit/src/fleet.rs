@@ -325,6 +325,18 @@ pub async fn stop_kubelet(client: &Client, name: &str) -> Result<()> {
     label(client, name, KUBELET_LABEL, None).await
 }
 
+/// Makes the Ready condition Unknown since `since`, as that of a node whose kubelet has been stopped for so long.
+///
+/// # Errors
+/// When the node is missing.
+pub async fn not_ready_since(client: &Client, name: &str, since: Timestamp) -> Result<()> {
+    let condition = json!({
+        "type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown", "message": "set by the testbed",
+        "lastTransitionTime": Time(since), "lastHeartbeatTime": Time(since),
+    });
+    patch_status(client, name, json!({"conditions": [condition]})).await
+}
+
 /// Starts the node's kubelet again.
 ///
 /// # Errors

@@ -87,7 +87,7 @@ pub(super) struct Surroundings<'a> {
     /// A Rook operator runs, or may run.
     pub(super) has_rook_operator: bool,
     pub(super) leader_lease: Option<&'a LeaderLease>,
-    pub(super) state_of_node: &'a dyn Fn(&str) -> NodeState,
+    pub(super) state_of_node: &'a dyn Fn(&str) -> (NodeState, Option<Timestamp>),
 }
 
 /// Opens watches in a namespace.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use kube::core::DynamicObject;
 use kube::{Api, Client};
@@ -25,6 +26,18 @@ pub(super) struct NodeFacts {
     uid: NodeUid,
     is_unschedulable: bool,
     taints: Box<[Taint]>,
+    not_ready_since: Option<Timestamp>,
+}
+
+impl NodeFacts {
+    fn of(view: NodeView) -> Self {
+        Self {
+            uid: view.uid,
+            is_unschedulable: view.unschedulable,
+            taints: view.taints,
+            not_ready_since: view.ready_since.filter(|_| !view.ready),
+        }
+    }
 }
 
 /// The watches.
@@ -49,11 +62,7 @@ impl NodeWatches {
             Selection::all(),
             move |node: Node, _| {
                 let view = NodeView::project_sharing(&node, &mut texts, |_| false)?;
-                Some(NodeFacts {
-                    uid: view.uid,
-                    is_unschedulable: view.unschedulable,
-                    taints: view.taints,
-                })
+                Some(NodeFacts::of(view))
             },
         );
         let drains = watches.dynamic(
@@ -75,13 +84,13 @@ impl NodeWatches {
 }
 
 impl Nodes {
-    /// What is true of a node; `own_taints` are the keys of further taints that count as a drain.
-    pub(super) fn state(&self, name: &str, own_taints: &[Arc<str>]) -> NodeState {
+    /// What is true of a node, and since when it is not Ready; `own_taints` are the keys of further taints that count as a drain.
+    pub(super) fn state(&self, name: &str, own_taints: &[Arc<str>]) -> (NodeState, Option<Timestamp>) {
         let key = NamespacedName::cluster(name);
         let drain = self.drains.get(&key).map(|drain| &**drain);
-        self.nodes
-            .get(&key)
-            .map_or(NodeState::Gone, |node| state(node, drain, own_taints))
+        let node = self.nodes.get(&key);
+        let state = node.map_or(NodeState::Gone, |node| state(node, drain, own_taints));
+        (state, node.and_then(|node| node.not_ready_since))
     }
 }
 
@@ -110,12 +119,7 @@ mod tests {
 
     fn node(spec: Value) -> NodeFacts {
         let node = json!({ "metadata": { "name": "n1", "uid": "u1" }, "spec": spec });
-        let view = NodeView::project(&serde_json::from_value(node).unwrap()).unwrap();
-        NodeFacts {
-            uid: view.uid,
-            is_unschedulable: view.unschedulable,
-            taints: view.taints,
-        }
+        NodeFacts::of(NodeView::project(&serde_json::from_value(node).unwrap()).unwrap())
     }
 
     fn tainted(key: &str, effect: &str) -> Value {

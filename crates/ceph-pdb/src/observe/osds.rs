@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
+use nodeward_core::deadline::saturating_add;
 
 use crate::ceph::OsdId;
 use crate::ceph::topology::DomainType;
@@ -55,6 +56,8 @@ pub(super) struct PodFacts {
     node: Option<NodeName>,
     locations: BTreeMap<DomainType, Arc<str>>,
     created: Option<Timestamp>,
+    /// When its grace ends.
+    deleted: Option<Timestamp>,
     /// Its labels: what budgets select by.
     pub(super) labels: BTreeMap<String, String>,
 }
@@ -76,6 +79,7 @@ impl PodFacts {
             node: node.filter(|node| !node.is_empty()).map(Into::into),
             locations: locations_of(pod),
             created: pod.creation_timestamp().map(|created| created.0),
+            deleted: pod.metadata.deletion_timestamp.as_ref().map(|deleted| deleted.0),
             labels: pod.labels().clone(),
         })
     }
@@ -86,12 +90,16 @@ impl PodFacts {
     }
 }
 
-/// Puts the OSDs together. `state_of` judges a node; `last_nodes` are those that Ceph says they last ran on.
+/// How long a node is not Ready before its pods that are on their way out are abandoned.
+const ABANDONED_AFTER: SignedDuration = SignedDuration::from_mins(10);
+
+/// Puts the OSDs together. `state_of` judges a node, and says since when it is not Ready; `last_nodes` are those that Ceph says they
+/// last ran on.
 pub(super) fn assemble<'a>(
     deployments: impl Iterator<Item = &'a DeploymentFacts>,
     pods: impl Iterator<Item = &'a PodFacts>,
     last_nodes: &BTreeMap<OsdId, Arc<str>>,
-    state_of: impl Fn(&str) -> NodeState,
+    state_of: impl Fn(&str) -> (NodeState, Option<Timestamp>),
 ) -> BTreeMap<OsdId, OsdObjects> {
     let mut osds: BTreeMap<OsdId, OsdObjects> = BTreeMap::new();
     for deployment in deployments {
@@ -101,6 +109,13 @@ pub(super) fn assemble<'a>(
     }
     let mut chosen: BTreeMap<OsdId, &PodFacts> = BTreeMap::new();
     for pod in pods {
+        // It has a replacement by then, which is pending.
+        if let Some((deleted, node)) = pod.deleted.zip(pod.node.as_ref())
+            && let (_, Some(not_ready_since)) = state_of(node)
+        {
+            let abandoned_at = saturating_add(not_ready_since, ABANDONED_AFTER).max(deleted);
+            osds.entry(pod.osd).or_default().abandoned_at = Some(abandoned_at);
+        }
         let known = chosen.entry(pod.osd).or_insert(pod);
         if known.precedence() < pod.precedence() {
             *known = pod;
@@ -108,13 +123,17 @@ pub(super) fn assemble<'a>(
     }
     for (id, pod) in chosen {
         let osd = osds.entry(id).or_default();
+        osd.abandoned_at.take_if(|_| pod.state == OsdPod::Running);
         osd.pod = pod.state;
         osd.node.clone_from(&pod.node);
         osd.locations.extend(pod.locations.clone());
     }
     for (id, osd) in &mut osds {
         osd.last_node = osd.node.clone().or_else(|| last_nodes.get(id).cloned());
-        osd.node_state = osd.last_node.as_ref().map_or(NodeState::Unknown, |node| state_of(node));
+        osd.node_state = osd
+            .last_node
+            .as_ref()
+            .map_or(NodeState::Unknown, |node| state_of(node).0);
     }
     osds
 }
@@ -170,7 +189,6 @@ fn locations_of(object: &impl ResourceExt) -> BTreeMap<DomainType, Arc<str>> {
 
 #[cfg(test)]
 mod tests {
-    use jiff::SignedDuration;
     use rstest::rstest;
     use serde_json::{Value, json};
 
@@ -192,7 +210,7 @@ mod tests {
 
     fn one(pods: &[PodFacts], last_nodes: &[(OsdId, &str)], state: &NodeState) -> OsdObjects {
         let last_nodes = last_nodes.iter().map(|(id, node)| (*id, Arc::from(*node))).collect();
-        let osds = assemble([].iter(), pods.iter(), &last_nodes, |_| state.clone());
+        let osds = assemble([].iter(), pods.iter(), &last_nodes, |_| (state.clone(), None));
         osds[&3].clone()
     }
 
@@ -232,7 +250,9 @@ mod tests {
         } });
         let deployment = DeploymentFacts::project(&serde_json::from_value(deployment).unwrap()).unwrap();
         let pod = pod(json!({ "metadata": { "labels": { "topology-location-host": "new" } } })).unwrap();
-        let osds = assemble([deployment].iter(), [pod].iter(), &BTreeMap::new(), |_| NodeState::Gone);
+        let osds = assemble([deployment].iter(), [pod].iter(), &BTreeMap::new(), |_| {
+            (NodeState::Gone, None)
+        });
         let expected = [("host", "new"), ("rack", "r1")];
         let expected = expected.map(|(kind, name)| (kind.parse::<DomainType>().unwrap(), Arc::from(name)));
         assert_eq!(osds[&3].locations, BTreeMap::from(expected));
@@ -253,6 +273,29 @@ mod tests {
             let osd = one(&pods, &[], &NodeState::Schedulable);
             assert_eq!((osd.pod, osd.node.as_deref()), (OsdPod::Running, Some("n2")));
         }
+    }
+
+    /// Its kubelet is dead: its ReplicaSet has made a replacement, and nobody ends it.
+    #[rstest]
+    #[case::node_is_ready(None, true, None)]
+    #[case::node_is_not_ready(Some("2026-01-01T00:00:00Z"), true, Some("2026-01-01T00:10:00Z"))]
+    #[case::grace_is_not_over(Some("2025-12-31T00:00:00Z"), true, Some("2026-01-01T00:01:00Z"))]
+    #[case::not_deleted(Some("2026-01-01T00:00:00Z"), false, None)]
+    fn pod_of_a_dead_kubelet_is_abandoned(
+        #[case] not_ready_since: Option<&str>,
+        #[case] is_deleted: bool,
+        #[case] expected: Option<&str>,
+    ) {
+        let time = |text: &str| text.parse::<Timestamp>().unwrap();
+        let mut leaving = running("n1", "2025-01-01T00:00:00Z");
+        if is_deleted {
+            (leaving.state, leaving.deleted) = (OsdPod::Terminating, Some(time("2026-01-01T00:01:00Z")));
+        }
+        let pending = pod(json!({ "metadata": { "creationTimestamp": "2026-01-01T00:00:00Z" } })).unwrap();
+        let state_of = |_: &str| (NodeState::Schedulable, not_ready_since.map(time));
+        let pods = [leaving, pending];
+        let osds = assemble([].iter(), pods.iter(), &BTreeMap::new(), state_of);
+        assert_eq!(osds[&3].abandoned_at, expected.map(time));
     }
 
     #[test]

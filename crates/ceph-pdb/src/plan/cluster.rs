@@ -43,7 +43,7 @@ pub(super) fn plan_cluster(
         policy,
         now,
         published,
-        osds: OsdView::new(cluster, policy, published),
+        osds: OsdView::new(cluster, policy, published, now),
     };
     match unmanaged(&cluster.cluster) {
         Some(reason) => case.hand_back(reason, requeue_at),
@@ -77,6 +77,9 @@ impl<'a> Case<'a> {
     fn manage(self, requeue_at: &mut RequeueAt) -> PlannedCluster {
         let cluster = self.cluster;
         let view = current_view(cluster);
+        for osd in cluster.osds.values() {
+            requeue_at.note(osd.abandoned_at);
+        }
         let mut budgets = BudgetView::new(&cluster.budgets);
         let current = budgets.current(&self.osds);
 

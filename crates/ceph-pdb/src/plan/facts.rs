@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use nodeward_api::CephClusterState;
+use nodeward_core::deadline::is_due;
 
 use super::osd_disruptions::{CephFacts, Domain, OsdFacts, PgHealth, members};
 use crate::ceph::OsdId;
@@ -30,7 +32,12 @@ pub(super) struct OsdView {
 }
 
 impl OsdView {
-    pub(super) fn new(cluster: &ClusterSnapshot, policy: &Policy, published: Option<&CephClusterState>) -> Self {
+    pub(super) fn new(
+        cluster: &ClusterSnapshot,
+        policy: &Policy,
+        published: Option<&CephClusterState>,
+        now: Timestamp,
+    ) -> Self {
         let view = cluster.ceph.last_view();
         let domain_type = domain_type(cluster, policy, published);
         let places = view.map(|view| places(&view.map.tree, domain_type)).unwrap_or_default();
@@ -38,7 +45,10 @@ impl OsdView {
             .iter()
             .flat_map(|view| view.map.dump.osds.iter().map(|osd| (osd.id, osd)))
             .collect();
-        let is_current = current_view(cluster).is_some();
+        let current = current_view(cluster);
+        let pattern = &cluster.cluster.clean_pattern;
+        let is_well =
+            current.is_some_and(|view| view.fresh_since.is_some() && pattern.unclean(&view.status.pgmap).is_empty());
         let labels = cluster.osds.iter();
         let mut this = Self {
             domain_type,
@@ -56,7 +66,7 @@ impl OsdView {
             let (objects, osd) = (cluster.osds.get(&id), in_ceph.get(&id).copied());
             let is_gone = match (objects, osd) {
                 // Purged from Ceph, and its Deployment is still there: it has no data.
-                (Some(_), None) => is_current,
+                (Some(_), None) => current.is_some(),
                 // Taken out of service, and Rook has removed its Deployment.
                 (None, Some(osd)) => !osd.up && !osd.is_in,
                 _ => false,
@@ -70,12 +80,15 @@ impl OsdView {
             let is = |wanted: fn(&OsdObjects) -> bool| objects.is_some_and(wanted);
             let (is_replaced, is_running) = (is(|osd| osd.is_being_replaced), is(|osd| osd.pod == OsdPod::Running));
             let is_up = osd.map(|osd| osd.up);
+            let abandoned_at = objects.and_then(|osd| osd.abandoned_at);
+            let is_abandoned = is_well && is_up == Some(true) && abandoned_at.is_some_and(|at| is_due(at, now));
             let facts = OsdFacts {
                 domain,
                 host: place.host,
                 node: node.cloned(),
                 // Without a Deployment it is Ceph's word alone.
-                is_down: !is_replaced && (is_up == Some(false) || (objects.is_some() && !is_running)),
+                is_abandoned,
+                is_down: !is_replaced && !is_abandoned && (is_up == Some(false) || (objects.is_some() && !is_running)),
                 is_up_in_ceph: is_up == Some(true),
                 is_in: osd.is_none_or(|osd| osd.is_in),
                 is_draining: is(|osd| matches!(osd.node_state, NodeState::Draining(_) | NodeState::Gone)),

@@ -32,6 +32,8 @@ pub struct OsdFacts {
     pub is_in: bool,
     /// Its node is being drained, or gone.
     pub is_draining: bool,
+    /// It runs on under a pod that nobody ends: it is not down, and to evict it means nothing.
+    pub is_abandoned: bool,
 }
 
 /// The worst that is true of a placement group.
@@ -69,7 +71,7 @@ pub struct CephFacts {
 pub enum Disruptions {
     /// One OSD at a time.
     Open {
-        /// OSDs that are down without harm: a budget that counted them would allow nothing.
+        /// OSDs that are down without harm, or abandoned: a budget that counted their pods would allow nothing.
         excluded: BTreeSet<OsdId>,
     },
     /// None, except some.
@@ -116,6 +118,7 @@ pub fn decide(
     let situation = Situation {
         osds,
         down: ids(osds, |osd| osd.is_down),
+        abandoned: ids(osds, |osd| osd.is_abandoned),
         exempt: match current {
             Disruptions::Closed { exempt } => exempt,
             Disruptions::Open { .. } => &none,
@@ -128,6 +131,7 @@ pub fn decide(
 struct Situation<'a> {
     osds: &'a BTreeMap<OsdId, OsdFacts>,
     down: BTreeSet<OsdId>,
+    abandoned: BTreeSet<OsdId>,
     /// What closed budgets exempt now.
     exempt: &'a BTreeSet<OsdId>,
     questions: BTreeSet<BTreeSet<OsdId>>,
@@ -150,21 +154,18 @@ impl Situation<'_> {
         };
         let all_up = self.down.is_empty();
         let (disruptions, reason) = match (ceph, current) {
-            _ if is_settled && all_up => open(CephReason::AllClean),
-            _ if is_settled => {
-                let excluded = self.down.clone();
-                (Disruptions::Open { excluded }, CephReason::DownOsdsExcluded)
-            }
+            _ if is_settled && all_up => self.open(CephReason::AllClean),
+            _ if is_settled => self.open(CephReason::DownOsdsExcluded),
             _ if !all_up => match ceph.filter(|ceph| ceph.is_fresh) {
                 Some(ceph) => self.around_what_is_down(ceph),
                 None => self.as_agreed(last),
             },
-            (None, Disruptions::Open { .. }) => open(CephReason::AllUp),
+            (None, Disruptions::Open { .. }) => self.open(CephReason::AllUp),
             (None, Disruptions::Closed { exempt }) => closed(exempt.clone(), CephReason::Recovering),
-            (Some(ceph), Disruptions::Open { .. }) if self.stays_open(ceph) => open(CephReason::AllUp),
+            (Some(ceph), Disruptions::Open { .. }) if self.stays_open(ceph) => self.open(CephReason::AllUp),
             (Some(_), Disruptions::Open { .. }) => closed(BTreeSet::new(), CephReason::Recovering),
             (Some(ceph), Disruptions::Closed { .. }) => match self.reopens(ceph, timeout_is_over) {
-                Some(reason) => open(reason),
+                Some(reason) => self.open(reason),
                 None => closed(self.still_exempt(ceph), CephReason::Recovering),
             },
         };
@@ -177,9 +178,15 @@ impl Situation<'_> {
         }
     }
 
+    fn open(&self, reason: CephReason) -> (Disruptions, CephReason) {
+        let excluded = &self.down | &self.abandoned;
+        (Disruptions::Open { excluded }, reason)
+    }
+
     /// OSDs are down, and not all placement groups are clean without them.
     fn around_what_is_down(&mut self, ceph: &CephFacts) -> (Disruptions, CephReason) {
         for exempt in self.tries() {
+            let exempt = &exempt - &self.abandoned;
             match self.may_stop(&exempt, ceph) {
                 Some(true) => return closed(exempt, CephReason::DomainDown),
                 Some(false) => {}
@@ -311,11 +318,6 @@ pub fn members(osds: &BTreeMap<OsdId, OsdFacts>, domain: &Domain) -> BTreeSet<Os
 fn ids(osds: &BTreeMap<OsdId, OsdFacts>, wanted: impl Fn(&OsdFacts) -> bool) -> BTreeSet<OsdId> {
     let wanted = osds.iter().filter(|(_, osd)| wanted(osd));
     wanted.map(|(id, _)| *id).collect()
-}
-
-fn open(reason: CephReason) -> (Disruptions, CephReason) {
-    let excluded = BTreeSet::new();
-    (Disruptions::Open { excluded }, reason)
 }
 
 fn closed(exempt: BTreeSet<OsdId>, reason: CephReason) -> (Disruptions, CephReason) {

@@ -240,6 +240,34 @@ fn osd_is_down_by_its_pod(#[case] pod: OsdPod, #[case] is_down: bool) {
     assert_eq!(verdict.osds["b"].down, i64::from(is_down));
 }
 
+/// A kubelet is dead, its OSD runs on, and all is clean: until Ceph or Kubernetes says otherwise nothing is down.
+#[rstest]
+#[case::runs_on(|_: &mut World| (), false)]
+#[case::not_yet(|world: &mut World| world.now -= minutes(1), true)]
+#[case::node_is_ready_again(|world: &mut World| world.osds.get_mut(&2).unwrap().abandoned_at = None, true)]
+#[case::down_in_ceph(|world: &mut World| world.mark_down(2), true)]
+#[case::unclean(|world: &mut World| world.unclean("active+undersized+degraded"), true)]
+#[case::stale(|world: &mut World| world.view.fresh_since = None, true)]
+fn abandoned_osd_is_up_and_not_evictable(#[case] change: fn(&mut World), #[case] is_down: bool) {
+    let mut world = World::settled();
+    world.stop(2, false);
+    world.osds.get_mut(&2).unwrap().pod = OsdPod::Pending;
+    world.pass(minutes(1));
+    world.osds.get_mut(&2).unwrap().abandoned_at = Some(world.now);
+    change(&mut world);
+    world.ask();
+    assert_eq!(world.verdict().osds["b"].down, i64::from(is_down));
+    if !is_down {
+        world.run();
+        assert_eq!(
+            (world.state().reason, world.default()),
+            (CephReason::AllClean, (1, vec![], vec![2]))
+        );
+        let said = world.condition(CephCondition::OsdPodAbandoned).unwrap();
+        assert!(said.contains("osd.2 runs on node node-2"), "{said}");
+    }
+}
+
 #[test]
 fn osd_that_ceph_calls_down_is_down() {
     let mut world = World::settled();

@@ -3,7 +3,10 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use kube::ResourceExt;
+use kube::api::DeleteParams;
 use nodeward_testkit::fleet;
 use nodeward_testkit::wait;
 use serde_json::json;
@@ -26,6 +29,47 @@ async fn budgets_stay_closed_without_a_manager() -> Result<()> {
     env.ceph().mgr().start()?;
     env.open().await?;
     env.noout_is([]).await?;
+    env.end([operator]).await
+}
+
+/// The pod of OSD 1 is on its way out for ever, and the OSD runs on.
+#[tokio::test(flavor = "multi_thread")]
+async fn osd_of_a_dead_kubelet_is_left_out() -> Result<()> {
+    let env = Environment::new().await?;
+    let operator = env.start(json!({})).await?;
+    env.open().await?;
+    let node = env.rook.node_of(1);
+    let dead = env.rook.delay_stops().await;
+    fleet::cordon(&env.client, &node).await?;
+    let pods = env.rook.osd_pods(1).await?;
+    let pod = pods.first().context("no pod")?.name_any();
+    env.rook
+        .pods()
+        .delete(&pod, &DeleteParams::default().grace_period(1))
+        .await?;
+    let closed = || env.is_closed_but_for("rack-1");
+    wait::until("closed", DEADLINE, closed).await?;
+    fleet::stop_kubelet(&env.client, &node).await?;
+    let long_ago = Timestamp::now() - SignedDuration::from_mins(11);
+    fleet::not_ready_since(&env.client, &node, long_ago).await?;
+    env.condition("OsdPodAbandoned").await?;
+    wait::until("the others to go one at a time", DEADLINE, || async {
+        let may_go = env.may_go().await?;
+        ensure!(
+            may_go.iter().eq(&[0, 2]),
+            "{may_go:?} may go, state {}",
+            env.state().await?
+        );
+        Ok(())
+    })
+    .await?;
+    // The kubelet starts, and ends the pod.
+    fleet::start_kubelet(&env.client, &node).await?;
+    wait::until("closed again", DEADLINE, closed).await?;
+    drop(dead);
+    env.rook.osd_gone(1, DEADLINE).await?;
+    env.bring_back(1).await?;
+    env.open().await?;
     env.end([operator]).await
 }
 

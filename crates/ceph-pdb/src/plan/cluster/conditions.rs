@@ -118,6 +118,12 @@ impl Case<'_> {
             CephCondition::NodeInSeveralDomains,
             several.collect::<Vec<_>>().join("; "),
         );
+        let abandoned = self.osds.osds.iter().filter(|(_, osd)| osd.is_abandoned);
+        let abandoned = abandoned.map(|(id, osd)| {
+            let node = osd.node.as_deref().unwrap_or_default();
+            format!("osd.{id} runs on node {node}, and ends once its kubelet starts")
+        });
+        note(CephCondition::OsdPodAbandoned, abandoned.collect::<Vec<_>>().join("; "));
         let (facts, map, daemons) = (&cluster.cluster, &cluster.state_map, &cluster.daemons);
         let unreadable = [&*facts.unreadable, &*map.unreadable, &*daemons.unknown].concat();
         note(CephCondition::Unreadable, unreadable.join("; "));

@@ -19,6 +19,7 @@ fn osds(down: &[OsdId], draining: &[OsdId]) -> BTreeMap<OsdId, OsdFacts> {
         is_up_in_ceph: !down.contains(&id),
         is_in: true,
         is_draining: draining.contains(&id),
+        is_abandoned: false,
     };
     (0..6).map(|id| (id, facts(id))).collect()
 }
@@ -347,6 +348,17 @@ fn osd_without_domain_goes_with_its_node_alone() {
         is_closed(&[2], CephReason::DomainDown),
         "but itself, which is down"
     );
+}
+
+/// Its pod is on its way out for good: of what is exempt it is no part, and an open budget leaves it out.
+#[test]
+fn abandoned_osd_is_left_out() {
+    let mut osds = osds(&[2], &[2]);
+    osds.get_mut(&3).unwrap().is_abandoned = true;
+    let ceph = answered(unclean(), &[(&[2], true)]);
+    assert_eq!(disruptions(&osds, ceph, &OPEN), is_closed(&[2], CephReason::DomainDown));
+    osds.get_mut(&2).unwrap().is_down = false;
+    assert_eq!(disruptions(&osds, clean(), &OPEN), is_open(&[3], CephReason::AllClean));
 }
 
 fn any_ceph() -> impl Strategy<Value = Option<CephFacts>> {

@@ -59,6 +59,7 @@ impl World {
                 node: Some(format!("node-{id}").as_str().into()),
                 last_node: Some(format!("node-{id}").as_str().into()),
                 node_state: NodeState::Schedulable,
+                abandoned_at: None,
                 locations: [(rack(), RACKS[usize::try_from(id / 2).unwrap()].into())].into(),
                 is_being_replaced: false,
             };

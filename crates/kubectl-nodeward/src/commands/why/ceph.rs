@@ -188,6 +188,9 @@ const fn help_by_condition(condition: CephCondition) -> Option<&'static str> {
         CephCondition::NooutExpired => Some("Ceph moves the data of these hosts elsewhere unless they come back"),
         CephCondition::ForeignBudget => Some("delete the budget that is not ceph-pdb's"),
         CephCondition::OsdLabelWrong => Some("restart Rook's operator, so that it writes the label anew"),
+        CephCondition::OsdPodAbandoned => {
+            Some("to start the node's kubelet stops the OSD: do not while another failure domain is down")
+        }
         CephCondition::StopCheckRefused => Some("give these pools more copies, or wait until theirs are complete"),
         CephCondition::NodeInSeveralDomains | CephCondition::Unreadable | CephCondition::Other => None,
     }
