@@ -15,7 +15,7 @@ use rados::{Answer, Cluster, Librados};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-pub use self::judge::Judge;
+pub use self::judge::{Judge, too_few_copies};
 pub use self::packages::{CephRelease, Programs};
 pub use self::route::Route;
 pub use self::service::ServiceWatch;

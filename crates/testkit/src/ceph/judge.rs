@@ -14,7 +14,8 @@ use anyhow::{Context, Result, ensure};
 use rados::{Cluster, Librados};
 use serde_json::{Value, json};
 
-use self::copies::{lost, pool_of};
+use self::copies::pool_of;
+pub use self::copies::too_few_copies;
 use super::{Ceph, CephOptions};
 use crate::{lock, wait};
 
@@ -231,7 +232,7 @@ impl Judge {
             for rack in 0..options.racks {
                 let name = options.rack_of_host(rack);
                 left_out.extend(
-                    lost(&ceph, &osds_of(&options, &name))?
+                    too_few_copies(&ceph, &osds_of(&options, &name))?
                         .iter()
                         .map(|group| pool_of(group).to_owned()),
                 );
@@ -371,7 +372,7 @@ impl Judge {
             }
         }
         let (ceph, asked_about) = (Arc::clone(&self.ceph), together.clone());
-        let lost = tokio::task::spawn_blocking(move || lost(&ceph, &asked_about)).await??;
+        let lost = tokio::task::spawn_blocking(move || too_few_copies(&ceph, &asked_about)).await??;
         let counted: Vec<&String> = lost
             .iter()
             .filter(|group| !self.left_out.contains(pool_of(group)))

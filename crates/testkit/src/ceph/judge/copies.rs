@@ -8,8 +8,12 @@ use serde_json::{Value, json};
 
 use super::mon;
 
-/// The placement groups that take requests now, and would take none without these OSDs.
-pub(super) fn lost(ceph: &Cluster, osds: &BTreeSet<usize>) -> Result<BTreeSet<String>> {
+/// The placement groups that take requests now, and would take none without these OSDs: counted from the full dump, never by
+/// `ok-to-stop`.
+///
+/// # Errors
+/// Ceph does not answer.
+pub fn too_few_copies(ceph: &Cluster, osds: &BTreeSet<usize>) -> Result<BTreeSet<String>> {
     let groups = json!({"prefix": "pg dump", "dumpcontents": ["pgs"], "format": "json"});
     let groups: Value = ceph.mgr_command(&groups)?.json()?;
     too_few(&groups, &mon(ceph, json!({"prefix": "osd dump"}))?, osds)

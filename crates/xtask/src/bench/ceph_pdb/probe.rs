@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
+use nodeward_testkit::ceph::too_few_copies;
 use rados::{Answer, Cluster, Librados, Options};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep, timeout};
@@ -95,20 +96,12 @@ impl Probe {
         if let Some(state) = states(&status).find(is_short) {
             return Ok(Some(format!("placement groups are {state}")));
         }
-        let (mgr, ids) = (Arc::clone(&self.mgr), [osd.to_string()]);
-        let command = json!({"prefix": "osd ok-to-stop", "ids": ids, "format": "json"});
-        let asked = tokio::task::spawn_blocking(move || mgr.mgr_command(&command));
-        let answer: Answer = timeout(DEADLINE, asked)
+        let mgr = Arc::clone(&self.mgr);
+        let reckoned = tokio::task::spawn_blocking(move || too_few_copies(&mgr, &BTreeSet::from([osd])));
+        let lost = timeout(DEADLINE, reckoned)
             .await
             .context("the manager does not answer")???;
-        let verdict: Value = answer.json_anyway()?;
-        let pgs = |field: &str| -> BTreeSet<String> {
-            let names = verdict[field].as_array().into_iter().flatten();
-            names.filter_map(Value::as_str).map(str::to_owned).collect()
-        };
-        ensure!(verdict.is_object(), "ok-to-stop: {verdict}");
-        let lost = &pgs("bad_become_inactive") - &pgs("bad_already_inactive");
-        Ok((!lost.is_empty()).then(|| format!("it would stop {lost:?}")))
+        Ok((!lost.is_empty()).then(|| format!("{lost:?} would have too few copies")))
     }
 }
 
