@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, Client};
 use nodeward_api::ceph_state::LeaderLease;
 use nodeward_core::signal::WatchedResource;
@@ -31,7 +31,7 @@ use self::nodes::NodeWatches;
 /// API group and version of Rook's kinds.
 const ROOK_API: &str = "ceph.rook.io/v1";
 
-/// Selects Rook's operator, in whatever namespace it runs.
+/// Selects the pods of Rook's operator, in whatever namespace they run. Its Deployment has other labels.
 const ROOK_OPERATOR: &str = "app=rook-ceph-operator";
 
 /// The watches of ceph-pdb.
@@ -54,10 +54,11 @@ impl Observer {
         let kinds = KindRegistry::spawn(watches, client.clone());
         let nodes = NodeWatches::open(watches, client.clone(), &kinds);
         context.readiness.require_watch(&nodes.nodes);
-        let deployments = Api::<Deployment>::all(client.clone());
+        let pods = Api::<Pod>::all(client.clone());
         let selection = Selection::all().labels(ROOK_OPERATOR);
-        let rook_operators = watches.cache("rook operators", deployments, selection, |deployment: Deployment| {
-            Some(deployment.spec.is_some_and(|spec| spec.replicas != Some(0)))
+        let rook_operators = watches.cache("rook operators", pods, selection, |pod: Pod| {
+            let phase = pod.status.and_then(|status| status.phase).unwrap_or_default();
+            Some(!matches!(phase.as_str(), "Succeeded" | "Failed"))
         });
         // Until the first pass nothing is known of any namespace.
         let namespaces = Arc::clone(&context.config.current().policy.namespaces);
