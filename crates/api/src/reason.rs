@@ -716,6 +716,12 @@ reasons! {
         ForeignBudget => "has a disruption budget of another owner in the place of ceph-pdb's",
         /// An OSD's label names another failure domain than CRUSH.
         OsdLabelWrong => "has an OSD whose topology label contradicts CRUSH",
+        /// Ceph has not yet answered all that it is asked before ceph-pdb takes over.
+        NotCheckedYet => "has not been checked as a whole yet",
+        /// CRUSH has no bucket of the failure domains' type above an OSD.
+        OsdOutsideDomains => "has an OSD outside of any failure domain",
+        /// The pod of an OSD that is up is not Ready, and uses up the open budget.
+        OsdNotReady => "has an OSD whose pod is not Ready, so that the open budget allows none",
         /// The pod of an OSD is on its way out on a node that is not Ready, and Ceph calls the OSD up.
         OsdPodAbandoned => "has an OSD that runs on under a pod that nobody ends",
         /// A node has OSDs of several failure domains: they go together, or none beside the first.

@@ -96,6 +96,8 @@ pub struct OsdObjects {
     pub last_node: Option<NodeName>,
     /// What is true of its last node.
     pub node_state: NodeState,
+    /// Its pod runs and is not Ready.
+    pub is_unready: bool,
     /// When nobody is to end its pod any more: the pod is on its way out, and its node has not been Ready for long. Until somebody
     /// repairs the node the OSD may run on.
     pub abandoned_at: Option<Timestamp>,

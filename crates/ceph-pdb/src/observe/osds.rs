@@ -56,6 +56,7 @@ pub(super) struct PodFacts {
     node: Option<NodeName>,
     locations: BTreeMap<DomainType, Arc<str>>,
     created: Option<Timestamp>,
+    is_ready: bool,
     /// When its grace ends.
     deleted: Option<Timestamp>,
     /// Its labels: what budgets select by.
@@ -72,6 +73,8 @@ impl PodFacts {
             Some("Running") => OsdPod::Running,
             _ => OsdPod::Pending,
         };
+        let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_ref());
+        let mut conditions = conditions.into_iter().flatten();
         let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
         Some(Self {
             osd: osd_of(pod)?,
@@ -79,6 +82,7 @@ impl PodFacts {
             node: node.filter(|node| !node.is_empty()).map(Into::into),
             locations: locations_of(pod),
             created: pod.creation_timestamp().map(|created| created.0),
+            is_ready: conditions.any(|condition| condition.type_ == "Ready" && condition.status == "True"),
             deleted: pod.metadata.deletion_timestamp.as_ref().map(|deleted| deleted.0),
             labels: pod.labels().clone(),
         })
@@ -125,6 +129,7 @@ pub(super) fn assemble<'a>(
         let osd = osds.entry(id).or_default();
         osd.abandoned_at.take_if(|_| pod.state == OsdPod::Running);
         osd.pod = pod.state;
+        osd.is_unready = pod.state == OsdPod::Running && !pod.is_ready;
         osd.node.clone_from(&pod.node);
         osd.locations.extend(pod.locations.clone());
     }

@@ -14,10 +14,11 @@ use self::conditions::Findings;
 use super::budget_writes::BudgetView;
 use super::facts::{OsdView, ceph_facts, current_view};
 use super::noout::{Flags, NooutPhase};
-use super::osd_disruptions::{CephFacts, Decision, Disruptions, PgHealth, decide};
+use super::osd_disruptions::{CephFacts, Decision, Disruptions, PgHealth, decide, domains, members};
 use super::pools::unsurvivable;
 use super::verdict::{ClusterVerdict, OsdCounts};
 use super::write::{Owner, Write};
+use crate::ceph::OsdId;
 use crate::ceph::answers::Pool;
 use crate::ceph::stop_check::PoolId;
 use crate::policy::Policy;
@@ -158,23 +159,54 @@ impl<'a> Case<'a> {
         }
         let mut state = self.state_since(PublishedDisruptions::Unmanaged, reason);
         state.noout = self.noout();
+        let checked = if reason == CephReason::ManagedByRook {
+            self.check(&mut state)
+        } else {
+            BTreeSet::new()
+        };
         // While it is deleted, so is what it owns.
         if reason != CephReason::ClusterDeleting {
             writes.extend(self.publish(&state));
         }
-        // What Rook manages is Rook's; but a flag of ours is not left behind.
-        let (facts, is_watchful) = (&self.cluster.cluster, !self.cluster.state_map.noout.is_empty());
-        let is_asked = !facts.is_external && (!facts.is_managed_by_rook || is_watchful);
-        let questions = is_asked.then(|| CephQuestions {
-            is_watchful,
-            wants_pool_states: false,
-            may_stop: BTreeSet::new(),
+        let questions = (!self.cluster.cluster.is_external).then(|| CephQuestions {
+            is_watchful: !self.cluster.state_map.noout.is_empty(),
+            may_stop: checked,
+            ..CephQuestions::default()
         });
         PlannedCluster {
             writes,
             questions,
             verdict: self.verdict(state),
         }
+    }
+
+    /// While Rook manages the budgets, what would keep us from it is told: Ceph is asked as it will be, of one failure domain.
+    fn check(&self, state: &mut CephClusterState) -> BTreeSet<BTreeSet<OsdId>> {
+        let domain = domains(&self.osds.osds).into_iter().next();
+        let checked: BTreeSet<_> = domain
+            .map(|domain| members(&self.osds.osds, &domain))
+            .into_iter()
+            .collect();
+        let decision = Decision {
+            disruptions: Disruptions::Open {
+                excluded: BTreeSet::new(),
+            },
+            reason: state.reason,
+            questions: checked.clone(),
+            noout_hosts: BTreeSet::new(),
+            missed_hosts: BTreeSet::new(),
+        };
+        let unsurvivable: Vec<&Pool> = self.last_view().into_iter().flat_map(unsurvivable).collect();
+        state.conditions = self.conditions(&Findings {
+            decision: &decision,
+            budgets: &BudgetView::new(&self.cluster.budgets),
+            unsurvivable: &unsurvivable,
+            left_out: &BTreeSet::new(),
+            writes: &[],
+            is_timeout_ignored: false,
+        });
+        state.failure_domain_type = self.last_view().map(|_| self.osds.domain_type.to_string());
+        checked
     }
 
     fn is_unclean(&self, view: &CephView) -> bool {

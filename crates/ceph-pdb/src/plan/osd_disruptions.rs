@@ -286,12 +286,15 @@ impl Situation<'_> {
     }
 
     fn each_domain_may_stop(&mut self, ceph: &CephFacts) -> bool {
-        // All are asked for, not only those up to the first refusal: the answers come together.
-        let domains = domains(self.osds);
-        let answers: Vec<Option<bool>> = domains
+        let mut sets: Vec<BTreeSet<OsdId>> = domains(self.osds)
             .iter()
-            .map(|domain| self.may_stop(&members(self.osds, domain), ceph))
+            .map(|domain| members(self.osds, domain))
             .collect();
+        // Outside of any domain each goes alone.
+        let outside = ids(self.osds, |osd| osd.domain.is_none());
+        sets.extend(outside.into_iter().map(|id| BTreeSet::from([id])));
+        // All are asked for, not only those up to the first refusal: the answers come together.
+        let answers: Vec<Option<bool>> = sets.iter().map(|osds| self.may_stop(osds, ceph)).collect();
         // No domain is no proof.
         !answers.is_empty() && answers.iter().all(|answer| *answer == Some(true))
     }

@@ -1003,6 +1003,11 @@ fn managing_rook_gets_its_budgets_back() {
     assert!(!world.budgets[MON_BUDGET].is_ours);
     assert!(world.flags().is_empty() && world.state_map.noout.is_empty());
     assert_eq!(world.state().reason, CephReason::ManagedByRook);
+    assert_eq!(
+        world.plan().questions["ns"].may_stop,
+        [[0, 1].into()].into(),
+        "it is checked before the next switch"
+    );
     // In the drain it deletes this one, and keeps those of domains that have its names.
     let default = world.budgets.remove(OSD_BUDGET).unwrap();
     world.run();
@@ -1021,6 +1026,61 @@ fn managing_rook_gets_its_budgets_back() {
     assert_eq!(world.own(), [""; 0]);
     assert_eq!(world.default(), (1, vec![], vec![]), "Rook's, as it has written it");
     assert!(world.budgets.values().all(|budget| !budget.is_ours));
+}
+
+/// While Rook manages, what would keep us from taking over is told; nothing is: ready.
+#[rstest]
+#[case::ready(|_: &mut World| (), None)]
+#[case::not_answered(|world: &mut World| world.view.stop_answers.clear(), Some(CephCondition::NotCheckedYet))]
+#[case::silent(World::silence, Some(CephCondition::CephUnavailable))]
+#[case::no_manager(|world: &mut World| world.view.status.mgrmap.available = false, Some(CephCondition::NoManager))]
+#[case::wrong_label(|world: &mut World| world.osds.get_mut(&3).unwrap().locations.clear(), Some(CephCondition::OsdLabelWrong))]
+fn cluster_is_checked_before_rook_hands_over(#[case] change: fn(&mut World), #[case] found: Option<CephCondition>) {
+    let mut world = World::new();
+    world.cluster.is_managed_by_rook = true;
+    world.may_stop_all(true);
+    change(&mut world);
+    world.run();
+    assert!(world.budgets.is_empty());
+    let conditions: Vec<CephCondition> = world
+        .state()
+        .conditions
+        .iter()
+        .map(|condition| condition.kind)
+        .collect();
+    assert_eq!(conditions.first().copied(), found, "{conditions:?}");
+}
+
+#[test]
+fn osd_outside_of_any_domain_is_reported() {
+    let mut world = World::settled();
+    let tree = &mut Arc::make_mut(&mut world.view.map).tree;
+    for bucket in &mut tree.nodes {
+        bucket.children.retain(|child| *child != 5);
+    }
+    world.osds.get_mut(&5).unwrap().locations.clear();
+    world.run();
+    assert_eq!(world.default().0, 1, "the rest works");
+    assert_eq!(
+        world.condition(CephCondition::OsdOutsideDomains).as_deref(),
+        Some("no rack in CRUSH has osd.5")
+    );
+    world.unclean("active+undersized+degraded");
+    assert!(
+        world.plan().questions["ns"].may_stop.contains(&BTreeSet::from([5])),
+        "it is judged, too"
+    );
+}
+
+#[test]
+fn unready_pod_that_uses_up_the_open_budget_is_reported() {
+    let mut world = World::settled();
+    world.osds.get_mut(&2).unwrap().is_unready = true;
+    world.run();
+    assert_eq!(world.condition(CephCondition::OsdNotReady).as_deref(), Some("osd.2"));
+    world.drain(0);
+    world.run();
+    assert_eq!(world.condition(CephCondition::OsdNotReady), None, "nothing is open");
 }
 
 /// Names that Rook would not give, and so would never delete: the eviction API would answer 500 for ever.

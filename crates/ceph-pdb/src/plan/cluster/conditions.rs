@@ -67,6 +67,15 @@ impl Case<'_> {
             let message = format!("CRUSH has no {configured}; {} is taken", self.osds.domain_type);
             note(CephCondition::FailureDomainTypeUnknown, message);
         }
+        let is_answered = |osds| {
+            self.last_view()
+                .is_some_and(|view| view.stop_answers.contains_key(osds))
+        };
+        let is_checked = !decision.questions.is_empty() && decision.questions.iter().all(is_answered);
+        if decision.reason == CephReason::ManagedByRook && !is_checked {
+            let message = "whether an OSD may stop has not been answered: it is asked once the statistics are fresh";
+            note(CephCondition::NotCheckedYet, message.to_owned());
+        }
         let stop_problem = self.last_view().and_then(|view| view.stop_problem.as_ref());
         if let Some(problem) = stop_problem.filter(|_| !decision.questions.is_empty()) {
             note(CephCondition::StopCheckFailed, problem.message.to_string());
@@ -109,6 +118,20 @@ impl Case<'_> {
             let message = format!("{mislabelled}: label topology-location-{}", self.osds.domain_type);
             note(CephCondition::OsdLabelWrong, message);
         }
+        if self.last_view().is_some() {
+            let outside = self.osds.osds.iter().filter(|(_, osd)| osd.domain.is_none());
+            let outside = osd_names(outside.map(|(id, _)| *id));
+            note(
+                CephCondition::OsdOutsideDomains,
+                behind(&format!("no {} in CRUSH has ", self.osds.domain_type), &outside),
+            );
+        }
+        let unready = cluster.osds.iter().filter(|(id, objects)| {
+            let is_left_out = |excluded: &BTreeSet<OsdId>| excluded.contains(id);
+            let is_counted = matches!(&decision.disruptions, Disruptions::Open { excluded } if !is_left_out(excluded));
+            objects.is_unready && is_counted && self.osds.osds.get(id).is_some_and(|osd| osd.is_up_in_ceph)
+        });
+        note(CephCondition::OsdNotReady, osd_names(unready.map(|(id, _)| *id)));
         let nodes = self.osds.domains_of_nodes(&BTreeSet::new()).into_iter();
         let several = nodes.filter(|(_, domains)| 1 < domains.len()).map(|(node, domains)| {
             let domains: Vec<String> = domains.into_iter().collect();

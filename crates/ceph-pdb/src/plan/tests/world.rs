@@ -60,6 +60,7 @@ impl World {
                 last_node: Some(format!("node-{id}").as_str().into()),
                 node_state: NodeState::Schedulable,
                 abandoned_at: None,
+                is_unready: false,
                 locations: [(rack(), RACKS[usize::try_from(id / 2).unwrap()].into())].into(),
                 is_being_replaced: false,
             };

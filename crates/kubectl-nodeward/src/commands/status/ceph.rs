@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 use nodeward_api::CephClusterState;
 use nodeward_api::ceph_state::PublishedDisruptions;
+use nodeward_api::reason::CephReason;
 
 use crate::describe::{self, prefixed};
 use crate::model::ceph::{CephCluster, Published};
@@ -36,6 +37,12 @@ pub fn print(page: &mut Page, clusters: &[CephCluster], now: Timestamp) {
     for cluster in clusters {
         match &cluster.published {
             Published::State(state) => {
+                if is_ready_to_take_over(state) {
+                    page.point(
+                        Style::Good,
+                        format!("{} is ready to be taken over from Rook", cluster.name()),
+                    );
+                }
                 for condition in &state.conditions {
                     let text = describe::ceph_condition(condition, now);
                     page.point(Style::Warning, format!("{} {text}", cluster.name()));
@@ -48,6 +55,12 @@ pub fn print(page: &mut Page, clusters: &[CephCluster], now: Timestamp) {
     if states.any(|state| state.disruptions.is_closed()) {
         page.text(Style::Faint, "What Ceph waits for: kubectl nodeward why NODE");
     }
+}
+
+/// Whether nothing would keep ceph-pdb from managing the budgets: it has asked Ceph all, and there is nothing to look at.
+fn is_ready_to_take_over(state: &CephClusterState) -> bool {
+    let is_checked = state.reason == CephReason::ManagedByRook && state.failure_domain_type.is_some();
+    is_checked && state.conditions.is_empty()
 }
 
 fn row(name: Cell, state: &CephClusterState, now: Timestamp) -> [Cell; 8] {

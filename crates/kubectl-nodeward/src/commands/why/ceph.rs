@@ -188,11 +188,16 @@ const fn help_by_condition(condition: CephCondition) -> Option<&'static str> {
         CephCondition::NooutExpired => Some("Ceph moves the data of these hosts elsewhere unless they come back"),
         CephCondition::ForeignBudget => Some("delete the budget that is not ceph-pdb's"),
         CephCondition::OsdLabelWrong => Some("restart Rook's operator, so that it writes the label anew"),
+        CephCondition::OsdOutsideDomains => Some("move it in CRUSH: ceph osd crush move"),
+        CephCondition::OsdNotReady => Some("see why the pod is not Ready: kubectl describe pod"),
         CephCondition::OsdPodAbandoned => {
             Some("to start the node's kubelet stops the OSD: do not while another failure domain is down")
         }
         CephCondition::StopCheckRefused => Some("give these pools more copies, or wait until theirs are complete"),
-        CephCondition::NodeInSeveralDomains | CephCondition::Unreadable | CephCondition::Other => None,
+        CephCondition::NotCheckedYet
+        | CephCondition::NodeInSeveralDomains
+        | CephCondition::Unreadable
+        | CephCondition::Other => None,
     }
 }
 
