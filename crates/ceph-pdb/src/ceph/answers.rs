@@ -151,6 +151,24 @@ pub struct Pool {
     pub peering_crush_bucket_mandatory_member: i64,
 }
 
+#[cfg(test)]
+impl Pool {
+    /// Three copies, two of them needed.
+    pub fn data(crush_rule: i64) -> Self {
+        Self {
+            id: 1,
+            name: "data".to_owned(),
+            crush_rule,
+            size: 3,
+            min_size: 2,
+            pg_num: 8,
+            peering_crush_bucket_count: 0,
+            peering_crush_bucket_barrier: 0,
+            peering_crush_bucket_mandatory_member: NONE,
+        }
+    }
+}
+
 /// Stands in place of a number where there is none (`CRUSH_ITEM_NONE`).
 pub const NONE: i64 = 0x7fff_ffff;
 

@@ -154,7 +154,7 @@ mod tests {
 
     use rstest::rstest;
 
-    use super::super::answers::{NONE, Osd, OsdDump, OsdTree, Pool, TreeNode};
+    use super::super::answers::{Osd, OsdDump, OsdTree, Pool, TreeNode};
     use super::{Basis, Doubt, Freshness};
 
     fn dump(up: &[bool]) -> OsdDump {
@@ -169,17 +169,7 @@ mod tests {
         OsdDump {
             epoch: 1,
             osds: osds.collect(),
-            pools: vec![Pool {
-                id: 1,
-                name: "data".to_owned(),
-                crush_rule: 0,
-                size: 3,
-                min_size: 2,
-                pg_num: 8,
-                peering_crush_bucket_count: 0,
-                peering_crush_bucket_barrier: 0,
-                peering_crush_bucket_mandatory_member: NONE,
-            }],
+            pools: vec![Pool::data(0)],
             flags_set: BTreeSet::new(),
             crush_node_flags: std::collections::BTreeMap::new(),
         }

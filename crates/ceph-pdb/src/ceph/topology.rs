@@ -156,22 +156,8 @@ impl<'a> Buckets<'a> {
 mod tests {
     use rstest::rstest;
 
-    use super::super::answers::{NONE, OsdTree, Pool, Rule, Rules, Step, TreeNode};
+    use super::super::answers::{OsdTree, Pool, Rule, Rules, Step, TreeNode};
     use super::{DomainType, Place, places, stops_with_one_host};
-
-    fn pool(rule: i64) -> Pool {
-        Pool {
-            id: 1,
-            name: "data".to_owned(),
-            crush_rule: rule,
-            size: 3,
-            min_size: 2,
-            pg_num: 8,
-            peering_crush_bucket_count: 0,
-            peering_crush_bucket_barrier: 0,
-            peering_crush_bucket_mandatory_member: NONE,
-        }
-    }
 
     fn rule(id: i64, steps: &[(&str, Option<&str>)]) -> Rule {
         let steps = steps.iter().map(|(op, kind)| Step {
@@ -194,7 +180,10 @@ mod tests {
     #[case::own_type(&[("chooseleaf_firstn", Some("cage"))], "host")]
     #[case::nothing_chosen(&[("take", None), ("emit", None)], "host")]
     fn a_rule_spreads_over_its_lowest_type(#[case] steps: &[(&str, Option<&str>)], #[case] expected: &str) {
-        assert_eq!(DomainType::of_pools(&[pool(7)], &[rule(7, steps)]).name(), expected);
+        assert_eq!(
+            DomainType::of_pools(&[Pool::data(7)], &[rule(7, steps)]).name(),
+            expected
+        );
     }
 
     #[test]
@@ -202,8 +191,14 @@ mod tests {
         let rack = rule(1, &[("chooseleaf_firstn", Some("rack"))]);
         let zone = rule(2, &[("chooseleaf_firstn", Some("zone"))]);
         let rules = [rule(0, &[("chooseleaf_firstn", Some("host"))]), rack, zone];
-        assert_eq!(DomainType::of_pools(&[pool(2), pool(1)], &rules).name(), "rack");
-        assert_eq!(DomainType::of_pools(&[pool(2), pool(0)], &rules).name(), "host");
+        assert_eq!(
+            DomainType::of_pools(&[Pool::data(2), Pool::data(1)], &rules).name(),
+            "rack"
+        );
+        assert_eq!(
+            DomainType::of_pools(&[Pool::data(2), Pool::data(0)], &rules).name(),
+            "host"
+        );
         assert_eq!(DomainType::of_pools(&[], &rules).name(), "host");
     }
 
@@ -246,7 +241,7 @@ mod tests {
         let pool = Pool {
             size,
             min_size,
-            ..pool(7)
+            ..Pool::data(7)
         };
         assert_eq!(stops_with_one_host(&pool, &[rule], &tree), expected);
         assert!(!stops_with_one_host(&pool, &[], &tree), "the rule is not known");
@@ -262,7 +257,7 @@ mod tests {
     fn osds_are_found_in_a_recorded_tree() {
         let tree: OsdTree = serde_json::from_str(include_str!("../../recorded/16.2.15/healthy-osd-tree.json")).unwrap();
         let rules: Rules = serde_json::from_str(include_str!("../../recorded/16.2.15/crush-rules.json")).unwrap();
-        let racks = DomainType::of_pools(&[pool(1)], rules.all());
+        let racks = DomainType::of_pools(&[Pool::data(1)], rules.all());
         let places = places(&tree, racks);
         let place = &places[&4];
         assert_eq!(place.host.as_deref(), Some("host-4"));
