@@ -106,7 +106,7 @@ pub fn stops_with_one_host(pool: &Pool, rules: &[Rule], tree: &OsdTree) -> bool 
         } else {
             1
         };
-        copies = copies / chosen.max(1);
+        copies /= chosen.max(1);
     }
     pool.size - on_one_host < pool.min_size
 }

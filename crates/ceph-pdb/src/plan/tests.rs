@@ -9,7 +9,7 @@ mod pools;
 mod properties;
 mod published;
 mod states;
-mod time_limits;
+mod timeouts;
 pub(crate) mod world;
 
 use std::collections::BTreeSet;

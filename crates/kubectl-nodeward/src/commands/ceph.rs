@@ -110,7 +110,7 @@ impl Opened {
         }
         page.text(
             Style::Plain,
-            "Nothing follows Ceph now: look at ceph status before each eviction.".to_owned(),
+            "Nothing follows Ceph now: look at ceph status before each eviction.",
         );
     }
 }

@@ -1,4 +1,4 @@
-//! Time limits.
+//! Timeouts.
 
 use super::*;
 
