@@ -88,7 +88,7 @@ impl ContextLookup {
         let state = pod_state(&pod);
         let facts = pod.node.as_ref().and_then(|node| self.cache.node(node.as_str()));
         let opted_out = opt_out(&pod, facts.as_deref(), now).map(|(opt_out, _)| opt_out);
-        let node = facts.map(|node| self.node(&pod, node, policy, now, instant));
+        let node = facts.as_deref().map(|node| self.node(&pod, node, policy, now, instant));
         let budgets = match state {
             PodState::Pending | PodState::Unready | PodState::Counts => self.budgets(&pod, now),
             PodState::Mirror | PodState::SkipsBudgets => MatchingBudgets::None,
@@ -192,14 +192,7 @@ impl ContextLookup {
         node.auto && !node.cordoned && (is_last || node.retains.is_some()) && !self.has_claim(&node.uid)
     }
 
-    fn node(
-        &self,
-        pod: &PodFacts,
-        node: Arc<NodeFacts>,
-        policy: &Policy,
-        now: Timestamp,
-        instant: Instant,
-    ) -> NodeContext {
+    fn node(&self, pod: &PodFacts, node: &NodeFacts, policy: &Policy, now: Timestamp, instant: Instant) -> NodeContext {
         let is_selected = policy.node_selector.matches(&node.labels);
         // A pod that belongs to its node is nothing that a drain evicts.
         let auto = policy.auto.enabled && is_selected && !pod.is_daemon();
@@ -207,15 +200,15 @@ impl ContextLookup {
         NodeContext {
             is_being_removed: node.is_being_removed(),
             retains: (!node.is_being_removed() && (auto || self.has_claim(&node.uid)))
-                .then(|| self.retained(pod, &node, now))
+                .then(|| self.retained(pod, node, now))
                 .flatten(),
             planning_timed_out: self.has_planning_timed_out(&node.uid, instant),
-            has_drain: self.drain_goes_on(&node),
+            has_drain: self.drain_goes_on(node),
             name: node.name.clone(),
             uid: node.uid.clone(),
             cordoned,
             auto,
-            in_node_group: !groups_of(&policy.node_groups, &node).is_empty(),
+            in_node_group: !groups_of(&policy.node_groups, node).is_empty(),
         }
     }
 

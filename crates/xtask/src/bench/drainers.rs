@@ -22,7 +22,8 @@ pub struct Args {
 /// What came of a scenario, as its test writes it.
 #[derive(Debug, Deserialize, PartialEq)]
 struct Scenario {
-    scenario: String,
+    #[serde(rename = "scenario")]
+    name: String,
     without: Side,
     with: Side,
 }
@@ -71,7 +72,7 @@ fn told(lines: &str) -> Result<Figures> {
     for line in lines.lines() {
         let scenario: Value = serde_json::from_str(line).with_context(|| line.to_owned())?;
         let read = Scenario::deserialize(&scenario)?;
-        figures.line(&read.scenario);
+        figures.line(&read.name);
         figures.row("without", in_words(&read.without));
         figures.row("with", in_words(&read.with));
         scenarios.push(scenario);

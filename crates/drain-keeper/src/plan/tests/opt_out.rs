@@ -96,7 +96,7 @@ fn karpenters_duration_protects_until_its_end() {
 #[case::not_started(do_not_disrupt("1m", None), "", None)]
 #[case::cut_off_by_configuration(do_not_disrupt("4h", Some(0)), "maxDuration: 30", Some(75))]
 #[case::over_before_configuration_ends_it(do_not_disrupt("1h", Some(0)), "maxDuration: 30", Some(60))]
-#[case::not_honoured(do_not_disrupt("4h", Some(0)), "honour: [nodeward]", Some(45))]
+#[case::read_by_no_source(do_not_disrupt("4h", Some(0)), "honour: [nodeward]", Some(45))]
 #[case::beside_one_that_lasts(with(do_not_disrupt("1h", Some(0)), label("wait-completed")), "", None)]
 fn forced_once_no_opt_out_counts(#[case] patch: Value, #[case] limits: &str, #[case] forced: Option<i64>) {
     let world = World::draining()

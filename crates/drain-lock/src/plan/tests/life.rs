@@ -124,7 +124,7 @@ fn excess_counts_pods_that_are_down() {
         let cluster = cluster(
             foreign(json!({})),
             Some(by_requester(json!({}))),
-            &[claim.clone()],
+            std::slice::from_ref(&claim),
             pods,
         );
         let plan = planned(&cluster);
