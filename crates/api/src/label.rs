@@ -1,6 +1,6 @@
 //! Labels that Nodeward reads or writes.
 
-/// On a Pod: how a drain treats it, see [`crate::opt_out`].
+/// On a Pod: how a drain treats it.
 pub const DRAIN: &str = "nodeward.dev/drain";
 
 /// On a PodDisruptionBudget: [`FORCE_DRAIN_NEVER`] keeps every strategy from overriding it.
@@ -21,7 +21,7 @@ pub const CONTROL_PLANE_ROLES: [&str; 4] = [
 ];
 
 /// On a Pod: what Cluster API does with it when it drains its node, `skip` or `wait-completed`
-/// (`PodDrainLabel` of <https://pkg.go.dev/sigs.k8s.io/cluster-api/api/core/v1beta1>), see [`crate::opt_out`].
+/// (`PodDrainLabel` of <https://pkg.go.dev/sigs.k8s.io/cluster-api/api/core/v1beta1>).
 pub const CLUSTER_API_DRAIN: &str = "cluster.x-k8s.io/drain";
 
 /// On a Node: it is a worker. What a NodeHealthCheck without a selector selects.

@@ -105,7 +105,7 @@ impl Planner<'_> {
 pub struct EtcdMembers<'a> {
     /// All control-plane nodes.
     pub nodes: &'a [&'a NodeView],
-    /// The nodes that have been members within [`GONE_MEMBERS_COUNT_FOR`].
+    /// The nodes that have been members within `GONE_MEMBERS_COUNT_FOR`.
     pub recent: &'a BTreeSet<NodeName>,
     /// What guards them on OpenShift.
     pub guards: Option<&'a EtcdGuards>,
