@@ -113,6 +113,10 @@ impl<'a> Planner<'a> {
     fn new(snapshot: &'a Snapshot, policy: &'a Policy, index: &'a Index<'a>, now: Timestamp) -> Self {
         let mut requeue_at = RequeueAt::after(now);
         requeue_at.note(saturating_add(now, policy.safety_pass));
+        let etcd_members = control_plane::see_members(index, &snapshot.memory.etcd_members, now);
+        for end in control_plane::ends_of_gone(&etcd_members, index) {
+            requeue_at.note(end);
+        }
         Self {
             snapshot,
             policy,
@@ -121,7 +125,7 @@ impl<'a> Planner<'a> {
             has_termination_handler: enablement::has_termination_handler(snapshot),
             plan: Plan {
                 unknown_since: snapshot.memory.unknown_since.clone(),
-                etcd_members: control_plane::see_members(index, &snapshot.memory.etcd_members, now),
+                etcd_members,
                 ..Plan::default()
             },
             requeue_at,

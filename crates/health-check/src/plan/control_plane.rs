@@ -52,24 +52,42 @@ impl Planner<'_> {
             return away(format!("node {} is being drained", other.view.name));
         }
         self.check_unseen_remediations(node)?;
-        let quorum = match &self.snapshot.etcd {
-            Reading::Known(guards) => {
-                let views: Vec<&NodeView> = self.index.control_plane.iter().map(|node| &node.view).collect();
-                let members = EtcdMembers {
-                    nodes: &views,
-                    recent: &self.recent_members(),
-                    guards: guards.as_ref(),
-                };
-                keeps_quorum(&node.view.name, members)
-            }
-            Reading::Unknown(why) => Err(format!("it cannot be told: {why}")),
+        let at_risk = |text: String| Standing::new(HealthReason::EtcdQuorumAtRisk, text);
+        let guards = match &self.snapshot.etcd {
+            Reading::Known(guards) => guards.as_ref(),
+            Reading::Unknown(why) => return Err(at_risk(format!("it cannot be told: {why}"))),
         };
-        quorum.map_err(|text| Standing::new(HealthReason::EtcdQuorumAtRisk, text))
+        let nodes: Vec<&NodeView> = self.index.control_plane.iter().map(|node| &node.view).collect();
+        let keeps_quorum_at = |at: Timestamp| {
+            let recent = &self.recent_members(at);
+            let members = EtcdMembers {
+                nodes: &nodes,
+                recent,
+                guards,
+            };
+            keeps_quorum(&node.view.name, members)
+        };
+        keeps_quorum_at(self.now).map_err(|text| {
+            // Once enough of those that are gone count no more, the others are a majority.
+            let mut ends: Vec<Timestamp> = self
+                .plan
+                .etcd_members
+                .values()
+                .map(|seen| counts_until(*seen))
+                .collect();
+            ends.sort_unstable();
+            match ends.into_iter().find(|end| keeps_quorum_at(*end).is_ok()) {
+                Some(end) => at_risk(text).until(end),
+                None => at_risk(text),
+            }
+        })
     }
 
-    /// The nodes that have been members of etcd within [`GONE_MEMBERS_COUNT_FOR`].
-    pub(super) fn recent_members(&self) -> BTreeSet<NodeName> {
-        self.plan.etcd_members.keys().cloned().collect()
+    /// The nodes that count at this time as members of etcd if they are gone.
+    pub(super) fn recent_members(&self, at: Timestamp) -> BTreeSet<NodeName> {
+        let members = self.plan.etcd_members.iter();
+        let recent = members.filter(|(_, seen)| at < counts_until(**seen));
+        recent.map(|(name, _)| name.clone()).collect()
     }
 
     /// Whether somebody may be remediating another control-plane node though no remediation of it is seen: what cannot be told
@@ -125,14 +143,25 @@ pub fn keeps_quorum(node: &NodeName, members: EtcdMembers<'_>) -> Result<(), Str
 /// When each member of etcd was last seen. A node that is gone counts for a while: with its Node nobody has removed its member,
 /// and a member that is away takes part in the majority.
 pub fn see_members(index: &Index<'_>, before: &Members, now: Timestamp) -> Members {
-    let counts = |seen: Timestamp| now < saturating_add(seen, GONE_MEMBERS_COUNT_FOR);
-    let recent = before.iter().filter(|(_, seen)| counts(**seen));
+    let recent = before.iter().filter(|(_, seen)| now < counts_until(**seen));
     let nodes: Vec<&NodeView> = index.control_plane.iter().map(|node| &node.view).collect();
     let present = members_of(&nodes).into_iter().map(|member| (member.name.clone(), now));
     recent
         .map(|(name, seen)| (name.clone(), *seen))
         .chain(present)
         .collect()
+}
+
+/// When those members that are gone count no more.
+pub fn ends_of_gone(members: &Members, index: &Index<'_>) -> impl Iterator<Item = Timestamp> {
+    let is_there = |name: &NodeName| index.control_plane.iter().any(|node| node.view.name == *name);
+    let gone = members.iter().filter(move |(name, _)| !is_there(name));
+    gone.map(|(_, seen)| counts_until(*seen))
+}
+
+/// Until when a member that was last seen then counts.
+fn counts_until(seen: Timestamp) -> Timestamp {
+    saturating_add(seen, GONE_MEMBERS_COUNT_FOR)
 }
 
 /// The nodes with the role etcd if any node has it, or else all.

@@ -92,7 +92,7 @@ impl Planner<'_> {
         ];
         again.extend(gone);
         again.extend(leases.into_iter().map(Condition::Lease));
-        again.extend(asks_etcd.then(|| Condition::EtcdQuorum(self.recent_members())));
+        again.extend(asks_etcd.then(|| Condition::EtcdQuorum(self.recent_members(self.now))));
         Ok(again)
     }
 
