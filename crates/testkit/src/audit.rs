@@ -144,10 +144,13 @@ impl AuditLog {
     /// When there is no log (the control plane was started without one) or it does not parse.
     pub fn since(&self, mark: Mark) -> Result<Requests> {
         let mut file = File::open(&self.file).with_context(|| format!("the audit log {}", self.file.display()))?;
-        file.seek(SeekFrom::Start(mark.0))?;
+        let (mut requests, mut line) = (Vec::new(), String::new());
+        // The end of a line that was being written at the mark: its request came before.
+        file.seek(SeekFrom::Start(mark.0.saturating_sub(1)))?;
         let mut reader = BufReader::new(file);
-        let mut requests = Vec::new();
-        let mut line = String::new();
+        if mark.0 > 0 {
+            reader.read_until(b'\n', &mut Vec::new())?;
+        }
         // A line without its end is being written: its request has not been answered.
         while reader.read_line(&mut line)? > 0 && line.ends_with('\n') {
             let event: Event = serde_json::from_str(&line).with_context(|| format!("audit event {line}"))?;
