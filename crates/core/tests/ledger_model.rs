@@ -149,7 +149,7 @@ fn one_fault_more_breaks_no_rule(#[case] plan: Plan) {
 #[case(Rule::CompareContainers, Plan::quick_reboots(), "I6")]
 #[case(Rule::ReturnRunningWhileRecovering, Plan::not_ready(), "I8")]
 #[case(Rule::CountFailedPods, Plan::unrelated(), "I8")]
-#[case(Rule::RequesterMayReboot, Plan::selector(), "I4")]
+#[case(Rule::RequesterMayReboot, Plan::selector(), "I6")]
 #[case(Rule::HoldEvictionsAroundRetained, Plan::selector(), "I14")]
 #[case(Rule::MovablePodsFirst, Plan::movable(), "I15")]
 #[case(Rule::TakeOver, Plan::drained_again(), "I8")]
