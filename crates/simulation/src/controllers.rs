@@ -293,5 +293,19 @@ impl World {
             status.node_info.get_or_insert_default().boot_id = format!("boot-{}", self.now);
         }
         self.put_node(node);
+        self.restart_pods(name, has_booted);
+    }
+
+    /// What is still on a node that goes down is not Ready until it has started again there.
+    fn restart_pods(&mut self, node: &str, has_booted: bool) {
+        let here = self.pods_on(node).filter(|pod| has_booted || pod.ready_since.is_some());
+        let here: Vec<(String, usize)> = here.map(|pod| (pod.uid.clone(), pod.app)).collect();
+        for (uid, app) in here {
+            self.change_pod(&uid, |pod, _| pod.ready_since = None);
+            if has_booted {
+                let starts = self.topology.apps[app].starts_within;
+                self.after(starts, Event::Ready(uid));
+            }
+        }
     }
 }

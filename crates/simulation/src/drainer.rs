@@ -96,7 +96,8 @@ impl NodeDrainer {
         if !cordon(world, &self.node, &self.user, true) {
             return SECOND;
         }
-        let uids: Vec<String> = world.pods_on(&self.node).map(|pod| pod.uid.clone()).collect();
+        let leave = world.pods_on(&self.node).filter(|pod| !pod.stays);
+        let uids: Vec<String> = leave.map(|pod| pod.uid.clone()).collect();
         self.pods = uids.into_iter().map(|uid| (uid, (0, false))).collect();
         self.stage = Stage::Emptying;
         world.rng.i64(5..150)
@@ -159,7 +160,7 @@ impl NodeDrainer {
     }
 
     fn reboot(&mut self, world: &mut World) -> Millis {
-        world.judge_reboot(&self.node);
+        world.judge_reboot(&self.node, self.spec.drainer == Drainer::Own);
         self.stage = Stage::Away(world.nodes.get(&self.node).map(boot_of).unwrap_or_default());
         // Now and then it is back before anybody has missed it.
         let away = if world.rng.u32(0..8) == 0 {

@@ -98,11 +98,18 @@ impl World {
         }
     }
 
-    /// No node goes down while pods of it have yet to leave.
-    pub fn judge_reboot(&mut self, node: &str) {
+    /// No node goes down while pods of it have yet to leave. Of one that drain-lock has drained the claim has a disruption for
+    /// each pod that stays; others reboot by themselves.
+    pub fn judge_reboot(&mut self, node: &str, is_ours: bool) {
+        let ledger = self.ledger();
+        let claim = ledger.claims().iter().find(|claim| claim.node == node);
+        let is_claimed = |pod: &SimPod| {
+            let is_guarded = self.budgets.contains_key(&budget_name(pod.app));
+            !is_ours || !is_guarded || claim.is_some_and(|claim| claim.has_disruption(&pod.uid))
+        };
         let pods: Vec<String> = self
             .pods_on(node)
-            .filter(|pod| pod.deletion.is_none())
+            .filter(|pod| pod.deletion.is_none() && !(pod.stays && is_claimed(pod)))
             .map(|pod| pod.name.clone())
             .collect();
         for pod in pods {

@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{
     Container, ContainerState, ContainerStateRunning, ContainerStatus, PersistentVolumeClaimVolumeSource, Pod,
-    PodCondition, PodSpec, PodStatus, Volume,
+    PodCondition, PodSpec, PodStatus, Toleration, Volume,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
+
+use nodeward_api::label;
 
 use crate::clock::{Millis, SECOND, stored};
 
@@ -27,6 +29,8 @@ pub struct SimPod {
     pub owner: Owner,
     /// The node that its volume is on.
     pub home: Option<String>,
+    /// Whether it has opted out of drains.
+    pub stays: bool,
     pub node: Option<String>,
     pub created: Millis,
     /// Whether its containers run, Ready or not.
@@ -69,6 +73,12 @@ impl SimPod {
         self.deletion.is_some() || !self.is_running
     }
 
+    fn labels(&self) -> BTreeMap<String, String> {
+        let mut labels = labels(self.app);
+        labels.extend(self.stays.then(|| (label::DRAIN.to_owned(), "skip".to_owned())));
+        labels
+    }
+
     /// As the API server writes it.
     pub fn object(&self) -> Pod {
         let time = |at: Millis| Time(stored(at));
@@ -105,7 +115,7 @@ impl SimPod {
                 name: Some(self.name.clone()),
                 uid: Some(self.uid.clone()),
                 resource_version: Some(self.version.to_string()),
-                labels: Some(labels(self.app)),
+                labels: Some(self.labels()),
                 creation_timestamp: Some(time(self.created)),
                 deletion_timestamp: self.deletion.map(|at| Time(stored(at))),
                 deletion_grace_period_seconds: self.deletion.map(|_| self.grace / SECOND),
@@ -127,6 +137,7 @@ impl SimPod {
                 }],
                 termination_grace_period_seconds: Some(self.grace / SECOND),
                 volumes: self.home.is_some().then(|| vec![volume(&self.name)]),
+                tolerations: self.stays.then(|| vec![tolerates_outages()]),
                 ..PodSpec::default()
             }),
             status: Some(PodStatus {
@@ -142,6 +153,14 @@ impl SimPod {
 /// The labels of an application's pods.
 pub fn labels(app: usize) -> BTreeMap<String, String> {
     BTreeMap::from([(APP.to_owned(), format!("a{app}"))])
+}
+
+fn tolerates_outages() -> Toleration {
+    Toleration {
+        operator: Some("Exists".to_owned()),
+        effect: Some("NoExecute".to_owned()),
+        ..Toleration::default()
+    }
 }
 
 fn volume(pod: &str) -> Volume {

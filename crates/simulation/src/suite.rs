@@ -79,6 +79,8 @@ pub fn draw(seed: u64) -> (Kind, Setup) {
         per_node: [1, 1, 1, 3][rng.usize(0..4)],
         room: is_scarce.then(|| rng.usize(nodes.div_ceil(2)..=nodes + 2)),
         unbudgeted: if is_scarce { rng.usize(0..=2) } else { 0 },
+        // Every third time that all kinds have had their turn.
+        staying: if seed / 5 % 3 == 2 { 20 } else { 0 },
         rounds: if rng.u32(0..6) == 0 { 2 } else { 1 },
     };
     let mut topology = Topology::draw(shape, kind.drainers(), &mut rng);
@@ -121,6 +123,7 @@ pub fn draw_large(seed: u64) -> (Kind, Setup) {
         per_node: 1,
         room: is_scarce.then_some(20),
         unbudgeted: if is_scarce { 2 } else { 0 },
+        staying: 0,
         rounds: 1,
     };
     let topology = Topology::draw(shape, kind.drainers(), &mut rng);

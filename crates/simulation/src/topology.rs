@@ -39,6 +39,8 @@ pub struct Member {
     pub node: usize,
     /// Whether its volume is on that node, so that no other can run it.
     pub is_pinned: bool,
+    /// Whether it has opted out: drainers leave it on the node, which goes down with it.
+    pub stays: bool,
 }
 
 /// A node that is drained, and by whom.
@@ -84,6 +86,8 @@ pub struct Shape {
     pub spread: usize,
     /// Of a hundred pods so many fit elsewhere.
     pub movable: u32,
+    /// Of a hundred pods so many stay.
+    pub staying: u32,
     /// `maxUnavailable` at most; now and then it is a percentage.
     pub cap: i32,
     /// Movable pods on each of these nodes.
@@ -105,12 +109,14 @@ impl Topology {
             let mut members = Vec::new();
             for &node in nodes.iter().take(shape.spread) {
                 let is_pinned = rng.u32(0..100) >= shape.movable;
-                let pods = if is_pinned { 1 } else { shape.per_node };
-                members.extend(std::iter::repeat_n(Member { node, is_pinned }, pods));
+                let stays = shape.staying > 0 && rng.u32(0..100) < shape.staying;
+                let pods = if is_pinned || stays { 1 } else { shape.per_node };
+                let member = Member { node, is_pinned, stays };
+                members.extend(std::iter::repeat_n(member, pods));
             }
             if rng.u32(0..10) < 3 {
                 let node = rng.usize(0..shape.nodes);
-                members.push(Member { node, is_pinned: false });
+                members.push(Member::movable(node));
             }
             let budget = if rng.u32(0..6) == 0 {
                 MaxUnavailable::Percent(rng.i32(10..=50))
@@ -120,7 +126,7 @@ impl Topology {
             apps.push(App::new(Some(budget), members, rng));
         }
         for node in 0..shape.nodes {
-            let loose = Member { node, is_pinned: false };
+            let loose = Member::movable(node);
             apps.extend((0..shape.unbudgeted).map(|_| App::new(None, vec![loose], rng)));
         }
         let pods_on = |node| {
@@ -183,7 +189,11 @@ impl fmt::Display for Topology {
         writeln!(f, "{} pods", places.join(", "))?;
         for (index, app) in self.apps.iter().enumerate() {
             let pods = app.members.iter().enumerate().map(|(ordinal, member)| {
-                let kind = if member.is_pinned { "held" } else { "movable" };
+                let kind = match (member.stays, member.is_pinned) {
+                    (true, _) => "staying",
+                    (false, true) => "held",
+                    (false, false) => "movable",
+                };
                 format!("a{index}-{ordinal} {kind} on n{}", member.node)
             });
             let pods: Vec<String> = pods.collect();
@@ -203,6 +213,30 @@ impl fmt::Display for Topology {
             )?;
         }
         Ok(())
+    }
+}
+
+impl Member {
+    pub fn movable(node: usize) -> Self {
+        Self {
+            node,
+            is_pinned: false,
+            stays: false,
+        }
+    }
+
+    pub fn pinned(node: usize) -> Self {
+        Self {
+            is_pinned: true,
+            ..Self::movable(node)
+        }
+    }
+
+    pub fn staying(node: usize) -> Self {
+        Self {
+            stays: true,
+            ..Self::movable(node)
+        }
     }
 }
 

@@ -94,6 +94,7 @@ impl World {
                 let pod = world.new_pod(name, index, owner, home);
                 let pod = SimPod {
                     node: Some(node_name(member.node)),
+                    stays: member.stays,
                     created: -MINUTE * 60,
                     is_running: true,
                     ready_since: Some(-MINUTE * 59),
@@ -192,6 +193,7 @@ impl World {
             app,
             owner,
             home,
+            stays: false,
             node: None,
             created: self.now,
             is_running: false,

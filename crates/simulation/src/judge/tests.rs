@@ -13,10 +13,7 @@ use crate::topology::{App, MaxUnavailable, Member, Topology};
 
 /// `a0` has three pods on `n0`, of which one may be unavailable.
 fn world() -> World {
-    let member = Member {
-        node: 0,
-        is_pinned: false,
-    };
+    let member = Member::movable(0);
     let app = App {
         budget: Some(MaxUnavailable::Pods(1)),
         members: vec![member; 3],
@@ -60,9 +57,22 @@ fn an_eviction_beyond_its_budget_is_objected_to() {
 #[test]
 fn a_node_may_not_go_down_over_pods() {
     let mut world = world();
-    world.judge_reboot("n1");
+    world.judge_reboot("n1", false);
     assert_eq!(world.violations, []);
-    world.judge_reboot("n0");
+    world.judge_reboot("n0", false);
+    assert_eq!(world.violations.len(), 3);
+}
+
+/// Only drain-lock promises a disruption for a pod that stays.
+#[test]
+fn drained_node_may_not_go_down_over_unclaimed_pods_that_stay() {
+    let mut world = world();
+    for pod in world.pods.values_mut() {
+        pod.stays = true;
+    }
+    world.judge_reboot("n0", false);
+    assert_eq!(world.violations, []);
+    world.judge_reboot("n0", true);
     assert_eq!(world.violations.len(), 3);
 }
 
