@@ -512,6 +512,7 @@ impl Judge<'_> {
         }
         match self.ledger.claim(node.uid.as_str()) {
             _ if node.is_being_removed => admitted,
+            Some(claim) if is_left_for_good(claim, node) => admitted,
             // Of a budget that lets it go it needs no disruption; its turn it awaits all the same.
             Some(claim) if context.always_allowed && claim.state == ClaimState::Confirmed => admitted,
             Some(claim) if claim.has_disruption(context.uid.as_str()) => {
@@ -554,6 +555,7 @@ impl Judge<'_> {
             return None;
         }
         let Decision::Refuse(refused) = (match claim {
+            Some(claim) if is_left_for_good(claim, node) => return None,
             Some(claim) => self.waits(claim, None),
             None => not_planned(node),
         }) else {
@@ -591,10 +593,7 @@ impl Judge<'_> {
             Some(claim) if is_left(claim) && node.takes_drainers() && self.request.caller.may_drain() => {
                 not_planned(node)
             }
-            // No later drain takes over what the last one left.
-            Some(claim) if is_left(claim) && !node.takes_drainers() && !node.has_drain => {
-                self.free(None, budget, Admission::FreeDisruption)
-            }
+            Some(claim) if is_left_for_good(claim, node) => self.free(None, budget, Admission::FreeDisruption),
             Some(claim) if is_left(claim) || is_draining(claim, node) => self.waits(claim, Some(budget)),
             None if self.awaits_plan(node) => not_planned(node),
             None if self.belongs_to_drain(node) => self.free(None, budget, Admission::Unplanned),
@@ -755,6 +754,11 @@ fn words(state: ClaimState) -> &'static str {
 /// Whether the drain of the claim has ended, or nobody goes on with it, while its pods are down.
 fn is_left(claim: &Claim) -> bool {
     matches!(claim.state, ClaimState::Returning | ClaimState::Suspect)
+}
+
+/// The same, of a node whose evictions request no drain: no later one takes over what the last one left.
+fn is_left_for_good(claim: &Claim, node: &NodeContext) -> bool {
+    is_left(claim) && !node.takes_drainers() && !node.has_drain
 }
 
 /// Whether the node is being emptied under the claim. One that nobody has cordoned yet is not, while its claim only has its place.

@@ -428,8 +428,16 @@ fn new_node_of_same_name_has_no_claim() {
 #[case::its_pods_are_late(ClaimState::Suspect)]
 fn end_of_the_last_drain_keeps_nobody_where_none_is_requested(#[case] state: ClaimState) {
     let left = vec![claim(1, NODE, state, &[], &["db-0"])];
-    let case = case().with(left).at(NodeContext { auto: false, ..node() });
-    assert_eq!(told(&case.judge()), Ok(Admission::FreeDisruption));
+    let retains = Some(PodKey::new("shop", "stays"));
+    let node = NodeContext {
+        auto: false,
+        retains,
+        ..node()
+    };
+    let ready = case().with(left.clone()).at(node.clone());
+    assert_eq!(told(&ready.judge()), Ok(Admission::FreeDisruption));
+    let unready = starting(PodState::Unready).with(left).at(node);
+    assert_eq!(told(&unready.judge()), Ok(Admission::Unready));
 }
 
 #[rstest]
