@@ -10,7 +10,7 @@ use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
 use nodeward_testkit::foreign::{Foreign, machine_config_pool};
 use nodeward_testkit::wait::{self, secs};
 use nodeward_testkit::workload::{self, PodTemplate};
-use nodeward_testkit::{bulk, fleet};
+use nodeward_testkit::{ControlPlane, bulk, fleet};
 use rstest::rstest;
 use serde_json::{Value, json};
 
@@ -30,7 +30,15 @@ struct Scene {
 impl Scene {
     /// With a drain-keeper that goes by this signal, of which the namespace is told; `changes` come on top.
     async fn new(kinds: &[Foreign], signal: impl FnOnce(&str) -> Value, changes: &Value) -> Result<Self> {
-        let env = Environment::new().await?;
+        Self::of(Environment::new().await?, kinds, signal, changes).await
+    }
+
+    async fn of(
+        env: Environment<'static>,
+        kinds: &[Foreign],
+        signal: impl FnOnce(&str) -> Value,
+        changes: &Value,
+    ) -> Result<Self> {
         for kind in kinds {
             kind.install(&env.client).await?;
         }
@@ -358,7 +366,11 @@ async fn karpenter_drains_with_its_node_claim() -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn cluster_api_drains_with_its_machine() -> Result<()> {
     let kind = Foreign::ClusterApiMachine;
-    let scene = Scene::new(&[kind], |_| json!({ "preset": "clusterApi" }), &json!({})).await?;
+    let signal = json!({ "preset": "clusterApi" });
+    // With it the chart grants more.
+    let values = json!({ "config": { "upgradeSignal": signal } });
+    let env = Environment::with(ControlPlane::shared().await, values).await?;
+    let scene = Scene::of(env, &[kind], |_| signal, &json!({})).await?;
     let namespace = scene.env.name.clone();
     let machine = json!({
         "metadata": { "finalizers": ["machine.cluster.x-k8s.io"] },

@@ -395,7 +395,8 @@ async fn ceph_pdb_has_the_rights_it_needs_alone() -> Result<()> {
         patch   nodes                                            -                                 no   no
         watch   nodedrains.nodeward.dev                          -                                 yes  yes
         watch   customresourcedefinitions.apiextensions.k8s.io   -                                 yes  yes
-        watch   deployments.apps                                 -                                 yes  yes
+        watch   deployments.apps                                 -                                 no   no
+        watch   deployments.apps                                 {ceph}                            yes  yes
         patch   deployments.apps                                 {ceph}                            no   no
         watch   cephclusters.ceph.rook.io                        {ceph}                            yes  yes
         watch   cephfilesystems.ceph.rook.io                     {ceph}                            yes  yes
@@ -409,7 +410,7 @@ async fn ceph_pdb_has_the_rights_it_needs_alone() -> Result<()> {
         watch   pods                                             {ceph}                            yes  yes
         delete  pods                                             {ceph}                            no   no
         create  pods/eviction                                    {ceph}                            no   no
-        watch   pods                                             -                                 no   no
+        watch   pods                                             -                                 yes  yes
         watch   poddisruptionbudgets.policy                      {ceph}                            yes  yes
         create  poddisruptionbudgets.policy                      {ceph}                            yes  no
         patch   poddisruptionbudgets.policy                      {ceph}                            yes  no
