@@ -19,13 +19,12 @@ fn policy() -> Policy {
 
 fn classified(cluster: &Cluster) -> NodeNeed {
     let snapshot = cluster.snapshot();
-    classify(
-        &snapshot.nodes["n1"],
-        &snapshot,
-        &mut Placement::new(&snapshot.scheduling),
-        &policy(),
-        now(),
-    )
+    classified_in(&snapshot)
+}
+
+fn classified_in(snapshot: &Snapshot) -> NodeNeed {
+    let mut placement = Placement::new(&snapshot.scheduling);
+    classify(&snapshot.nodes["n1"], snapshot, &mut placement, &policy(), now())
 }
 
 /// A cluster of `n1`, which drains, `n2`, which has room, and these pods, under the budget `web`.
@@ -400,13 +399,7 @@ fn under_drain_rule(pods: impl IntoIterator<Item = Value>, behavior: Option<&str
     insert("MachineDrainRule", rules);
     let rules = UpgradeSignal::preset(Preset::ClusterApi).drain_rules(&inputs, node);
     node.view.drain_rules = Some(Arc::new(rules));
-    classify(
-        &snapshot.nodes["n1"],
-        &snapshot,
-        &mut Placement::new(&snapshot.scheduling),
-        &policy(),
-        now(),
-    )
+    classified_in(&snapshot)
 }
 
 #[rstest]
