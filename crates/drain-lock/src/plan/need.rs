@@ -126,16 +126,12 @@ pub fn last_unguarded<'a>(
     unguarded.filter(leaves).map(|pod| &pod.uid).min()
 }
 
-/// Whether others evict, and none of the movable pods before the claim is granted: one of them is the last pod to leave, which waits
-/// for the claim, or their drainer asks for other pods first.
-fn goes_nowhere(pods: &[ClassifiedPod], drain: &NodeDrain, claim: Option<&Claim>, snapshot: &Snapshot) -> bool {
-    let goes_after = |classified: &ClassifiedPod| match classified.class {
-        Class::Held(_) => true,
-        Class::Movable => classified.pod.owner.is_some() && snapshot.budgets_of(&classified.pod).is_empty(),
-        _ => false,
-    };
-    let is_last = !pods.iter().any(goes_after);
-    drain.spec.evict == Evictor::Requester && (is_last || is_refused_again(drain, claim))
+/// Whether a movable pod under a budget is the last to leave, which waits for the claim: no pod leaves under the claim alone, and none
+/// that no budget guards waits in its place.
+fn goes_last(pods: &[ClassifiedPod], node: &NodeFacts, drain: &NodeDrain, snapshot: &Snapshot, now: Timestamp) -> bool {
+    let is_guarded = |pod: &PodFacts| !snapshot.budgets_of(pod).is_empty();
+    let last = || last_unguarded(snapshot.pods_of(&node.name), node, Some(drain), now, is_guarded);
+    !pods.iter().any(|pod| matches!(pod.class, Class::Held(_))) && last().is_none()
 }
 
 /// Whether the drainer asked for other pods first, and was refused, since the claim stands where it does.
@@ -268,7 +264,10 @@ pub fn classify(
     let asking = Asking {
         claim,
         leaves_out,
-        goes_nowhere: drain.is_some_and(|drain| goes_nowhere(&need.pods, drain, claim, snapshot)),
+        goes_nowhere: drain.is_some_and(|drain| {
+            let is_last = || goes_last(&need.pods, node, drain, snapshot, now);
+            drain.spec.evict == Evictor::Requester && (is_refused_again(drain, claim) || is_last())
+        }),
     };
     let needed = needed(&need.pods, asking, snapshot);
     (need.needs, need.movable_first, need.has_obstacle) =
