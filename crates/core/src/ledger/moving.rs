@@ -1,7 +1,7 @@
 //! Movable pods that have left draining nodes, and that nothing replaces yet: others wait for these drains, not for a budget whose
 //! pods are unhealthy by themselves.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{BudgetFacts, Claim, Disruptions, Facts, Ledger, disruptions};
 use crate::id::BudgetKey;
@@ -34,21 +34,23 @@ impl Ledger {
     }
 
     /// Forgets moving pods that have been replaced. Of a budget as many are still missing as it lacks healthy pods, beside those
-    /// of claims that are down: of the oldest claims they are replaced first. None is waited for where `stuck` says that a pod
-    /// of the budget finds no node: nobody knows when it will.
-    pub fn settle_moving(&mut self, facts: &Facts, stuck: &BTreeSet<BudgetKey>) {
+    /// of claims that are down, and those that are down `by_themselves`, of which no drain's end brings one back: of the oldest
+    /// claims they are replaced first.
+    pub fn settle_moving(&mut self, facts: &Facts, by_themselves: &BTreeMap<BudgetKey, i32>) {
         let budgets: BTreeSet<BudgetKey> = self.claims.iter().flat_map(Claim::budgets_of_moving).collect();
         if budgets.is_empty() {
             return;
         }
         let mut claims = self.claims.clone();
         for key in budgets {
-            let budget = facts.get(&key).filter(|_| !stuck.contains(&key));
+            let budget = facts.get(&key);
             if budget.is_some_and(|budget| !budget.current) {
                 continue;
             }
             let mut missing = budget.map_or(0, |budget| {
-                usize::try_from(budget.expected_pods - self.healthy_without_claims(budget)).unwrap_or_default()
+                let by_themselves = by_themselves.get(&key).copied().unwrap_or_default();
+                let missing = budget.expected_pods - self.healthy_without_claims(budget) - by_themselves;
+                usize::try_from(missing).unwrap_or_default()
             });
             let moving = claims.iter_mut().rev().flat_map(|claim| &mut claim.moving);
             for moving in moving.filter(|moving| disruptions::is_of(&moving.pdb, &key)) {

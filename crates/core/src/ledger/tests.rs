@@ -10,7 +10,7 @@ mod releasing;
 mod reservations;
 mod stored;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;

@@ -13,21 +13,38 @@ use super::disruptions::budget_ref;
 use super::{ActiveDrain, Planner};
 
 impl Planner<'_> {
-    /// Forgets those that have been replaced, and those whose replacement finds no node.
+    /// Forgets those that have been replaced.
     pub(super) fn settle_moving(&mut self) {
-        let budgets = self.before.claims().iter().flat_map(Claim::budgets_of_moving);
-        let mut stuck: BTreeSet<BudgetKey> = budgets.collect();
-        stuck.retain(|budget| self.has_unschedulable_pod(budget));
-        self.write.next.settle_moving(&self.snapshot.facts, &stuck);
+        let budgets: BTreeSet<BudgetKey> = self.before.claims().iter().flat_map(Claim::budgets_of_moving).collect();
+        let by_themselves = budgets.into_iter().map(|budget| {
+            let down = self.down_by_themselves(&budget);
+            (budget, down)
+        });
+        let by_themselves = by_themselves.collect();
+        self.write.next.settle_moving(&self.snapshot.facts, &by_themselves);
     }
 
-    fn has_unschedulable_pod(&mut self, budget: &BudgetKey) -> bool {
-        let unhealthy = self.snapshot.unhealthy.get(budget).into_iter().flatten();
-        let since = unhealthy.filter_map(|pod| pod.unschedulable_since).min();
-        let Some(since) = since else { return false };
-        let lasting = saturating_add(since, self.policy.unschedulable_after);
-        self.requeue_at.note(lasting);
-        is_due(lasting, self.now)
+    /// How many pods of the budget are down, and no drain's end brings them back: nobody knows when they will be. They find no
+    /// node, or were there before the first of its pods moved, so that they replace none of these.
+    fn down_by_themselves(&mut self, budget: &BudgetKey) -> i32 {
+        let moved = |claim: &&Claim| claim.budgets_of_moving().any(|of| of == *budget);
+        let claims = self.before.claims().iter().filter(moved);
+        let asked = |claim: &Claim| {
+            let drain = self.snapshot.drains.get(claim.node.as_str())?;
+            drain.metadata.creation_timestamp.as_ref().map(|time| time.0)
+        };
+        let began = claims.map(|claim| asked(claim).unwrap_or(claim.queued_at)).min();
+        let mut down = 0;
+        for pod in self.snapshot.unhealthy.get(budget).into_iter().flatten() {
+            let unschedulable = pod.unschedulable_since;
+            let lasting = unschedulable.map(|since| saturating_add(since, self.policy.unschedulable_after));
+            self.requeue_at.note(lasting);
+            let finds_no_node = lasting.is_some_and(|at| is_due(at, self.now));
+            let was_there = began.is_some_and(|began| pod.created < began);
+            let is_by_drain = pod.deletion.is_some() || self.before.is_held(pod.uid.as_str());
+            down += i32::from(!is_by_drain && (finds_no_node || was_there));
+        }
+        down
     }
 
     /// Notes the pods of a drain that are on their way out.

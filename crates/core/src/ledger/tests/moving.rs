@@ -1,4 +1,4 @@
-//! Movable pods on their way: others wait for their drain, and nobody for what finds no node.
+//! Movable pods on their way: others wait for their drain, and nobody for what is down by itself.
 
 use super::*;
 
@@ -94,7 +94,7 @@ fn pod_that_is_unhealthy_by_itself_is_nobodys() {
 fn moving_pod_takes_nothing_once_the_budget_has_its_pods_again() {
     let (all, one_is_down) = (facts([budget("web")]), facts([without(budget("web"), "web-0")]));
     let mut ledger = queue_behind_moving_pod();
-    ledger.settle_moving(&one_is_down, &BTreeSet::new());
+    ledger.settle_moving(&one_is_down, &BTreeMap::new());
     assert_eq!(moving(&ledger, "a"), ["web-0"]);
     // The successor is Ready under another name.
     let mut replaced = without(budget("web"), "web-0");
@@ -102,7 +102,7 @@ fn moving_pod_takes_nothing_once_the_budget_has_its_pods_again() {
     replaced.disruptions_allowed = 1;
     let replaced = facts([replaced]);
     assert_eq!(reasons(&ledger, "b", &all), []);
-    ledger.settle_moving(&replaced, &BTreeSet::new());
+    ledger.settle_moving(&replaced, &BTreeMap::new());
     assert_eq!(moving(&ledger, "a"), [""; 0]);
 }
 
@@ -121,12 +121,12 @@ fn of_pods_that_are_missing_claims_have_theirs_first_and_the_oldest_drain_is_rep
             ..budget("web")
         }])
     };
-    ledger.settle_moving(&healthy(&[]), &BTreeSet::new());
+    ledger.settle_moving(&healthy(&[]), &BTreeMap::new());
     assert_eq!(
         (moving(&ledger, "a"), moving(&ledger, "b")),
         (vec!["web-0".to_owned()], vec!["web-1".to_owned()])
     );
-    ledger.settle_moving(&healthy(&["web-9"]), &BTreeSet::new());
+    ledger.settle_moving(&healthy(&["web-9"]), &BTreeMap::new());
     assert_eq!(
         (moving(&ledger, "a"), moving(&ledger, "b")),
         (vec![], vec!["web-1".to_owned()])
@@ -134,10 +134,10 @@ fn of_pods_that_are_missing_claims_have_theirs_first_and_the_oldest_drain_is_rep
 }
 
 #[test]
-fn nobody_waits_for_what_finds_no_node_nor_for_a_budget_that_is_gone() {
+fn nobody_waits_for_what_is_down_by_itself_nor_for_a_budget_that_is_gone() {
     let one_is_down = facts([without(budget("web"), "web-0")]);
     let mut ledger = queue_behind_moving_pod();
-    ledger.settle_moving(&one_is_down, &BTreeSet::from([key("web")]));
+    ledger.settle_moving(&one_is_down, &BTreeMap::from([(key("web"), 1)]));
     assert_eq!(moving(&ledger, "a"), [""; 0]);
     assert_eq!(reasons(&ledger, "b", &one_is_down), [LockReason::BudgetUnhealthy]);
     assert_eq!(ledger.reserver(&one_is_down), None);
@@ -146,7 +146,7 @@ fn nobody_waits_for_what_finds_no_node_nor_for_a_budget_that_is_gone() {
     made_again.uid = "another".into();
     for facts in [facts([made_again]), Facts::new()] {
         let mut ledger = queue_behind_moving_pod();
-        ledger.settle_moving(&facts, &BTreeSet::new());
+        ledger.settle_moving(&facts, &BTreeMap::new());
         assert_eq!(moving(&ledger, "a"), [""; 0]);
     }
 }

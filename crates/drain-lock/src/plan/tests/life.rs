@@ -244,14 +244,21 @@ fn node_that_is_drained_again_keeps_what_is_owed_and_adds_what_runs() {
     assert_eq!(lines[0], "ledger: n1#9 Waiting needs [a] holds [z]", "{lines:?}");
 }
 
+/// A pod elsewhere that is not Ready.
+fn failing(created: &str) -> Value {
+    let state = json!({ "spec": { "nodeName": "n2" }, "status": { "conditions": [] } });
+    merged(pod("e", state), json!({ "metadata": { "creationTimestamp": created } }))
+}
+
 #[rstest]
 #[case::it_leaves(&[], pod("d", leaving(json!({}))), 3, Some(vec!["d"]))]
 #[case::it_is_asked_for_only(&[], pod("d", json!({})), 4, None)]
 #[case::nobody_makes_another(&[], merged(pod("d", leaving(json!({}))), json!({ "metadata": { "ownerReferences": null } })), 3, None)]
-#[case::another_starts(&["d"], pod("e", json!({ "spec": { "nodeName": "n2" }, "status": { "conditions": [] } })), 3, None)]
+#[case::another_starts(&["d"], failing("2026-01-01T11:59:30Z"), 3, None)]
 #[case::another_is_ready_in_its_place(&["d"], pod("e", json!({ "spec": { "nodeName": "n2" } })), 4, Some(vec![]))]
 #[case::another_finds_no_node_yet(&["d"], newly_waiting("e", json!({})), 3, None)]
 #[case::another_finds_no_node(&["d"], waiting("e", json!({})), 3, Some(vec![]))]
+#[case::another_has_failed_since_before(&["d"], failing("2026-01-01T11:00:00Z"), 3, Some(vec![]))]
 fn movable_pod_counts_with_its_drain_until_another_is_ready(
     #[case] known: &[&str],
     #[case] pod: Value,
