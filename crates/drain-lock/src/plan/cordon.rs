@@ -7,6 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use nodeward_api::reason::LockReason;
 use nodeward_core::deadline::{is_due, saturating_add};
 use nodeward_core::id::NodeName;
+use nodeward_core::ledger::Obstacle;
 use nodeward_scheduling::Cordons;
 
 use crate::policy::Policy;
@@ -76,15 +77,22 @@ pub(super) fn ahead(contexts: &[DrainContext]) -> BTreeSet<NodeName> {
 impl Planner<'_> {
     /// Cordons a node whose turn has come, unless that is being remediated, has an obstacle, or waits for room.
     pub(super) fn cordon(&mut self, active: &ActiveDrain<'_>, verdict: &mut DrainVerdict) {
-        let node = active.node;
         self.set_needs(active, Vec::new());
-        if let Some(text) = self.remediation(&node.name) {
-            self.write_node_markers(node, Cordon::Keep, true, None);
+        if let Some(text) = self.remediation(&active.node.name) {
             verdict.block(LockReason::UnderRemediation, text.clone());
             verdict.message = text;
+        } else if !self.is_stopped(active, verdict) && !self.waits_for_room(active, verdict) {
+            self.mark_draining(active);
+            verdict.set_message("is being cordoned");
             return;
         }
-        // A person has to see to it, and meanwhile the node goes on serving.
+        self.write_node_markers(active.node, Cordon::Keep, true, None);
+        self.give_up_places(active);
+    }
+
+    /// Whether the drain is not begun, for something that no other drain's end lifts: somebody has to see to it, and meanwhile the
+    /// node goes on serving.
+    pub(super) fn is_stopped(&mut self, active: &ActiveDrain<'_>, verdict: &mut DrainVerdict) -> bool {
         let classes = active.classes;
         let waits_for_drains = !classes.problems_of_room.is_empty() && !self.crowded_out(active).is_empty();
         let mut problems = classes.problems.iter();
@@ -93,16 +101,29 @@ impl Planner<'_> {
             lasts && problem.reason.is_misconfiguration()
         });
         if let Some(problem) = problem {
-            self.write_node_markers(node, Cordon::Keep, true, None);
             verdict.message = format!("is not begun: {}", problem.message);
-            return;
+            return true;
         }
-        if self.waits_for_room(active, verdict) {
-            self.write_node_markers(node, Cordon::Keep, true, None);
-            return;
+        // As if it asked.
+        self.set_needs(active, classes.needs.clone());
+        let obstacles = self.obstacles(active);
+        self.set_needs(active, Vec::new());
+        let is_beyond_drains =
+            |obstacle: &&Obstacle| matches!(obstacle.reason, LockReason::OwnerHold | LockReason::BudgetUnhealthy);
+        let Some(obstacle) = obstacles.iter().find(is_beyond_drains) else {
+            return false;
+        };
+        verdict.message = format!("is not begun: {obstacle}");
+        verdict.block_by(std::slice::from_ref(obstacle), self.snapshot);
+        true
+    }
+
+    /// Gives back the places of a node that is not to be cordoned now: a drain that it waits for may need them.
+    fn give_up_places(&mut self, active: &ActiveDrain<'_>) {
+        let (ledger, uid) = (&mut self.write.next, active.uid());
+        if ledger.claim(uid).is_some_and(|claim| claim.holds.is_empty()) {
+            ledger.return_node_groups(uid, |_| false);
         }
-        self.mark_draining(active);
-        verdict.set_message("is being cordoned");
     }
 
     /// Takes the node for cordoned, unless its cordon waits for room: all find room together that have to move from it and from
@@ -126,11 +147,6 @@ impl Planner<'_> {
             .retain(|problem| !classes.problems_of_room.contains(problem));
         verdict.block_for_room(name, pod, &others);
         self.requeue_at.note(saturating_add(self.now, A_MOMENT));
-        // One of those that it waits for may wait for its place.
-        let (ledger, uid) = (&mut self.write.next, active.uid());
-        if ledger.claim(uid).is_some_and(|claim| claim.holds.is_empty()) {
-            ledger.return_node_groups(uid, |_| false);
-        }
         true
     }
 

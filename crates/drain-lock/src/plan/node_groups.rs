@@ -151,49 +151,26 @@ impl Planner<'_> {
         verdict.obstacle(&node.name, kept_for.map(|(name, _)| name))
     }
 
-    /// Takes the node's places in its groups, before it is cordoned. The cordon follows once the ledger says so.
+    /// Takes the node's places in its groups, before it is cordoned. The cordon follows once the ledger says so. With its places,
+    /// a drain that something else stops would keep others from theirs.
     pub(super) fn take_node_groups(&mut self, active: &ActiveDrain<'_>, verdict: &mut DrainVerdict) {
         self.set_needs(active, Vec::new());
         // Whoever has the node, or another of the control plane, is named first: as members of a group they may count, too.
         let blocked = if let Some((reason, text)) = self.taken_by_other(active) {
             Some((reason, text, None))
-        } else if let Some(obstacle) = self.node_group_obstacle(active) {
-            Some((obstacle.reason, obstacle.text, obstacle.holder))
         } else {
-            self.cause_beyond_drains(active)
+            let obstacle = self.node_group_obstacle(active);
+            obstacle.map(|obstacle| (obstacle.reason, obstacle.text, obstacle.holder))
         };
         if let Some((reason, text, holder)) = blocked {
             verdict.message.clone_from(&text);
             verdict.block_by_node(reason, text, holder.as_ref());
-        } else if !self.waits_for_room(active, verdict) {
+        } else if !self.is_stopped(active, verdict) && !self.waits_for_room(active, verdict) {
             let groups = names_of(self.policy, active.node);
             self.write.next.take_node_groups(active.uid(), &groups);
             verdict.set_message("takes its place in its node groups");
         }
         self.write_node_markers(active.node, Cordon::Keep, true, None);
-    }
-
-    /// What will keep the drain from its grant however long it waits for other drains. With a place in its groups it would
-    /// keep others from theirs all that time.
-    fn cause_beyond_drains(&mut self, active: &ActiveDrain<'_>) -> Option<(LockReason, String, Option<NodeName>)> {
-        // As if it asked; it does so only once it has its places.
-        self.set_needs(active, active.classes.needs.clone());
-        let obstacles = self.obstacles(active);
-        self.set_needs(active, Vec::new());
-        let waits_for_drains = |reason| {
-            matches!(
-                reason,
-                LockReason::WaitsForDisruptions
-                    | LockReason::Reserved
-                    | LockReason::CircularWait
-                    | LockReason::StatusBehind
-                    | LockReason::NotPlanned
-            )
-        };
-        let found = obstacles
-            .into_iter()
-            .find(|obstacle| !waits_for_drains(obstacle.reason))?;
-        Some((found.reason, found.to_string(), found.holder))
     }
 
     /// Notes that a drain asks for its places with its disruptions, in one write.

@@ -297,25 +297,44 @@ fn member(node: &str, is_down: bool) -> Value {
     let apart = json!({ "spec": { "affinity": { "podAntiAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": [
         { "labelSelector": { "matchLabels": { "app": "web" } }, "topologyKey": "kubernetes.io/hostname" },
     ] } } } });
-    let name = format!("web-{node}");
     if is_down {
-        waiting(&name, apart)
+        waiting("successor", apart)
     } else {
-        pod(&name, merged(apart, json!({ "spec": { "nodeName": node } })))
+        pod(
+            &format!("web-{node}"),
+            merged(apart, json!({ "spec": { "nodeName": node } })),
+        )
     }
 }
 
-/// The node of the member that is down would take another one, but it is that one's.
+/// The node of the member that is down would take another one, but it is that one's. Where no drain took that one down, somebody has
+/// to see to it before another may go.
 #[rstest]
-#[case::none_is_down(three_nodes(), false, &["n1", "n2", "n3"])]
-#[case::one_is_down([drained("n1"), node("n2", json!({})), node("n3", json!({}))], true, &["n2", "n3"])]
+#[case::none_is_down(three_nodes(), false, json!({}), &["n1", "n2", "n3"])]
+#[case::one_is_down_by_its_drain(
+    [drained("n1"), node("n2", json!({})), node("n3", json!({}))],
+    true,
+    json!({ "state": "Confirmed", "grant": 1, "mayGoDown": true, "holds": [disruptions(&["web-n1"])] }),
+    &["n2", "n3"],
+)]
+#[case::one_is_down_by_itself([drained("n1"), node("n2", json!({})), node("n3", json!({}))], true, json!({}), &[])]
 fn members_of_a_quorum_wait_for_their_budget_and_not_for_room(
     #[case] nodes: [Value; 3],
     #[case] is_down: bool,
+    #[case] first: Value,
     #[case] cordoned: &[&str],
 ) {
     let members = vec![member("n1", is_down), member("n2", false), member("n3", false)];
-    let cluster = drains_on(nodes, members, &["n1", "n2", "n3"]).budgets([budget("web", json!({}))]);
+    let names = ["n1", "n2", "n3"];
+    let claims = [
+        claim_of(1, "n1", first),
+        claim_of(2, "n2", json!({})),
+        claim_of(3, "n3", json!({})),
+    ];
+    let cluster = Cluster::new(nodes, members)
+        .drains(names.map(drain_of))
+        .ledger(json!({ "nextTicket": 9, "claims": claims }))
+        .budgets([budget("web", json!({}))]);
     let plan = plan_of(&cluster);
     assert_eq!(cordons(&plan), cordoned, "{:?}", shown(&plan));
 }
