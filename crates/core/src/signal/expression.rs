@@ -24,7 +24,7 @@ use crate::text::cut_visibly;
 use self::check::{Checks, FUNCTIONS, check};
 use self::functions::add_functions;
 use self::meter::{is_overspent, meter};
-use self::selected::fields_of_object;
+use self::selected::{EqualFields, equal_fields, fields_of_object};
 use super::fields::Fields;
 
 /// How long an expression may be, in bytes.
@@ -46,6 +46,7 @@ struct Checked {
     patterns: Arc<BTreeMap<String, Regex>>,
     reads_node: bool,
     object_fields: Fields,
+    equal_fields: Vec<EqualFields>,
 }
 
 /// Why an expression is refused.
@@ -114,6 +115,9 @@ pub struct AboutNode<'a> {
     root: &'a IdedExpr,
     /// Or why it cannot be told.
     context: Result<Context<'static, 'static>, String>,
+    /// Fields of the object, and the texts that they have to be for it to be true: of thousands of objects most are about other
+    /// nodes, and comparing these is much less work than an evaluation.
+    equals: Vec<(&'a [String], String)>,
     spent: Arc<AtomicU64>,
 }
 
@@ -176,8 +180,13 @@ impl Expression {
             add_functions(&mut context, &self.0.patterns, &spent).map_err(|error| error.to_string())?;
             Ok(context)
         }));
+        let equals = self.0.equal_fields.iter().filter_map(|fields| {
+            let expected = text_at(node, &fields.node)?;
+            Some((fields.object.as_slice(), expected.to_owned()))
+        });
         AboutNode {
             root: &self.0.root,
+            equals: equals.collect(),
             context: context.unwrap_or_else(|_| Err("its evaluation failed".to_owned())),
             spent,
         }
@@ -199,6 +208,12 @@ impl AboutNode<'_> {
     /// A sentence on why it cannot be told: a missing field, a wrong type, a result that is no boolean, too much work.
     pub fn is_true(&mut self, object: &Json) -> Result<bool, String> {
         let context = self.context.as_mut().map_err(|problem| problem.clone())?;
+        // As CEL has it, whatever the other parts of the conjunction come to.
+        let is_another =
+            |(path, expected): &(&[String], String)| text_at(object, path).is_some_and(|text| text != expected);
+        if self.equals.iter().any(is_another) {
+            return Ok(false);
+        }
         self.spent.store(0, Ordering::Relaxed);
         let evaluated = catch_unwind(AssertUnwindSafe(|| {
             context.add_variable_from_value("object", to_cel(object));
@@ -230,6 +245,7 @@ impl Checked {
         };
         let Checks { patterns, reads_node } = check(&root, &position)?;
         let object_fields = fields_of_object(&root);
+        let equal_fields = equal_fields(&root);
         meter(&mut root);
         Ok(Self {
             source: source.to_owned(),
@@ -237,6 +253,7 @@ impl Checked {
             patterns: Arc::new(patterns),
             reads_node,
             object_fields,
+            equal_fields,
         })
     }
 }
@@ -285,6 +302,11 @@ fn kind_of(value: &Value) -> &'static str {
         Value::Map(_) => "a map",
         _ => "something else",
     }
+}
+
+/// The text of the field at this path.
+fn text_at<'a>(json: &'a Json, path: &[String]) -> Option<&'a str> {
+    path.iter().try_fold(json, |json, field| json.get(field))?.as_str()
 }
 
 /// Whole numbers become CEL's `int` wherever they fit, as the API server binds them.

@@ -44,6 +44,40 @@ fn only_selected_fields_of_the_object_are_read(#[case] source: &str, #[case] pat
 }
 
 #[rstest]
+#[case("object.metadata.name == node.metadata.name", 1)]
+#[case(
+    "node.metadata.name == object.metadata['name'] && object.status.phase == 'Upgrading'",
+    1
+)]
+#[case(
+    "object.status.nothing.more == 1 && (object.metadata.name == node.metadata.name && node.metadata.labels.pool == object.metadata.name)",
+    2
+)]
+#[case(
+    "object.status.nodes == node.metadata.name && object.spec.replicas == node.metadata.name",
+    2
+)]
+#[case("object.metadata.name == node.metadata.name || true", 0)]
+#[case("!(object.metadata.name == node.metadata.name)", 0)]
+#[case("has(object.metadata.name) == node.metadata.name", 0)]
+#[case("object.metadata.name == node.metadata.name + 'x'", 0)]
+fn equal_fields_decide_as_the_expression_does(#[case] source: &str, #[case] demanded: usize) {
+    let expression = Expression::compile(source).unwrap();
+    assert_eq!(expression.0.equal_fields.len(), demanded, "{source}");
+    let (mut about, mut without) = (expression.about(&node()), expression.about(&node()));
+    without.equals.clear();
+    for name in [json!("plan"), json!("b"), json!(7), Json::Null] {
+        let mut object = object();
+        object["metadata"]["name"] = name;
+        assert_eq!(
+            about.is_true(&object),
+            without.is_true(&object),
+            "{source}, of {object}"
+        );
+    }
+}
+
+#[rstest]
 #[case("size(object) == 3")]
 #[case("'status' in object && object.status.phase == 'Upgrading'")]
 #[case("object[node.metadata.name] == 1")]
