@@ -18,7 +18,7 @@ mod grant;
 pub mod holds;
 pub mod intent;
 pub mod lease;
-mod ledger_room;
+mod ledger_size;
 mod moving;
 pub mod need;
 pub mod node_groups;
@@ -58,7 +58,7 @@ use self::drain_context::{DrainContext, claim_of, drain_records};
 use self::eviction_budget::{EvictionBudget, take_out};
 use self::holds::{AnnotatedHoldVerdict, HoldVerdict, evaluate_annotated_holds, evaluate_holds};
 use self::intent::{Intent, intent};
-use self::ledger_room::room;
+use self::ledger_size::bytes_left;
 use self::need::{NodeNeed, classify};
 use self::node_groups::{NodeGroups, has_places};
 use self::pod_classes::PodClasses;
@@ -122,7 +122,7 @@ pub fn plan(snapshot: &Snapshot, memory: &Memory, policy: &Policy, now: Timestam
         control_plane_for: BTreeSet::new(),
         circles: Circles::new(),
         places: NodeGroups::default(),
-        room: 0,
+        bytes_left: 0,
         plan: Plan::default(),
         requeue_at,
     };
@@ -132,7 +132,7 @@ pub fn plan(snapshot: &Snapshot, memory: &Memory, policy: &Policy, now: Timestam
     planner.requeue_at.note(memory.next_attempt(now));
     planner.classify_pods(&mut contexts);
     planner.ahead = ahead(&contexts);
-    planner.room = room(&contexts, &planner.before);
+    planner.bytes_left = bytes_left(&contexts, &planner.before);
     planner.circles = circles(&contexts, snapshot, policy, now, &mut planner.requeue_at);
     let open = contexts.iter().filter(|context| context.is_open());
     let leaving = open.filter_map(|context| Some(context.classes.as_ref()?.to_find_room()));
@@ -256,7 +256,7 @@ struct Planner<'a> {
     /// Places in node groups that this pass has promised.
     places: NodeGroups,
     /// The bytes of the ledger that claims of further drains may take.
-    room: usize,
+    bytes_left: usize,
     plan: Plan,
     requeue_at: RequeueAt,
 }
@@ -284,7 +284,7 @@ impl Planner<'_> {
             (Intent::Drain, Some(drain), Some(node), _) if !context.is_adopted() || drain.spec.node_uid.is_none() => {
                 self.adopt(context, drain, node);
             }
-            (Intent::Drain, Some(_), Some(_), Some(classes)) if !self.has_room(context, classes) => {
+            (Intent::Drain, Some(_), Some(_), Some(classes)) if !self.may_be_queued(context, classes) => {
                 self.report_full(context);
             }
             (Intent::Drain, Some(drain), Some(node), Some(classes)) => self.advance(ActiveDrain {

@@ -1,4 +1,4 @@
-//! Whether the ledger has room for the claim of another drain.
+//! Whether the claim of another drain fits into the ledger.
 
 use nodeward_api::reason::LockReason;
 use nodeward_core::ledger::{Claim, Disruptions, Ledger, size};
@@ -9,7 +9,7 @@ use super::{DrainContext, Planner};
 
 /// The bytes that claims of further drains may take beside those that are there, which have yet to get what their drains need.
 /// Nothing where no drain asks.
-pub(super) fn room(contexts: &[DrainContext], ledger: &Ledger) -> usize {
+pub(super) fn bytes_left(contexts: &[DrainContext], ledger: &Ledger) -> usize {
     let drains = || contexts.iter().filter(|context| context.intent == Intent::Drain);
     if drains().all(|context| context.claim.is_some()) {
         return 0;
@@ -28,17 +28,17 @@ fn awaited(claim: &Claim, needs: &[Disruptions]) -> usize {
 
 impl Planner<'_> {
     /// Whether the drain has its claim, or may be queued. What shrinks the ledger is written whatever its size.
-    pub(super) fn has_room(&mut self, context: &DrainContext, classes: &PodClasses) -> bool {
+    pub(super) fn may_be_queued(&mut self, context: &DrainContext, classes: &PodClasses) -> bool {
         if context.claim.is_some() {
             return true;
         }
-        let left = self.room.checked_sub(size::of_claim(&classes.needs));
+        let left = self.bytes_left.checked_sub(size::of_claim(&classes.needs));
         // Where there is none for this drain, no younger one takes what is left.
-        self.room = left.unwrap_or_default();
+        self.bytes_left = left.unwrap_or_default();
         left.is_some()
     }
 
-    /// A drain that is not queued for want of room.
+    /// A drain whose claim the ledger cannot take.
     pub(super) fn report_full(&mut self, context: &DrainContext) {
         let mut verdict = self.verdict(context);
         let reason = LockReason::LedgerFull;

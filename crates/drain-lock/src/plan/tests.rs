@@ -4,7 +4,7 @@ mod ceph;
 mod control_plane;
 mod endings;
 mod grants;
-mod ledger_room;
+mod ledger_size;
 mod life;
 mod node_groups;
 mod properties;
