@@ -23,7 +23,7 @@ use self::values::{budget, disruptions, duration, node, reason, request_timeout,
     disable_help_subcommand = true,
     arg_required_else_help = true,
     max_term_width = 100,
-    after_help = "Exit status: 0 done, 1 failed, 2 wrong usage, 3 --timeout has passed, 130 interrupted."
+    after_help = "Exit status: 0 done, 1 failed, 2 wrong usage, 3 --timeout has passed, 130 interrupted;\nof status --exit-code: 3 somebody has to act, 4 that cannot be told."
 )]
 pub struct CommandLine {
     /// Options of every command.
@@ -81,8 +81,9 @@ pub enum Output {
 
 #[derive(Debug, Clone, Subcommand)]
 pub enum Command {
-    /// Show the fleet at a glance: components, drains and their queue, blocked nodes
-    Status,
+    /// Show the fleet at a glance: what needs a person, components, drains and their queue, blocked nodes
+    #[command(after_help = STATUS_EXAMPLES)]
+    Status(StatusArgs),
     /// Show what blocks a node's drain, a pod's eviction or a budget's disruptions, and what comes next
     Why {
         /// The node, or pod/NAME or pdb/NAME (with -n, or as pod/NAMESPACE/NAME)
@@ -120,6 +121,19 @@ pub enum Command {
         shell: Shell,
     },
 }
+
+/// Arguments of `status`.
+#[derive(Debug, Clone, Args)]
+pub struct StatusArgs {
+    /// Exit with 3 if somebody has to act, and with 4 if that cannot be told
+    #[arg(long)]
+    pub exit_code: bool,
+}
+
+const STATUS_EXAMPLES: &str = "\
+Examples:
+  kubectl nodeward status                Show the fleet, first what needs a person
+  kubectl nodeward status --exit-code    The same for a script: 0 nobody has to act, 3 somebody has, 4 it cannot be told";
 
 const UI_EXAMPLES: &str = "\
 Examples:

@@ -30,17 +30,34 @@ use crate::args::{CephCommand, Command, CommandLine, Global, WhyTarget};
 use crate::cluster::Cluster;
 use crate::screen::Screen;
 
-/// The exit of a command, as its exit status; 2 is wrong usage.
+/// The exit of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
     /// The command has done its work.
-    Done = 0,
+    Done,
     /// The command, or a drain that it waited for, has failed.
-    Failed = 1,
+    Failed,
     /// `--timeout` has passed.
-    TimedOut = 3,
+    TimedOut,
+    /// Of `status --exit-code`: somebody has to act.
+    NeedsPerson,
+    /// Of `status --exit-code`: something could not be read, and nothing else needs a person.
+    CannotTell,
     /// Ctrl-C.
-    Interrupted = 130,
+    Interrupted,
+}
+
+impl Exit {
+    /// The exit status; 2 is wrong usage.
+    pub fn status(self) -> u8 {
+        match self {
+            Self::Done => 0,
+            Self::Failed => 1,
+            Self::TimedOut | Self::NeedsPerson => 3,
+            Self::CannotTell => 4,
+            Self::Interrupted => 130,
+        }
+    }
 }
 
 /// Runs a command. Errors are for the user.
@@ -54,13 +71,16 @@ pub async fn run(line: CommandLine) -> anyhow::Result<Exit> {
         return ui::run(args, &line.global, &screen).await;
     }
     let mut cluster = Cluster::connect(&line.global).await?;
-    let changes = !matches!(line.command, Command::Status | Command::Why { .. } | Command::Locks);
+    let changes = !matches!(line.command, Command::Status(_) | Command::Why { .. } | Command::Locks);
     cluster.discover(changes).await?;
     let now = Timestamp::now();
     match line.command {
-        Command::Status => {
+        Command::Status(args) => {
             let status = Status::fetch(&cluster).await?;
             screen.show(&status, |page| status.print(page, now))?;
+            if args.exit_code {
+                return Ok(status.exit());
+            }
         }
         Command::Why { target } => why(&cluster, target, &line.global, &screen, now).await?,
         Command::Locks => {

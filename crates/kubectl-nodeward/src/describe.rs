@@ -225,26 +225,31 @@ pub fn prefixed<T: Display>(prefix: &str, value: Option<T>) -> String {
     value.map(|value| format!("{prefix}{value}")).unwrap_or_default()
 }
 
-/// Data that could not be read, and why; nothing if all could.
-pub fn unread(page: &mut Page, unread: &[Unread]) {
-    if unread.is_empty() {
-        return;
+/// What could not be read, and why; nothing if all could. It is said before anything else: what is missing may be what counts.
+pub fn cannot_tell(page: &mut Page, unread: &[Unread]) {
+    let unread = unread
+        .iter()
+        .filter(|unread| !matches!(unread, Unread::NotInstalled { .. }));
+    for unread in unread {
+        page.text(Style::Warning, format!("Cannot tell: {unread}."));
     }
-    page.gap();
+}
+
+/// What there is nothing to show of, for its component is not installed.
+pub fn not_installed(page: &mut Page, unread: &[Unread]) {
     let mut absent: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for unread in unread {
-        match unread {
-            Unread::NotInstalled { what, component } => absent.entry(component).or_default().push(what),
-            Unread::Forbidden { .. } | Unread::Undecodable { .. } => {
-                page.text(Style::Warning, format!("Not shown: {unread}."));
-            }
+        if let Unread::NotInstalled { what, component } = unread {
+            absent.entry(component).or_default().push(what);
         }
     }
+    if !absent.is_empty() {
+        page.gap();
+    }
     for (component, what) in absent {
-        page.text(
-            Style::Faint,
-            format!("{component} is not installed: there are no {} to show.", list(&what)),
-        );
+        let what = list(&what);
+        let text = format!("{component} is not installed: there are no {what} to show.");
+        page.text(Style::Faint, text);
     }
 }
 

@@ -23,7 +23,7 @@ fn main() -> ExitCode {
     });
     runtime.shutdown_background();
     match outcome {
-        Ok(exit) => ExitCode::from(exit as u8),
+        Ok(exit) => ExitCode::from(exit.status()),
         Err(error) => failed(&error),
     }
 }

@@ -3,6 +3,7 @@
 //! `namespace/name`; an empty optional field or list is absent.
 
 pub mod acts;
+pub mod answer;
 pub mod budget_health;
 pub mod ceph;
 pub mod drain;

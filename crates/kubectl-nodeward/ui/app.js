@@ -68,14 +68,14 @@ function App() {
     document.title = `${open.title} – Nodeward`;
   }, [open.name]);
   const source = state?.source;
-  const worst = state ? Object.values(state.nodes).filter((node) => node.severity >= 2).length : 0;
+  const worst = state ? Object.values(state.nodes).filter((node) => node.severity === "NeedsPerson").length : 0;
   return html`
     <a class="skip" href="#main" onClick=${(event) => { event.preventDefault(); heading.current?.focus(); }}>To the content</a>
     <header>
       <h1>Nodeward</h1>
       ${source && html`<span class="cluster" title=${source.user ? `as ${source.user}` : undefined}>${source.cluster}</span>`}
       <nav aria-label="Views">${VIEWS.map((one) => html`<a href=${`#/${one.name}`} aria-current=${one === open ? "page" : undefined}>${one.title}${
-        one.name === "fleet" && worst > 0 ? html` <span class="count" aria-label=${`${worst} need attention`}>${worst}</span>` : null}</a>`)}</nav>
+        one.name === "fleet" && worst > 0 ? html` <span class="count" aria-label=${`${worst} need a person`}>${worst}</span>` : null}</a>`)}</nav>
     </header>
     <${Banner} />
     <${Trouble} components=${state?.components} />

@@ -1,7 +1,7 @@
 // The fleet: what needs a person, counts by state, every node a cell, and a table of the same.
 
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "./hooks.js";
-import { Age, Badge, CopyCommand, Lasts, NodeLink, Rows, STATES, byName, byUrgency, html, nodeAddress, stateOf } from "./view.js";
+import { Badge, CopyCommand, Lasts, NodeLink, Rows, STATES, byName, byUrgency, html, nodeAddress, stateOf } from "./view.js";
 import { store } from "./state.js";
 import { setOptions } from "./route.js";
 
@@ -32,7 +32,7 @@ export function Fleet({ state, route }) {
     setOptions({ state: next.join(",") });
   };
   return html`<div class="fleet">
-    <${Attention} nodes=${all} />
+    <${Attention} nodes=${all} unread=${state.unread} />
     <section aria-label="Nodes">
       <div class="tools">
         <h2>${all.length === 1 ? "1 node" : `${all.length} nodes`}</h2>
@@ -58,26 +58,39 @@ function matches(search, name, node) {
 
 /** @typedef {[string, import("./types").FleetNode]} Named */
 
-/** The nodes that are stuck, with the command for each. @param {{ nodes: Named[] }} props */
-function Attention({ nodes }) {
+/** The nodes that need a person, those of one cause together, with the command for each. @param {{ nodes: Named[], unread: { text: string }[] }} props */
+function Attention({ nodes, unread }) {
   const [isWhole, setWhole] = useState(false);
-  const stuck = useMemo(() => byUrgency(nodes.filter(([, node]) => node.severity >= 2)), [nodes]);
-  if (stuck.length === 0) {
-    return html`<section class="attention fine"><h2>No node is stuck</h2></section>`;
+  const causes = useMemo(() => {
+    const causes = new Map();
+    for (const entry of byUrgency(nodes.filter(([, node]) => node.severity === "NeedsPerson"))) {
+      const key = `${entry[1].state} ${entry[1].why ?? ""}`;
+      if (!causes.has(key)) causes.set(key, []);
+      causes.get(key).push(entry);
+    }
+    return [...causes.values()].sort((a, b) => b.length - a.length);
+  }, [nodes]);
+  const count = causes.reduce((count, cause) => count + cause.length, 0);
+  if (count === 0) {
+    const isWholeView = unread.every(({ text }) => text.endsWith("is not installed"));
+    return html`<section class="attention fine"><h2>${isWholeView ? "No node needs a person" : "Whether a node needs a person cannot be told"}</h2>
+      ${!isWholeView && unread.map(({ text }) => html`<p key=${text}>${text}</p>`)}</section>`;
   }
-  const shown = isWhole ? stuck.slice(0, 200) : stuck.slice(0, FIRST);
-  return html`<section class="attention" aria-label="Nodes that need attention">
-    <h2>${stuck.length === 1 ? "1 node needs attention" : `${stuck.length} nodes need attention`}</h2>
-    <ul>${shown.map(([name, node]) => html`<li key=${name} class=${`severity-${node.severity}`}>
-      <div class="head"><${Badge} state=${node.state} /> <strong><${NodeLink} name=${name} /></strong>
-        ${node.since && html`<span class="faint">for <${Lasts} since=${node.since} /></span>`}
-        ${node.until && html`<span class="faint"><${Age} at=${node.until} prefix="moves on " /></span>`}</div>
-      ${node.severity === 3 && html`<p class="urgent">Goes on only when somebody acts.</p>`}
+  const shown = isWhole ? causes.slice(0, 200) : causes.slice(0, FIRST);
+  return html`<section class="attention" aria-label="Nodes that need a person">
+    <h2>${count === 1 ? "1 node needs a person" : `${count} nodes need a person`}</h2>
+    <ul>${shown.map((cause) => {
+      const [name, node] = cause[0];
+      return html`<li key=${name}>
+      <div class="head"><${Badge} state=${node.state} /> ${cause.slice(0, 3).map(([name]) => html`<strong key=${name}><${NodeLink} name=${name} /></strong> `)}
+        ${cause.length > 3 && html`<span>and ${cause.length - 3} more</span>`}
+        ${node.since && html`<span class="faint">for <${Lasts} since=${node.since} /></span>`}</div>
       ${node.why && html`<p>${node.why}</p>`}
       ${node.commands?.slice(0, 2).map((one) => html`<${CopyCommand} ...${one} key=${one.command} isShort=${node.commands?.length === 1} />`)}
-    </li>`)}</ul>
-    ${stuck.length > FIRST && html`<button type="button" onClick=${() => setWhole(!isWhole)}>${isWhole ? "Show fewer" : `Show all ${stuck.length}`}</button>`}
-    ${isWhole && stuck.length > shown.length && html`<p class="faint">The others are in the table below.</p>`}
+    </li>`;
+    })}</ul>
+    ${causes.length > FIRST && html`<button type="button" onClick=${() => setWhole(!isWhole)}>${isWhole ? "Show fewer" : `Show all ${causes.length}`}</button>`}
+    ${isWhole && causes.length > shown.length && html`<p class="faint">The others are in the table below.</p>`}
   </section>`;
 }
 

@@ -15,15 +15,13 @@ export function Queue({ state }) {
   if (drains.length === 0) {
     return html`<h2>No drain is requested</h2><p>Request one: </p><${CopyCommand} command="kubectl nodeward drain NODE" />`;
   }
-  const severity = (one) => state.nodes[one.node]?.severity ?? 0;
-  const stuck = drains.filter((one) => severity(one) >= 2);
-  // The one that needs a person most is shown until another is chosen.
-  const first = stuck.reduce((worst, one) => (severity(one) > severity(worst) ? one : worst), stuck[0]);
-  const drain = state.drains[pointed] ?? state.drains[chosen] ?? first;
+  const stuck = drains.filter((one) => state.nodes[one.node]?.severity === "NeedsPerson");
+  // One that needs a person is shown until another is chosen.
+  const drain = state.drains[pointed] ?? state.drains[chosen] ?? stuck[0];
   const holders = new Set((drain?.blockedBy ?? []).map((one) => one.node).filter(Boolean));
   return html`
-    <div class="tools"><h2>${drains.length === 1 ? "1 drain" : `${drains.length} drains`}${stuck.length > 0 ? `, ${stuck.length} stuck` : ""}</h2>
-      ${stuck.length > 0 && html`<label><input type="checkbox" checked=${isStuck} onChange=${(event) => setStuck(event.currentTarget.checked)} /> Only those that are stuck</label>`}
+    <div class="tools"><h2>${drains.length === 1 ? "1 drain" : `${drains.length} drains`}${stuck.length > 0 ? `, ${stuck.length} for a person` : ""}</h2>
+      ${stuck.length > 0 && html`<label><input type="checkbox" checked=${isStuck} onChange=${(event) => setStuck(event.currentTarget.checked)} /> Only those that need a person</label>`}
       <${Legend} /></div>
     ${state.durations && html`<p class="faint">A drain takes ${span(state.durations.medianSeconds)} from its grant here (median of ${state.durations.drains}).</p>`}
     <div class="queue">

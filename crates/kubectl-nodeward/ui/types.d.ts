@@ -25,15 +25,18 @@ export interface State {
 export type NodeState = "Ready" | "Cordoned" | "Waiting" | "Draining" | "Drained" | "Recovering" | "Blocked" | "Unhealthy" | "Remediating" | "NotReady";
 // Waiting: its drain waits for its turn. Recovering: back, its pods return. Blocked: its drain is stuck. Unhealthy: counting down to remediation.
 
+// It goes on only when a person acts; something is done, or will be; it waits for others, as designed; all is well.
+export type Severity = "NeedsPerson" | "Acts" | "Waits" | "Fine";
+
 export interface FleetNode {
   state: NodeState;
   ready: boolean; cordoned: boolean;
   groups: Record<string, string>;   // grouping name -> value, e.g. {pool:"workers", zone:"eu-1a"}
   since?: string;                   // since when it is in this state
-  until?: string;                   // when it ends by itself (turns into a remediation, a deadline passes)
+  until?: string;                   // when something happens by itself
   why?: string;                     // one or two sentences: why it is so
   commands?: Command[];             // what a person can type; the first is the most useful one
-  severity: 0|1|2|3;                // 3 needs a person now, 2 stuck or about to be, 1 in work, 0 fine
+  severity: Severity;
 }
 export interface Command { label: string; command: string }  // label: what it does, e.g. "Show what blocks it"
 

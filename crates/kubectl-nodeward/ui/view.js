@@ -33,6 +33,9 @@ export function stateOf(name) {
   return BY_NAME.get(name) ?? { name, word: name, symbol: "·", order: STATES.length };
 }
 
+/** From what counts most to what counts least. @type {Record<import("./types").Severity, number>} */
+const URGENCY = { NeedsPerson: 0, Acts: 1, Waits: 2, Fine: 3 };
+
 /**
  * What needs a person first, then by state; within these as they were. One pass, for a large fleet changes often.
  * @param {[string, import("./types").FleetNode][]} nodes
@@ -41,7 +44,7 @@ export function byUrgency(nodes) {
   const buckets = new Map();
   for (const entry of nodes) {
     const [, node] = entry;
-    const place = (3 - node.severity) * 100 + stateOf(node.state).order;
+    const place = URGENCY[node.severity] * 100 + stateOf(node.state).order;
     const bucket = buckets.get(place);
     if (bucket) bucket.push(entry);
     else buckets.set(place, [entry]);

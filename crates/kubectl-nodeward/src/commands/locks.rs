@@ -59,6 +59,7 @@ impl Locks {
     }
 
     pub fn print(&self, page: &mut Page, now: Timestamp) {
+        describe::cannot_tell(page, &self.unread);
         // Where something could not be read, finding nothing says little.
         match (self.budgets.is_empty(), self.unread.is_empty()) {
             (false, _) => page.table(0, table(&self.budgets, now)),
@@ -75,7 +76,7 @@ impl Locks {
             let text = format!("Queued without needing disruptions yet: {}.", describe::list(&nodes));
             page.text(Style::Plain, text);
         }
-        describe::unread(page, &self.unread);
+        describe::not_installed(page, &self.unread);
     }
 }
 

@@ -2,7 +2,7 @@
 
 pub mod ceph;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::apps::v1::Deployment;
@@ -19,11 +19,13 @@ use nodeward_api::reason::LockReason;
 use nodeward_core::lease::{self, Planned};
 use serde::Serialize;
 
+use super::Exit;
 use crate::cluster::Cluster;
 use crate::describe::{self, prefixed};
 use crate::failure::Failure;
 use crate::fetch::Reader;
 use crate::model::Unread;
+use crate::model::answer::{AnsweredNode, Answering, NodeState};
 use crate::model::ceph::CephCluster;
 use crate::model::drain::Drain;
 use crate::model::health::HealthCheck;
@@ -41,6 +43,9 @@ pub struct Status {
     pub components: Vec<Component>,
     /// Absent where they could not be read.
     pub nodes: Option<NodeCounts>,
+    /// What goes on only when a person acts: nodes by their common cause, those of the most nodes first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub needs_person: Vec<Cause>,
     /// The drains, in the order of their tickets; those without one last.
     pub drains: Vec<Drain>,
     /// Nodes that drain-keeper finds blocked, or times, in the order of their names.
@@ -100,6 +105,18 @@ pub enum ComponentState {
     NotReady,
 }
 
+/// Why a person has to act, and for which nodes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Cause {
+    pub why: String,
+    pub state: NodeState,
+    /// Since when, of the first of them.
+    pub since: Option<Timestamp>,
+    /// In the order of their names.
+    pub nodes: Vec<String>,
+}
+
 /// Numbers of nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -136,29 +153,35 @@ impl Status {
     pub async fn fetch(cluster: &Cluster) -> Result<Self, Failure> {
         let mut reader = Reader::new(cluster);
         let components = components_of(&mut reader).await?;
-        let nodes: Api<Node> = Api::all(cluster.client.clone());
-        let nodes = reader.list("nodes", nodes, ListParams::default(), |node| NodeSummary::of(&node));
-        let nodes = nodes.await?;
         let mut drains: Vec<Drain> = reader.drains().await?.unwrap_or_default();
         drains.sort_by_key(|drain| (drain.ticket.is_none(), drain.ticket, drain.node.clone()));
+        let checks = reader.health_checks().await?.unwrap_or_default();
+        let answering = Answering::new(&checks, &components, reader.now);
+        let by_node: HashMap<&str, &Drain> = drains.iter().map(|drain| (drain.node.as_str(), drain)).collect();
+        let nodes: Api<Node> = Api::all(cluster.client.clone());
+        let nodes = reader.list("nodes", nodes, ListParams::default(), |node| {
+            answering.answer(&node, by_node.get(node.name_any().as_str()).copied())
+        });
+        let nodes = nodes.await?;
         let locks = lock_counts(&mut reader).await?;
         let bypassed = match locks {
             Some(_) => reader.bypasses().await?,
             None => None,
         };
-        let checks = reader.health_checks().await?.unwrap_or_default();
         let ceph_clusters = reader.ceph_clusters().await?.unwrap_or_default();
         let counts = nodes.as_ref().map(|nodes| NodeCounts {
             total: nodes.len(),
-            cordoned: nodes.iter().filter(|node| node.cordoned).count(),
-            not_ready: nodes.iter().filter(|node| !node.ready).count(),
+            cordoned: nodes.iter().filter(|node| node.summary.cordoned).count(),
+            not_ready: nodes.iter().filter(|node| !node.summary.ready).count(),
         });
-        let mut timed: Vec<NodeSummary> = nodes.into_iter().flatten().collect();
+        let needs_person = causes(nodes.iter().flatten());
+        let mut timed: Vec<NodeSummary> = nodes.into_iter().flatten().map(|node| node.summary).collect();
         timed.retain(|node| node.drain_keeper.is_some());
         timed.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(Self {
             components,
             nodes: counts,
+            needs_person,
             drains,
             timed,
             health_checks: checks.iter().map(HealthCheck::of).collect(),
@@ -170,7 +193,9 @@ impl Status {
     }
 
     pub fn print(&self, page: &mut Page, now: Timestamp) {
-        if self.components.is_empty() {
+        describe::cannot_tell(page, &self.unread);
+        let is_unread = |what: &str| self.unread.iter().any(|unread| unread.what() == what);
+        if self.components.is_empty() && !is_unread("components") && !is_unread("leaders") {
             page.field("components", Cell::new(Style::Warning, "none found"));
         }
         let components = self.components.iter().map(|component| component.line(now));
@@ -182,7 +207,7 @@ impl Status {
             let text = format!("{all} in all, {cordoned} cordoned, {not_ready} not Ready");
             page.field("nodes", Cell::new(style, text));
         }
-        if !self.unread.iter().any(|unread| unread.what() == "drains") {
+        if !is_unread("drains") {
             page.field("drains", self.phases());
         }
         if let Some(locks) = self.locks {
@@ -195,11 +220,22 @@ impl Status {
             let text = format!("{pods} deletions of pods around their budgets lately (Events {reason})");
             page.field("bypassed", Cell::new(Style::Warning, text));
         }
+        print_needs_person(page, &self.needs_person, now);
         print_drains(page, &self.drains, now);
         print_timed(page, &self.timed, now);
         print_health_checks(page, &self.health_checks);
         ceph::print(page, &self.ceph_clusters, now);
-        describe::unread(page, &self.unread);
+        describe::not_installed(page, &self.unread);
+    }
+
+    /// What a script does about it.
+    pub fn exit(&self) -> Exit {
+        let cannot_tell = |unread: &Unread| !matches!(unread, Unread::NotInstalled { .. });
+        match (self.needs_person.is_empty(), self.unread.iter().any(cannot_tell)) {
+            (false, _) => Exit::NeedsPerson,
+            (true, true) => Exit::CannotTell,
+            (true, false) => Exit::Done,
+        }
     }
 
     fn phases(&self) -> String {
@@ -211,6 +247,33 @@ impl Status {
         let counts = counts.collect::<Vec<_>>().join(", ");
         if counts.is_empty() { "none".to_owned() } else { counts }
     }
+}
+
+/// The nodes for which a person has to act, by their cause.
+fn causes<'a>(nodes: impl IntoIterator<Item = &'a AnsweredNode>) -> Vec<Cause> {
+    let mut causes: Vec<Cause> = Vec::new();
+    for AnsweredNode { summary, answer, .. } in nodes.into_iter().filter(|node| node.answer.needs_person()) {
+        let why = answer.words().to_owned();
+        let known = causes
+            .iter_mut()
+            .find(|cause| cause.state == answer.state && cause.why == why);
+        let cause = match known {
+            Some(cause) => cause,
+            None => causes.push_mut(Cause {
+                why,
+                state: answer.state,
+                since: answer.since,
+                nodes: Vec::new(),
+            }),
+        };
+        cause.since = cause.since.into_iter().chain(answer.since).min();
+        cause.nodes.push(summary.name.clone());
+    }
+    for cause in &mut causes {
+        cause.nodes.sort();
+    }
+    causes.sort_by(|a, b| (b.nodes.len(), &a.nodes).cmp(&(a.nodes.len(), &b.nodes)));
+    causes
 }
 
 /// The components that are installed, and who leads them.
@@ -385,6 +448,18 @@ impl Component {
         )
     }
 
+    /// Why it does nothing; `None` for one that works, as far as can be seen.
+    pub fn acts_not(&self) -> Option<String> {
+        let Self { name, paused, .. } = self;
+        match (self.state, paused) {
+            (_, Some(paused)) => Some(format!("{name} is paused: {}", paused.reason)),
+            (ComponentState::Leading | ComponentState::Ready, None) => None,
+            (ComponentState::NotPlanning, None) => Some(format!("{name} leads and plans nothing")),
+            (ComponentState::NotLeading, None) => Some(format!("no replica of {name} leads")),
+            (ComponentState::NotReady, None) => Some(format!("no replica of {name} is ready")),
+        }
+    }
+
     /// Who leads it, or since when what it wrote has been left as it was; `None` where leases cannot be seen.
     pub(super) fn leads(&self, now: Timestamp) -> Option<Cell> {
         let Self { name, leader, .. } = self;
@@ -428,6 +503,22 @@ fn print_drains(page: &mut Page, drains: &[Drain], now: Timestamp) {
             describe::phase_age(drain, now).unwrap_or_default().into(),
             drain.pods.map(describe::pods_short).unwrap_or_default().into(),
             describe::obstacles_short(&drain.blocked_by).into(),
+        ]);
+    }
+    page.separate_table(table);
+}
+
+fn print_needs_person(page: &mut Page, causes: &[Cause], now: Timestamp) {
+    let mut table = Table::new([
+        Column::Flexible("NEEDS A PERSON"),
+        Column::Fixed("FOR"),
+        Column::Flexible("WHY"),
+    ]);
+    for cause in causes {
+        table.row([
+            Cell::new(Style::Bad, describe::first(&cause.nodes, NAMED)),
+            prefixed("", cause.since.map(|since| age(since, now))).into(),
+            (&cause.why).into(),
         ]);
     }
     page.separate_table(table);
@@ -532,6 +623,64 @@ mod tests {
         lease.metadata.annotations = Some([("nodeward.dev/planned-at".to_owned(), mark.to_owned())].into());
         lease.metadata.managed_fields = serde_json::from_value(json!(writes)).unwrap();
         lease
+    }
+
+    #[rstest]
+    #[case::nobody(&[], vec![], Exit::Done)]
+    #[case::somebody(&["n1"], vec![], Exit::NeedsPerson)]
+    #[case::nobody_that_can_be_seen(&[], vec![Unread::Undecodable { what: "claims", message: "m".to_owned() }], Exit::CannotTell)]
+    #[case::nobody_without_a_component(&[], vec![Unread::NotInstalled { what: "drains", component: "drain-lock" }], Exit::Done)]
+    fn exit_tells_whether_somebody_has_to_act(#[case] nodes: &[&str], #[case] unread: Vec<Unread>, #[case] exit: Exit) {
+        let answering = Answering::new(&[], &[], Timestamp::UNIX_EPOCH);
+        let nodes: Vec<AnsweredNode> = nodes
+            .iter()
+            .map(|name| {
+                answering.answer(
+                    &serde_json::from_value(json!({ "metadata": { "name": name } })).unwrap(),
+                    None,
+                )
+            })
+            .collect();
+        let status = Status {
+            needs_person: causes(&nodes),
+            unread,
+            ..Status::default()
+        };
+        assert_eq!(status.exit(), exit);
+    }
+
+    /// Thirty nodes with one cause are one line.
+    #[test]
+    fn nodes_are_told_by_their_cause() {
+        let answering = Answering::new(&[], &[], Timestamp::UNIX_EPOCH);
+        let node = |name: &str, ready: &str, cordoned: bool| {
+            let node = json!({
+                "metadata": { "name": name },
+                "spec": { "taints": cordoned.then(|| json!([
+                    { "key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule", "timeAdded": "1969-12-31T20:00:00Z" },
+                ])) },
+                "status": { "conditions": [{ "type": "Ready", "status": ready }] },
+            });
+            answering.answer(&serde_json::from_value(node).unwrap(), None)
+        };
+        let nodes = [
+            node("n4", "True", true),
+            node("n3", "Unknown", false),
+            node("n2", "True", false),
+            node("n1", "False", false),
+        ];
+        let found: Vec<_> = causes(&nodes)
+            .into_iter()
+            .map(|cause| (cause.state, cause.nodes))
+            .collect();
+        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        assert_eq!(
+            found,
+            [
+                (NodeState::NotReady, names(&["n1", "n3"])),
+                (NodeState::Cordoned, names(&["n4"]))
+            ]
+        );
     }
 
     const FRESH: &str = "2026-01-01T09:59:50.000000Z";

@@ -14,7 +14,7 @@ use textwrap::core::display_width;
 use super::locks::Locks;
 use super::plan::NodePlan;
 use super::printed::PrintedCommands;
-use super::status::{Component, ComponentState, LockCounts, NodeCounts, Status};
+use super::status::{Cause, Component, ComponentState, LockCounts, NodeCounts, Status};
 use super::why::Why;
 use super::why::budget::{Override, WhyBudget};
 use super::why::pod::WhyPod;
@@ -24,6 +24,7 @@ use crate::describe::deadline;
 use crate::failure::MissingRight;
 use crate::model::Unread;
 use crate::model::acts::Act;
+use crate::model::answer::NodeState;
 use crate::model::budget_health::{BudgetHealth, UnhealthyPod};
 use crate::model::ceph::{CephCluster, NodeCeph};
 use crate::model::drain::{Drain, Durations};
@@ -221,6 +222,12 @@ fn busy_status() -> Status {
             cordoned: 3,
             not_ready: 1,
         }),
+        needs_person: vec![Cause {
+            why: "it is not Ready, and no NodeHealthCheck counts that against it".to_owned(),
+            state: NodeState::NotReady,
+            since: None,
+            nodes: ["node-3", "node-4", "node-5", "node-6"].map(str::to_owned).to_vec(),
+        }],
         drains: vec![
             holding_drain(),
             waiting_drain(),
@@ -259,8 +266,9 @@ fn unhealthy_counts() -> BudgetHealth {
 }
 
 fn busy_why() -> Why {
-    Why {
+    let why = Why {
         name: "node-1".to_owned(),
+        answer: None,
         components: vec![
             component("drain-keeper", ComponentState::NotLeading),
             component("drain-lock", ComponentState::Leading),
@@ -299,7 +307,8 @@ fn busy_why() -> Why {
             not_asked: None,
         }),
         unread: vec![],
-    }
+    };
+    why.answered(at("2026-01-01T10:26:00Z"))
 }
 
 fn health_checks() -> Vec<NodeHealthCheck> {
@@ -441,7 +450,7 @@ fn parked_why() -> Why {
             },
         ] },
     });
-    Why {
+    let why = Why {
         node: Some(NodeSummary::of(&serde_json::from_value(node).unwrap())),
         components: vec![component("drain-keeper", ComponentState::Leading)],
         pods: Some(PodsOnNode {
@@ -456,7 +465,8 @@ fn parked_why() -> Why {
         }),
         unread: vec![],
         ..bare_why()
-    }
+    };
+    why.answered(at("2026-01-01T10:26:00Z"))
 }
 
 fn why_budget() -> WhyBudget {
@@ -552,6 +562,7 @@ fn commands() -> PrintedCommands {
 fn bare_why() -> Why {
     Why {
         name: "node-1".to_owned(),
+        answer: None,
         components: vec![],
         counts: vec![],
         done: vec![],

@@ -70,7 +70,7 @@ async fn serve(args: &UiArgs, shown: Shown, screen: &Screen) -> anyhow::Result<E
             let Some(fleet) = live.first().await else { return };
             screen.say(|page| {
                 for unread in &fleet.unread {
-                    page.text(Style::Warning, format!("Not shown: {}.", unread.text));
+                    page.text(Style::Warning, format!("Cannot tell: {}.", unread.text));
                 }
             });
         });

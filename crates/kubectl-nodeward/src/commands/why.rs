@@ -27,6 +27,7 @@ use crate::failure::Failure;
 use crate::fetch::Reader;
 use crate::model::Unread;
 use crate::model::acts::Act;
+use crate::model::answer::{Answer, AnswerSources};
 use crate::model::budget_health::{BudgetHealth, nodes_of_interest};
 use crate::model::ceph::NodeCeph;
 use crate::model::drain::{Drain, Durations};
@@ -47,6 +48,8 @@ const LOOKED_AT: usize = 10;
 pub struct Why {
     #[serde(skip)]
     pub name: String,
+    /// The answer in short; absent where the node could not be read.
+    pub answer: Option<Answer>,
     /// The node; absent where it could not be read.
     pub node: Option<NodeSummary>,
     pub drain: Option<Drain>,
@@ -150,6 +153,7 @@ impl Why {
             None => Vec::new(),
         };
         let is_told = drain.is_some()
+            || health.iter().flatten().next().is_some()
             || node
                 .as_ref()
                 .is_some_and(|node| node.cordoned || node.drain_keeper.is_some());
@@ -158,8 +162,10 @@ impl Why {
         } else {
             Vec::new()
         };
-        Ok(Self {
+        let now = reader.now;
+        let why = Self {
             name: name.to_owned(),
+            answer: None,
             node,
             health,
             ceph,
@@ -175,11 +181,30 @@ impl Why {
             pods,
             done,
             unread: reader.unread,
-        })
+        };
+        Ok(why.answered(now))
+    }
+
+    /// With the answer that follows from the rest.
+    pub(super) fn answered(mut self, now: Timestamp) -> Self {
+        self.answer = self.node.as_ref().map(|node| {
+            let sources = AnswerSources {
+                node,
+                drain: self.drain.as_ref(),
+                health: self.health.as_deref().unwrap_or_default(),
+                components: &self.components,
+            };
+            Answer::of(sources, now)
+        });
+        self
     }
 
     pub fn print(&self, page: &mut Page, commands: &PrintedCommands, now: Timestamp) {
         page.heading(&self.name);
+        describe::cannot_tell(page, &self.unread);
+        if let Some(answer) = &self.answer {
+            page.field("answer", answer.line(now));
+        }
         if let Some(node) = &self.node {
             print_node(page, node, now);
         }
@@ -209,7 +234,7 @@ impl Why {
         for counts in &self.counts {
             print_counts(page, counts);
         }
-        describe::unread(page, &self.unread);
+        describe::not_installed(page, &self.unread);
     }
 
     fn has_component(&self, name: &str) -> bool {

@@ -7,12 +7,13 @@ use anyhow::{Context as _, bail};
 use serde_json::{Value, json};
 
 use super::assets::{self, Asset};
-use super::fleet::{Fleet, Severity};
+use super::fleet::Fleet;
 use super::live::Live;
 use super::node_view::NodeView;
+use crate::model::answer::Severity;
 
 /// The version of a snapshot's form.
-const FORMAT: u64 = 1;
+const FORMAT: u64 = 2;
 
 /// How many nodes that need a person are kept with all that `why` tells of them.
 const EXPLAINED: usize = 50;
@@ -22,9 +23,9 @@ pub async fn snapshot(live: &Live, fleet: &Fleet) -> anyhow::Result<Value> {
     let mut worst: Vec<_> = fleet
         .nodes
         .iter()
-        .filter(|(_, node)| node.severity >= Severity::Stuck)
+        .filter(|(_, node)| node.answer.severity >= Severity::Acts)
         .collect();
-    worst.sort_by_key(|(_, node)| std::cmp::Reverse(node.severity));
+    worst.sort_by_key(|(_, node)| std::cmp::Reverse(node.answer.severity));
     let mut views = BTreeMap::new();
     for (name, _) in worst.into_iter().take(EXPLAINED) {
         // Of a node that is gone by now the fleet's own words are left.
@@ -109,11 +110,11 @@ mod tests {
     #[case::not_json("<html>", "it is no JSON document")]
     #[case::something_else("{}", "it is no snapshot: write one with kubectl nodeward ui --snapshot FILE")]
     #[case::later(
-        r#"{ "format": 2 }"#,
-        "its format is 2, and this version reads 1: use the version that wrote it"
+        r#"{ "format": 3 }"#,
+        "its format is 3, and this version reads 2: use the version that wrote it"
     )]
     #[case::empty(
-        r#"{ "format": 1, "state": {} }"#,
+        r#"{ "format": 2, "state": {} }"#,
         "it has no nodes: write it with kubectl nodeward ui --snapshot FILE"
     )]
     fn file_that_is_no_snapshot_says_so(#[case] text: &str, #[case] told: &str) {
@@ -123,7 +124,7 @@ mod tests {
     #[test]
     fn page_needs_nothing_else() {
         let reason = "</script><img src=x onerror=alert(1)>";
-        let kept = json!({ "format": 1, "state": { "nodes": { "n1": { "why": reason } } }, "nodeViews": {} });
+        let kept = json!({ "format": 2, "state": { "nodes": { "n1": { "why": reason } } }, "nodeViews": {} });
         let page = page(&kept).unwrap();
         assert!(!page.contains("<img") && !page.contains("src=\"app.js\"") && !page.contains("href=\"style.css\""));
         let (_, json) = page.split_once("id=\"state\">").unwrap();

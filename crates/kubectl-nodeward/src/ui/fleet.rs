@@ -22,8 +22,8 @@ use nodeward_runtime::cache::Content;
 use serde::Serialize;
 
 pub use self::ceph::FleetCeph;
+pub use self::node::FleetNode;
 use self::node::GROUPINGS;
-pub use self::node::{FleetNode, Severity};
 pub use self::node_group::NodeGroup;
 pub use self::quiet::{Quiet, StoredNode};
 use super::log::LogLine;
@@ -33,6 +33,7 @@ use crate::commands::why::health::sentence;
 use crate::commands::why::next::{Turns, ahead_of, command_of_phase};
 use crate::describe;
 use crate::fetch::StoredLedger;
+use crate::model::answer::{Answering, NodeState};
 use crate::model::ceph::CephCluster;
 use crate::model::drain::{Drain, Durations};
 use crate::model::health::{HealthCheck, HealthSources, Judge, NodeHealth};
@@ -172,6 +173,7 @@ impl Fleet {
     /// Made of these; what `quiet` knows of them is not made again.
     pub fn of(inputs: &Inputs, quiet: &mut Quiet, source: Source, commands: &PrintedCommands, now: Timestamp) -> Self {
         quiet.prepare(inputs);
+        let components = components(&inputs.components, now);
         let drains: BTreeMap<&str, &Drain> = inputs
             .drains
             .values()
@@ -186,35 +188,32 @@ impl Fleet {
         let budgets = of_budgets(&locks, &BTreeSet::new(), now);
         let durations = Durations::of(drains.values().copied());
         let turns = locks.ledger.map(Turns::of);
-        let judges: Vec<Judge<'_>> = inputs.checks.iter().map(Judge::of).collect();
+        let answering = Answering::new(&inputs.checks, &components, now);
+        let judges = &answering.judges;
         let mut checked: HashMap<String, Vec<CheckedNode>> = HashMap::new();
         let mut nodes = BTreeMap::new();
         for (key, stored) in &*inputs.nodes {
             let name = &*key.name;
             let drain = drains.get(name).copied();
             if drain.is_none()
-                && let Some(known) = quiet.known(name, stored, &judges)
+                && let Some(known) = quiet.known(name, stored, judges)
             {
                 nodes.insert(name.to_owned(), known);
                 continue;
             }
             let Some(node) = stored.read() else { continue };
-            let sources = HealthSources {
-                checks: &inputs.checks,
-                node: Some(&node),
-                drain,
-                ..HealthSources::default()
-            };
-            let concerned = judges.iter().filter(|judge| judge.concerns(name, &node));
-            let health: Vec<NodeHealth> = concerned.filter_map(|judge| judge.judge(name, &sources, now)).collect();
-            let made = Arc::new(FleetNode::of(&node, drain, &health, &inputs.node_groups, commands, now));
-            if drain.is_none() && health.is_empty() {
+            let answered = answering.answer(&node, drain);
+            let health = answered.health.clone();
+            let made = FleetNode::of(&node, answered, drain, &inputs.node_groups, commands);
+            let made = Arc::new(made);
+            // What else is told of it may change with the time, or with who leads.
+            if drain.is_none() && made.answer.state == NodeState::Ready {
                 quiet.keep(&key.name, stored, &made);
             }
             nodes.insert(name.to_owned(), made);
             note(&mut checked, name, health);
         }
-        for judge in &judges {
+        for judge in judges {
             for name in judge.names().filter(|name| !nodes.contains_key(*name)) {
                 let sources = HealthSources {
                     checks: &inputs.checks,
@@ -225,7 +224,6 @@ impl Fleet {
             }
         }
         let has = |grouping: &&Grouping| nodes.values().any(|node: &Arc<FleetNode>| node.is_grouped_by(grouping));
-        let components = components(&inputs.components, now);
         Self {
             at: now,
             source,

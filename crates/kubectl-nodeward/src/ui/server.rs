@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 
 use super::changes::Changes;
 use super::fleet::Fleet;
@@ -143,6 +143,8 @@ fn beat() -> Event {
 fn of_fleet(fleets: watch::Receiver<Option<Arc<Fleet>>>) -> impl Stream<Item = Event> {
     let begin: (_, Option<Arc<Fleet>>) = (fleets, None);
     stream::unfold(begin, async |(mut fleets, sent)| {
+        // A fleet that is made anew and shows nothing new does not put it off.
+        let beats_at = Instant::now() + BEAT;
         loop {
             let now = fleets.borrow_and_update().clone();
             match (&sent, now) {
@@ -163,7 +165,7 @@ fn of_fleet(fleets: watch::Receiver<Option<Arc<Fleet>>>) -> impl Stream<Item = E
                 }
                 (_, _) => {}
             }
-            match timeout(BEAT, fleets.changed()).await {
+            match timeout_at(beats_at, fleets.changed()).await {
                 Ok(Ok(())) => {}
                 Ok(Err(_)) => return None,
                 Err(_) => return Some((beat(), (fleets, sent))),

@@ -149,7 +149,7 @@ async fn garbage_in_the_ledger_is_named_and_all_else_is_shown() -> Result<()> {
     ];
     for (command, shown) in [
         (&["status"][..], "1 in all, 0 cordoned"),
-        (&["locks"], "Not shown"),
+        (&["locks"], "Cannot tell"),
         (&["why", "n1"], "alice"),
         (&["why", "pdb/shop/web"], "PDB shop/web"),
     ] {

@@ -70,7 +70,7 @@ async fn chart_roles_suffice_and_missing_rights_are_named() -> Result<()> {
     says(&drained, &["is drained"])?;
     for page in [&["why", &n1][..], &["locks"]] {
         let page = operator.page(page).await?;
-        assert!(!page.contains("Not shown"), "{page}");
+        assert!(!page.contains("Cannot tell"), "{page}");
         says(&page, &[&format!("{}/web", env.name)])?;
     }
     says(&operator.page(&["release", &n1]).await?, &["its drain ends"])?;
@@ -93,7 +93,7 @@ async fn chart_roles_suffice_and_missing_rights_are_named() -> Result<()> {
 
     // Who may only look sees what there is, and what they do not see.
     let status = viewer.page(&["status"]).await?;
-    let nodes = format!("Not shown: nodes: {viewer_name} may not list nodes in the whole cluster");
+    let nodes = format!("Cannot tell: nodes: {viewer_name} may not list nodes in the whole cluster");
     says(&status, &["drains", &nodes, "nodeward-admin"])?;
     let error = viewer.nodeward(&["release", &format!("hold/{}", "web-x")]).await?;
     says(

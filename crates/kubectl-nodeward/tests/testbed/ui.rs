@@ -379,7 +379,7 @@ async fn missing_rights_are_named_in_the_page() -> Result<()> {
     page.shows("what is missing", &["not shown", &format!("{name} may not")])
         .await?;
     wait::until("the terminal to say so", secs(60), || async {
-        says(&page.command.text(), &["Not shown:", "may not"])
+        says(&page.command.text(), &["Cannot tell:", "may not"])
     })
     .await
 }
@@ -403,16 +403,17 @@ fn snapshot(count: usize) -> Value {
     let nodes = (0..count).map(|index| {
         let state = states[(index * 7 + index / 13) % states.len()];
         let severity = match state {
-            "Blocked" if index % 3 == 0 => 3,
-            "Blocked" | "Unhealthy" | "Remediating" | "NotReady" => 2,
-            "Ready" | "Cordoned" => 0,
-            _ => 1,
+            "Blocked" if index % 3 == 0 => "NeedsPerson",
+            "NotReady" => "NeedsPerson",
+            "Blocked" | "Unhealthy" | "Remediating" => "Acts",
+            "Ready" | "Cordoned" => "Fine",
+            _ => "Waits",
         };
-        let why = (severity > 0).then(|| format!("shop/database-{index} is covered by a budget that allows no disruption (PDB shop/database)"));
-        let commands = (severity > 1).then(|| json!([{ "label": "show what it waits for", "command": format!("kubectl nodeward why ip-10-0-{index}.example") }]));
+        let why = (severity != "Fine").then(|| format!("shop/database-{index} is covered by a budget that allows no disruption (PDB shop/database)"));
+        let commands = ["NeedsPerson", "Acts"].contains(&severity).then(|| json!([{ "label": "show what it waits for", "command": format!("kubectl nodeward why ip-10-0-{index}.example") }]));
         let (pool, zone) = (["workers", "gpu", "spot"][index % 3], ["eu-1a", "eu-1b", "eu-1c"][index / 7 % 3]);
         let node = json!({
-            "state": state, "ready": state != "NotReady", "cordoned": severity > 0, "severity": severity, "since": "2026-01-01T10:10:00Z",
+            "state": state, "ready": state != "NotReady", "cordoned": severity != "Fine", "severity": severity, "since": "2026-01-01T10:10:00Z",
             "groups": { "pool": pool, "zone": zone },
             "why": why, "commands": commands.unwrap_or(json!([])),
         });
@@ -427,7 +428,7 @@ fn snapshot(count: usize) -> Value {
         (node, drain)
     });
     let drains: serde_json::Map<_, _> = drains.collect();
-    json!({ "format": 1, "nodeViews": {}, "state": {
+    json!({ "format": 2, "nodeViews": {}, "state": {
         "at": "2026-01-01T10:30:00Z", "source": { "cluster": "lab", "version": "0.1.0", "snapshot": "2026-01-01T10:30:00Z" },
         "components": [{ "name": "drain-lock", "state": "Leading", "namespace": "nodeward-system", "text": "drain-lock in nodeward-system: works", "style": "Good" }],
         "groupings": [{ "name": "pool", "label": "node pool" }, { "name": "zone", "label": "zone" }],

@@ -79,6 +79,7 @@ impl WhyBudget {
 
     pub fn print(&self, page: &mut Page, commands: &PrintedCommands, now: Timestamp) {
         page.heading(format!("PDB {}", self.locks.pdb));
+        describe::cannot_tell(page, &self.unread);
         if let Some(status) = self.locks.status {
             let style = if status.disruptions_allowed > 0 {
                 Style::Good
@@ -110,7 +111,7 @@ impl WhyBudget {
             page.gap();
             page.table(0, locks::table(std::slice::from_ref(locks), now));
         }
-        describe::unread(page, &self.unread);
+        describe::not_installed(page, &self.unread);
     }
 
     fn next(&self, commands: &PrintedCommands, now: Timestamp) -> Vec<Step> {

@@ -126,6 +126,7 @@ impl WhyPod {
 
     pub fn print(&self, page: &mut Page, commands: &PrintedCommands, now: Timestamp) {
         page.heading(format!("pod {}", self.pod));
+        describe::cannot_tell(page, &self.unread);
         let controller = match &self.controller {
             Some(controller) => format!("of {controller}"),
             None => "without a controller: nothing would make it again".to_owned(),
@@ -164,7 +165,7 @@ impl WhyPod {
             page.gap();
             page.table(0, locks::table(&self.budgets, now));
         }
-        describe::unread(page, &self.unread);
+        describe::not_installed(page, &self.unread);
     }
 
     fn next(&self, commands: &PrintedCommands) -> Vec<Step> {

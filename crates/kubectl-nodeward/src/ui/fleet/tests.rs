@@ -14,10 +14,10 @@ use nodeward_runtime::cache::NamespacedName;
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use super::node::NodeState;
 use super::*;
 use crate::args::CommandLine;
 use crate::fixture::merge;
+use crate::model::answer::Severity;
 
 fn now() -> Timestamp {
     "2026-01-01T10:30:00Z".parse().unwrap()
@@ -138,16 +138,25 @@ fn remediated() -> Value {
 }
 
 #[rstest]
-#[case::well(json!({}), None, None, NodeState::Ready, Severity::None)]
-#[case::cordoned_by_somebody(cordoned(), None, None, NodeState::Cordoned, Severity::None)]
+#[case::well(json!({}), None, None, NodeState::Ready, Severity::Fine)]
+#[case::cordoned_by_somebody(cordoned(), None, None, NodeState::Cordoned, Severity::Fine)]
+#[case::cordoned_and_forgotten(
+    json!({ "spec": { "unschedulable": true, "taints": [
+        { "key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule", "timeAdded": "2026-01-01T09:30:00Z" },
+    ] } }),
+    None,
+    None,
+    NodeState::Cordoned,
+    Severity::NeedsPerson
+)]
 #[case::not_ready_and_watched_by_nobody(
     not_ready("2026-01-01T10:28:00Z"),
     None,
     None,
     NodeState::NotReady,
-    Severity::Stuck
+    Severity::NeedsPerson
 )]
-#[case::counts_down(not_ready("2026-01-01T10:28:00Z"), None, Some(json!({})), NodeState::Unhealthy, Severity::Stuck)]
+#[case::counts_down(not_ready("2026-01-01T10:28:00Z"), None, Some(json!({})), NodeState::Unhealthy, Severity::Acts)]
 #[case::has_expired_and_is_stopped(
     not_ready("2026-01-01T10:00:00Z"), None, Some(json!({ "healthyNodes": 1, "observedNodes": 9 })), NodeState::Unhealthy, Severity::NeedsPerson
 )]
@@ -156,26 +165,27 @@ fn remediated() -> Value {
     None,
     Some(remediated()),
     NodeState::Remediating,
-    Severity::Stuck
+    Severity::Acts
 )]
 #[case::reboots_in_its_drain(
     not_ready("2026-01-01T10:28:00Z"), Some(json!({ "phase": "Drained", "drainedAt": "2026-01-01T10:27:00Z", "deadline": "2026-01-01T11:00:00Z" })),
-    Some(json!({})), NodeState::Drained, Severity::InWork
+    Some(json!({})), NodeState::Drained, Severity::Waits
 )]
-#[case::waits_for_its_turn(json!({}), Some(queued(QUEUED_BEHIND)), None, NodeState::Waiting, Severity::InWork)]
-#[case::waits_for_an_owner(json!({}), Some(queued("OwnerHold")), None, NodeState::Blocked, Severity::Stuck)]
+#[case::waits_for_its_turn(json!({}), Some(queued(QUEUED_BEHIND)), None, NodeState::Waiting, Severity::Waits)]
+#[case::waits_for_an_owner(json!({}), Some(queued("OwnerHold")), None, NodeState::Blocked, Severity::Waits)]
+#[case::waits_for_a_budget_that_never_allows(json!({}), Some(queued("BudgetNeverAllows")), None, NodeState::Blocked, Severity::NeedsPerson)]
 #[case::waits_beyond_its_deadline(
-    json!({}), Some(json!({ "phase": "Queued", "deadline": "2026-01-01T10:29:00Z" })), None, NodeState::Blocked, Severity::Stuck
+    json!({}), Some(json!({ "phase": "Queued", "deadline": "2026-01-01T10:29:00Z" })), None, NodeState::Blocked, Severity::NeedsPerson
 )]
-#[case::nobody_has_answered(json!({}), Some(json!(null)), None, NodeState::Waiting, Severity::InWork)]
-#[case::has_not_begun(json!({}), Some(json!({ "phase": "Scheduled" })), None, NodeState::Waiting, Severity::InWork)]
-#[case::evicts(cordoned(), Some(json!({ "phase": "Draining" })), None, NodeState::Draining, Severity::InWork)]
-#[case::is_back(json!({}), Some(json!({ "phase": "Recovering" })), None, NodeState::Recovering, Severity::InWork)]
-#[case::drain_is_over(json!({}), Some(json!({ "phase": "Released" })), None, NodeState::Ready, Severity::None)]
+#[case::nobody_has_answered(json!({}), Some(json!(null)), None, NodeState::Waiting, Severity::Waits)]
+#[case::has_not_begun(json!({}), Some(json!({ "phase": "Scheduled" })), None, NodeState::Waiting, Severity::Waits)]
+#[case::evicts(cordoned(), Some(json!({ "phase": "Draining" })), None, NodeState::Draining, Severity::Acts)]
+#[case::is_back(json!({}), Some(json!({ "phase": "Recovering" })), None, NodeState::Recovering, Severity::Acts)]
+#[case::drain_is_over(json!({}), Some(json!({ "phase": "Released" })), None, NodeState::Ready, Severity::Fine)]
 #[case::its_drainer_is_gone(json!({}), Some(json!({ "phase": "Suspect" })), None, NodeState::Blocked, Severity::NeedsPerson)]
 #[case::given_up(json!({}), Some(json!({ "phase": "Failed" })), None, NodeState::Blocked, Severity::NeedsPerson)]
-#[case::pods_keep_it(blocked("anything"), None, None, NodeState::Blocked, Severity::Stuck)]
-#[case::pods_keep_it_in_its_turn(blocked("anything"), Some(json!({ "phase": "Draining" })), None, NodeState::Blocked, Severity::Stuck)]
+#[case::pods_keep_it(blocked("anything"), None, None, NodeState::Blocked, Severity::Acts)]
+#[case::pods_keep_it_in_its_turn(blocked("anything"), Some(json!({ "phase": "Draining" })), None, NodeState::Blocked, Severity::Acts)]
 fn node_has_the_state_that_counts_most(
     #[case] change: Value,
     #[case] status: Option<Value>,
@@ -189,10 +199,17 @@ fn node_has_the_state_that_counts_most(
         health.map(check),
     );
     let found = &fleet.nodes["n1"];
-    assert_eq!((found.state, found.severity), (state, severity), "{found:?}");
+    assert_eq!(
+        (found.answer.state, found.answer.severity),
+        (state, severity),
+        "{found:?}"
+    );
     // Whoever is told that a node is stuck is told why, and what to type.
-    if severity >= Severity::Stuck {
-        assert!(found.why.as_ref().is_some_and(|why| !why.is_empty()), "{found:?}");
+    if severity >= Severity::Acts && state != NodeState::Draining && state != NodeState::Recovering {
+        assert!(
+            found.answer.why.as_ref().is_some_and(|why| !why.is_empty()),
+            "{found:?}"
+        );
         assert!(
             found
                 .commands
@@ -225,7 +242,10 @@ fn unhealthy_nodes_are_told_with_their_check() {
     assert_eq!(shown["minHealthy"], "51%");
     assert_eq!(shown["nodes"][0]["node"], "n1");
     assert_eq!(shown["nodes"][0]["condition"]["expires"], "2026-01-01T10:33:00Z");
-    assert_eq!(fleet.nodes["n1"].until, Some("2026-01-01T10:33:00Z".parse().unwrap()));
+    assert_eq!(
+        fleet.nodes["n1"].answer.until,
+        Some("2026-01-01T10:33:00Z".parse().unwrap())
+    );
     let healthy = self::fleet(node("n1", json!({})), None, Some(check(json!({}))));
     let shown = serde_json::to_value(&*healthy.health_checks["workers"]).unwrap();
     assert_eq!(shown["nodes"], json!([]));
@@ -381,7 +401,10 @@ fn quiet_nodes_are_made_once_and_told_alike() {
         checks: vec![check(remediated())],
         ..steps[1].clone()
     };
-    assert_eq!(made(&named, &mut quiet).nodes["n1"].state, NodeState::Remediating);
+    assert_eq!(
+        made(&named, &mut quiet).nodes["n1"].answer.state,
+        NodeState::Remediating
+    );
 }
 
 #[test]

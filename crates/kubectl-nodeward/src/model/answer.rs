@@ -1,0 +1,486 @@
+//! The one answer about a node: of all that is told of it what counts most, whether somebody has to act, and what comes next.
+//! `status`, `why` and the page print it; none of them judges by itself. Pure.
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::Node;
+use nodeward_api::NodeHealthCheck;
+use nodeward_api::node_drain::{BlockedBy, Phase};
+use nodeward_api::reason::{HealthReason, LockReason};
+use serde::Serialize;
+
+use super::drain::Drain;
+use super::health::{HealthSources, Judge, NodeHealth, Stop};
+use super::node::{Blocked, NodeSummary};
+use crate::commands::status::Component;
+use crate::commands::why::health::sentence;
+use crate::describe;
+use crate::text::Style;
+use crate::text::table::Cell;
+use crate::text::time::moment;
+
+/// A node that has been cordoned for so long while nobody drains it has been forgotten.
+const FORGOTTEN_AFTER: SignedDuration = SignedDuration::from_hours(1);
+
+/// What there is to say of a node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Answer {
+    pub state: NodeState,
+    pub severity: Severity,
+    pub since: Option<Timestamp>,
+    /// When something happens by itself; a deadline that is only reported is none.
+    pub until: Option<Timestamp>,
+    /// What counts most; absent where the state says all.
+    pub why: Option<String>,
+}
+
+/// From what counts most to what counts least.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub enum NodeState {
+    /// A remediation of it runs.
+    Remediating,
+    /// Something keeps its drain from ending that does not pass with its turn.
+    Blocked,
+    /// A condition counts against it, or will.
+    Unhealthy,
+    Drained,
+    /// Its drain is over, and its pods return.
+    Recovering,
+    Draining,
+    /// Its drain waits for its turn.
+    Waiting,
+    NotReady,
+    Cordoned,
+    Ready,
+}
+
+impl NodeState {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Remediating => "being remediated",
+            Self::Blocked => "blocked",
+            Self::Unhealthy => "unhealthy",
+            Self::Drained => "drained",
+            Self::Recovering => "recovering",
+            Self::Draining => "being drained",
+            Self::Waiting => "waiting for its turn to drain",
+            Self::NotReady => "not Ready",
+            Self::Cordoned => "cordoned",
+            Self::Ready => "Ready",
+        }
+    }
+}
+
+/// Whether a person has to act.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub enum Severity {
+    Fine,
+    /// It waits for others, as designed: another drain, Ceph, an owner's hold, its requester.
+    Waits,
+    /// Something is being done, or will be at a time that is told.
+    Acts,
+    /// It goes on only when a person acts.
+    NeedsPerson,
+}
+
+/// What the answers about many nodes rest on, at one moment.
+pub struct Answering<'a> {
+    pub checks: &'a [NodeHealthCheck],
+    pub judges: Vec<Judge<'a>>,
+    pub components: &'a [Component],
+    pub now: Timestamp,
+}
+
+/// A node, and what was found out about it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AnsweredNode {
+    pub summary: NodeSummary,
+    pub health: Vec<NodeHealth>,
+    pub answer: Answer,
+}
+
+impl<'a> Answering<'a> {
+    pub fn new(checks: &'a [NodeHealthCheck], components: &'a [Component], now: Timestamp) -> Self {
+        Self {
+            checks,
+            judges: checks.iter().map(Judge::of).collect(),
+            components,
+            now,
+        }
+    }
+
+    /// Of one node, by what it says itself, and with its drain.
+    pub fn answer(&self, node: &Node, drain: Option<&Drain>) -> AnsweredNode {
+        let summary = NodeSummary::of(node);
+        let sources = HealthSources {
+            checks: self.checks,
+            node: Some(node),
+            drain,
+            ..HealthSources::default()
+        };
+        let concerned = self.judges.iter().filter(|judge| judge.concerns(&summary.name, node));
+        let health = concerned.filter_map(|judge| judge.judge(&summary.name, &sources, self.now));
+        let health: Vec<NodeHealth> = health.collect();
+        let sources = AnswerSources {
+            node: &summary,
+            drain,
+            health: &health,
+            components: self.components,
+        };
+        let answer = Answer::of(sources, self.now);
+        AnsweredNode {
+            summary,
+            health,
+            answer,
+        }
+    }
+}
+
+/// What an answer is made of.
+#[derive(Debug, Clone, Copy)]
+pub struct AnswerSources<'a> {
+    pub node: &'a NodeSummary,
+    pub drain: Option<&'a Drain>,
+    /// In the eyes of each NodeHealthCheck that watches it.
+    pub health: &'a [NodeHealth],
+    /// The components that were found.
+    pub components: &'a [Component],
+}
+
+impl Answer {
+    fn new(state: NodeState, severity: Severity) -> Self {
+        Self {
+            state,
+            severity,
+            since: None,
+            until: None,
+            why: None,
+        }
+    }
+
+    pub fn of(sources: AnswerSources<'_>, now: Timestamp) -> Self {
+        let AnswerSources { node, health, .. } = sources;
+        let drain = sources
+            .drain
+            .filter(|drain| !drain.dry_run && drain.phase != Some(Phase::Released));
+        let is_blocked = node.drain_keeper.as_ref().and_then(|keeper| keeper.blocked.as_ref());
+        let acts = |component| acts(sources.components, component);
+        let candidates = [
+            health.iter().find_map(remediating).map(acts("health-check")),
+            drain.and_then(given_up),
+            is_blocked.map(blocked).map(acts("drain-keeper")),
+            health
+                .iter()
+                .find_map(|health| unhealthy(health, now))
+                .map(acts("health-check")),
+            drain.and_then(|drain| of_drain(drain, now)).map(acts("drain-lock")),
+        ];
+        let told = candidates.into_iter().flatten().next();
+        told.unwrap_or_else(|| by_itself(node, now))
+    }
+
+    /// Whether somebody has to act.
+    pub fn needs_person(&self) -> bool {
+        self.severity == Severity::NeedsPerson
+    }
+
+    /// Whether somebody has to act, and what there is to say.
+    pub fn line(&self, now: Timestamp) -> Cell {
+        let ahead = self.until.filter(|until| *until > now);
+        let (style, who) = match self.severity {
+            Severity::NeedsPerson => (Style::Bad, "a person has to act"),
+            Severity::Acts => (Style::Warning, "something acts by itself"),
+            Severity::Waits => (Style::Warning, "waits, as designed"),
+            Severity::Fine => (Style::Plain, "fine"),
+        };
+        let until = describe::prefixed(" at ", ahead.map(|until| moment(until, now)));
+        Cell::new(style, format!("{who}{until}: {}", self.words()))
+    }
+
+    /// Why, or else the state.
+    pub fn words(&self) -> &str {
+        self.why.as_deref().unwrap_or(self.state.word())
+    }
+}
+
+/// What the node says, of which nothing else tells.
+fn by_itself(node: &NodeSummary, now: Timestamp) -> Answer {
+    let timed = node.drain_keeper.as_ref().and_then(|keeper| keeper.drain_began);
+    if !node.ready {
+        return Answer {
+            why: Some("it is not Ready, and no NodeHealthCheck counts that against it".to_owned()),
+            ..Answer::new(NodeState::NotReady, Severity::NeedsPerson)
+        };
+    }
+    if !node.cordoned {
+        return Answer::new(NodeState::Ready, Severity::Fine);
+    }
+    if timed.is_some() {
+        return Answer {
+            since: timed,
+            ..Answer::new(NodeState::Draining, Severity::Acts)
+        };
+    }
+    let since = node.cordoned_since;
+    let forgotten = since.filter(|since| FORGOTTEN_AFTER <= now.duration_since(*since));
+    Answer {
+        since,
+        why: forgotten.map(|since| format!("it is cordoned since {}, and nobody drains it", moment(since, now))),
+        ..Answer::new(
+            NodeState::Cordoned,
+            forgotten.map_or(Severity::Fine, |_| Severity::NeedsPerson),
+        )
+    }
+}
+
+/// The same where the component that would act does not: then nothing happens at any time.
+fn acts<'a>(components: &'a [Component], name: &'a str) -> impl Fn(Answer) -> Answer + 'a {
+    move |answer| {
+        let mut found = components.iter().filter(|component| component.name == name);
+        let stopped = found.find_map(Component::acts_not);
+        let Some(stopped) = stopped.filter(|_| answer.severity > Severity::Fine) else {
+            return answer;
+        };
+        let before = describe::prefixed("; before that: ", answer.why.as_ref());
+        Answer {
+            severity: Severity::NeedsPerson,
+            until: None,
+            why: Some(format!("nothing acts here: {stopped}{before}")),
+            ..answer
+        }
+    }
+}
+
+fn remediating(health: &NodeHealth) -> Option<Answer> {
+    let step = health.step.as_ref()?;
+    let severity = if health.reason == HealthReason::ChainExhausted {
+        Severity::NeedsPerson
+    } else {
+        Severity::Acts
+    };
+    Some(Answer {
+        since: step.started,
+        until: step.ends.filter(|_| step.timed_out.is_none()),
+        why: Some(format!(
+            "{} (step {} of {}: {}, NodeHealthCheck {})",
+            sentence(health),
+            step.number,
+            step.of,
+            step.remediation,
+            health.check
+        )),
+        ..Answer::new(NodeState::Remediating, severity)
+    })
+}
+
+/// A drain that goes on only when an administrator acts.
+fn given_up(drain: &Drain) -> Option<Answer> {
+    matches!(drain.phase, Some(Phase::Suspect | Phase::Failed)).then(|| Answer {
+        since: drain.since(),
+        why: Some(describe::message(drain).to_owned()),
+        ..Answer::new(NodeState::Blocked, Severity::NeedsPerson)
+    })
+}
+
+/// drain-keeper finds pods that keep the drain from ending.
+fn blocked(blocked: &Blocked) -> Answer {
+    let has_failed = blocked.pods.as_ref().is_some_and(|pods| pods.drain_failed);
+    let severity = if has_failed {
+        Severity::NeedsPerson
+    } else {
+        Severity::Acts
+    };
+    let named = blocked.pods.as_ref().filter(|pods| !pods.named.is_empty());
+    let why = named.map_or_else(
+        || blocked.message.clone(),
+        |pods| pods.named[0].clone() + &describe::more(pods.pods.saturating_sub(1)),
+    );
+    Answer {
+        since: blocked.since,
+        why: Some(why),
+        ..Answer::new(NodeState::Blocked, severity)
+    }
+}
+
+/// A condition counts against the node, and it is not down for its drain.
+fn unhealthy(health: &NodeHealth, now: Timestamp) -> Option<Answer> {
+    let condition = health.condition.as_ref()?;
+    let is_maintained = |stop: &Stop| stop.reason == HealthReason::UnderMaintenance;
+    if health.stopped_by.iter().any(is_maintained) {
+        return None;
+    }
+    let is_counting = condition.expires > now;
+    let severity = if is_counting || health.stopped_by.is_empty() {
+        Severity::Acts
+    } else {
+        Severity::NeedsPerson
+    };
+    let stops: Vec<&str> = health.stopped_by.iter().map(|stop| stop.detail.as_str()).collect();
+    let stops = describe::prefixed(
+        "; stopped by ",
+        Some(stops.join(", ")).filter(|stops| !stops.is_empty()),
+    );
+    Some(Answer {
+        since: Some(condition.since),
+        until: Some(condition.expires).filter(|_| is_counting && health.stopped_by.is_empty()),
+        why: Some(format!(
+            "{} is {}: {} (NodeHealthCheck {}){stops}",
+            condition.type_,
+            condition.status,
+            sentence(health),
+            health.check
+        )),
+        ..Answer::new(NodeState::Unhealthy, severity)
+    })
+}
+
+/// Where a drain of drain-lock stands.
+fn of_drain(drain: &Drain, now: Timestamp) -> Option<Answer> {
+    let obstacles: Vec<_> = describe::distinct(&drain.blocked_by)
+        .into_iter()
+        .filter(|blocked| !blocked.reason.is_a_step())
+        .collect();
+    let of = |severity| move |blocked: &&&BlockedBy| of_obstacle(blocked.reason) == severity;
+    let needs_person = obstacles.iter().find(of(Severity::NeedsPerson));
+    let stuck = needs_person.or_else(|| obstacles.iter().find(|blocked| !blocked.reason.waits_for_a_drain()));
+    let first = stuck.or(obstacles.first());
+    let why = first.map(|blocked| describe::obstacle(blocked) + &describe::more(obstacles.len() - 1));
+    let is_overdue = drain.deadline.is_some_and(|deadline| deadline <= now);
+    let (state, severity) = match drain.phase {
+        _ if drain.ending => (NodeState::Recovering, Severity::Acts),
+        // Its requester does the work, and ends the drain.
+        Some(Phase::Drained) => (NodeState::Drained, Severity::Waits),
+        Some(Phase::Recovering) => (NodeState::Recovering, Severity::Acts),
+        None | Some(Phase::Scheduled | Phase::Queued | Phase::Granted | Phase::Draining)
+            if needs_person.is_some() || is_overdue =>
+        {
+            (NodeState::Blocked, Severity::NeedsPerson)
+        }
+        None | Some(Phase::Scheduled | Phase::Queued | Phase::Granted | Phase::Draining) if stuck.is_some() => {
+            (NodeState::Blocked, Severity::Waits)
+        }
+        Some(Phase::Granted | Phase::Draining) => (NodeState::Draining, Severity::Acts),
+        None | Some(Phase::Scheduled | Phase::Queued) => (NodeState::Waiting, Severity::Waits),
+        // The first is filtered out before, the others are told by `given_up`.
+        Some(Phase::Released | Phase::Suspect | Phase::Failed) => return None,
+    };
+    let since = match drain.phase {
+        Some(Phase::Drained) => drain.drained_at,
+        Some(Phase::Granted | Phase::Draining) => drain.granted_at,
+        _ => None,
+    };
+    Some(Answer {
+        since: since.or_else(|| drain.since()),
+        why: why.or_else(|| Some(describe::message(drain).to_owned())),
+        ..Answer::new(state, severity)
+    })
+}
+
+/// Who ends the wait for an obstacle: a person, or others by themselves.
+fn of_obstacle(reason: LockReason) -> Severity {
+    let needs_person = reason.is_misconfiguration()
+        || reason.lacks_consent()
+        || matches!(
+            reason,
+            LockReason::CircularWait
+                | LockReason::BudgetUnhealthy
+                | LockReason::GroupUnhealthy
+                | LockReason::LedgerUnreadable
+                | LockReason::LedgerFull
+                | LockReason::UnknownOptOut
+                | LockReason::TolerationTooShort
+                | LockReason::InvalidDrain
+                | LockReason::NodeGone
+                | LockReason::NodeReplaced
+                | LockReason::StuckTerminating
+                | LockReason::FinalizerStuck
+                | LockReason::Suspect
+                | LockReason::DeadlinePassed
+                | LockReason::AwaitsDrainer
+        );
+    if needs_person {
+        Severity::NeedsPerson
+    } else {
+        Severity::Waits
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::commands::status::{ComponentObjects, components};
+
+    fn now() -> Timestamp {
+        "2026-01-01T10:00:00Z".parse().unwrap()
+    }
+
+    fn node() -> NodeSummary {
+        let node = json!({
+            "metadata": { "name": "n1" },
+            "spec": { "unschedulable": true },
+            "status": { "conditions": [{ "type": "Ready", "status": "True" }] },
+        });
+        NodeSummary::of(&serde_json::from_value(node).unwrap())
+    }
+
+    fn drain(phase: &str, reason: &str) -> Drain {
+        let drain = json!({
+            "apiVersion": "nodeward.dev/v1alpha1", "kind": "NodeDrain", "metadata": { "name": "n1" },
+            "spec": { "nodeName": "n1" },
+            "status": {
+                "phase": phase, "deadline": "2026-01-01T10:30:00Z", "blockedBy": [{ "reason": reason, "message": "m" }],
+            },
+        });
+        Drain::of(&serde_json::from_value(drain).unwrap())
+    }
+
+    /// drain-lock, whose leader renewed its lease at this time.
+    fn led(renewed: &str) -> Vec<Component> {
+        let lease: Value = json!({
+            "metadata": {
+                "name": "drain-lock", "namespace": "nodeward-system", "annotations": { "nodeward.dev/planned-at": "0@7" },
+            },
+            "spec": { "holderIdentity": "a", "renewTime": renewed, "leaseDurationSeconds": 15 },
+        });
+        let objects = ComponentObjects {
+            leases: vec![serde_json::from_value(lease).unwrap()],
+            ..ComponentObjects::default()
+        };
+        components(&objects, now())
+    }
+
+    /// Its deadline is only reported, so that nothing happens then.
+    #[rstest]
+    #[case::another_drain("Queued", "WaitsForDisruptions", Severity::Waits)]
+    #[case::ceph("Draining", "CephClosed", Severity::Waits)]
+    #[case::its_pods("Draining", "AwaitingPods", Severity::Acts)]
+    #[case::a_person("Scheduled", "BudgetNeverAllows", Severity::NeedsPerson)]
+    fn drain_says_who_ends_its_wait(#[case] phase: &str, #[case] reason: &str, #[case] severity: Severity) {
+        let drain = drain(phase, reason);
+        let answer = |components: &[Component]| {
+            let sources = AnswerSources {
+                node: &node(),
+                drain: Some(&drain),
+                health: &[],
+                components,
+            };
+            Answer::of(sources, now())
+        };
+        for components in [&[][..], &led("2026-01-01T09:59:55.000000Z")] {
+            let answer = answer(components);
+            assert_eq!((answer.severity, answer.until), (severity, None), "{answer:?}");
+        }
+        // Nobody leads any more, so nothing that is told comes true by itself.
+        let answer = answer(&led("2026-01-01T09:50:00.000000Z"));
+        assert_eq!(answer.severity, Severity::NeedsPerson);
+        assert!(
+            answer
+                .words()
+                .starts_with("nothing acts here: no replica of drain-lock leads"),
+            "{answer:?}"
+        );
+    }
+}
