@@ -82,17 +82,21 @@ pub fn pods_short(counts: PodCounts) -> String {
     format!("{}/{}", counts.gone, counts.total)
 }
 
-/// The deadline of the present phase, and its consequence.
+/// The deadline of the present phase, and its consequence. One that is only reported moves nothing, and says so.
 pub fn deadline(drain: &Drain, now: Timestamp) -> Option<String> {
     let deadline = drain.deadline?;
-    let then = match (drain.phase?, drain.fallback) {
-        (Phase::Released | Phase::Failed, _) => return None,
-        (Phase::Queued | Phase::Drained | Phase::Recovering | Phase::Suspect, _) => "it counts as overdue",
-        (_, Fallback::Wait | Fallback::Removed) => "it keeps waiting (fallback Wait)",
-        (_, Fallback::ReleaseAndRequeue) => "it releases what it can and queues again (fallback ReleaseAndRequeue)",
-    };
-    let verb = if deadline <= now { "passed at" } else { "is at" };
-    Some(format!("its deadline {verb} {}; then {then}", moment(deadline, now)))
+    let at = moment(deadline, now);
+    let acts = drain.granted && drain.fallback == Fallback::ReleaseAndRequeue;
+    match drain.phase? {
+        Phase::Released | Phase::Failed => None,
+        Phase::Draining | Phase::Granted if acts && deadline > now => Some(format!(
+            "drain-lock releases what it can and queues it again at {at} (fallback ReleaseAndRequeue)"
+        )),
+        _ if deadline <= now => Some(format!(
+            "it is overdue since {at}, which is reported and changes nothing"
+        )),
+        _ => Some(format!("it is reported as overdue from {at} on, which changes nothing")),
+    }
 }
 
 /// The time since which a drain is in its phase, as far as its NodeDrain tells.

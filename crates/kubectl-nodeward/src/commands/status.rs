@@ -147,7 +147,7 @@ pub const PART_OF: &str = "app.kubernetes.io/part-of=nodeward";
 pub const COMPONENT: &str = "app.kubernetes.io/component";
 const VERSION: &str = "app.kubernetes.io/version";
 
-const DRAIN_LOCK: &str = "drain-lock";
+pub const DRAIN_LOCK: &str = "drain-lock";
 
 impl Status {
     pub async fn fetch(cluster: &Cluster) -> Result<Self, Failure> {

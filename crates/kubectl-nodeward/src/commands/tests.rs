@@ -80,19 +80,41 @@ fn waiting_drain() -> Drain {
 }
 
 #[rstest]
-#[case::waits_for_its_turn(Phase::Queued, Fallback::ReleaseAndRequeue, "then it counts as overdue")]
+#[case::waits_for_its_turn(
+    Phase::Queued,
+    false,
+    Fallback::ReleaseAndRequeue,
+    60,
+    "it is reported as overdue from 10:31:00Z"
+)]
 #[case::drains(
     Phase::Draining,
+    true,
     Fallback::ReleaseAndRequeue,
-    "then it releases what it can and queues again"
+    60,
+    "drain-lock releases what it can and queues it again at 10:31:00Z"
 )]
-#[case::waits_on(Phase::Draining, Fallback::Wait, "then it keeps waiting")]
-#[case::removed(Phase::Draining, Fallback::Removed, "then it keeps waiting (fallback Wait)")]
-fn deadline_says_what_follows(#[case] phase: Phase, #[case] fallback: Fallback, #[case] said: &str) {
+#[case::has_no_grant(
+    Phase::Draining,
+    false,
+    Fallback::ReleaseAndRequeue,
+    60,
+    "it is reported as overdue from"
+)]
+#[case::waits_on(Phase::Draining, true, Fallback::Wait, 60, "it is reported as overdue from")]
+#[case::has_passed(Phase::Drained, true, Fallback::Wait, -60, "it is overdue since 10:29:00Z")]
+fn deadline_says_what_follows(
+    #[case] phase: Phase,
+    #[case] granted: bool,
+    #[case] fallback: Fallback,
+    #[case] seconds: i64,
+    #[case] said: &str,
+) {
     let drain = Drain {
         phase: Some(phase),
+        granted,
         fallback,
-        deadline: Some(now()),
+        deadline: Some(now() + jiff::SignedDuration::from_secs(seconds)),
         ..waiting_drain()
     };
     let text = deadline(&drain, now()).unwrap();

@@ -21,15 +21,12 @@ use parking_lot::RwLock;
 use super::fleet::{Inputs, NodeGroup, StoredNode};
 use super::log::{Log, LogIndex, LogLine};
 use crate::cluster::Cluster;
-use crate::commands::status::{COMPONENT, COMPONENTS, ComponentObjects, PART_OF};
+use crate::commands::status::{COMPONENT, COMPONENTS, ComponentObjects, DRAIN_LOCK, PART_OF};
 use crate::failure::MissingRight;
 use crate::fetch::{Known, StoredLedger, decode};
 use crate::model::Unread;
 use crate::model::ceph::CephCluster;
 use crate::model::drain::Drain;
-
-/// The component that has node groups.
-const DRAIN_LOCK: &str = "drain-lock";
 
 /// Watches of everything that the page shows, pods aside.
 pub struct FleetWatches {

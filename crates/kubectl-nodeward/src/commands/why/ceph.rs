@@ -133,10 +133,22 @@ fn next(state: &CephClusterState) -> Vec<String> {
         next.push(format!("ends when {}", state.reason.ends_when()));
         next.extend(help_by_reason(state));
     }
-    let conditions = state.conditions.iter();
-    next.extend(conditions.filter_map(|condition| help_by_condition(condition.kind).map(str::to_owned)));
+    let drained: Vec<&str> = state.noout.keys().map(|node| &**node).collect();
+    for condition in &state.conditions {
+        match condition.kind {
+            CephCondition::CannotHeal if !drained.is_empty() => next.push(format!(
+                "the OSDs of {} come back with their node, which is down for its drain; if they do not: {}",
+                describe::list(&drained),
+                CANNOT_HEAL
+            )),
+            kind => next.extend(help_by_condition(kind).map(str::to_owned)),
+        }
+    }
     next
 }
+
+/// What ends that Ceph cannot recover without OSDs.
+const CANNOT_HEAL: &str = "start them, purge them if their data is lost, or unset the flags";
 
 fn help_by_reason(state: &CephClusterState) -> Option<String> {
     let help = match state.reason {
@@ -252,6 +264,17 @@ mod tests {
     fn condition_tells_help_in_open_cluster(#[case] condition: &str, #[case] help: &str) {
         let open = told("Open", "AllClean", &[condition]);
         assert!(open.contains(help), "{open}");
+    }
+
+    #[test]
+    fn nobody_is_told_to_purge_what_a_drain_brings_back() {
+        let state = json!({
+            "cluster": "rook", "disruptions": "Closed", "since": "2026-01-01T00:00:00Z", "reason": "DomainDown",
+            "downOsds": { "a": [1] }, "noout": { "node-a": "2026-01-01T00:00:00Z" },
+            "conditions": [{ "type": "CannotHeal", "message": "m", "since": "2026-01-01T00:00:00Z" }],
+        });
+        let told = next(&serde_json::from_value(state).unwrap()).join("; ");
+        assert!(told.contains("the OSDs of node-a come back with their node"), "{told}");
     }
 
     #[test]

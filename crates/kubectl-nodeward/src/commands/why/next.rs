@@ -11,6 +11,7 @@ use nodeward_core::ledger::{Claim, Ledger};
 
 use super::Why;
 use crate::commands::printed::PrintedCommands;
+use crate::commands::status::{COMPONENT, Component, DRAIN_LOCK};
 use crate::describe::{self, prefixed};
 use crate::model::drain::Drain;
 use crate::model::locks::BudgetLocks;
@@ -124,6 +125,10 @@ pub fn ahead_of(ahead: usize) -> String {
 impl Why {
     /// The events that the drain waits for, and the commands that help.
     pub(super) fn next(&self, drain: &Drain, commands: &PrintedCommands, now: Timestamp) -> Vec<Step> {
+        let mut stopped = self.components.iter().filter(|component| component.name == DRAIN_LOCK);
+        if let Some(step) = stopped.find_map(|component| restore(component, commands)) {
+            return vec![step];
+        }
         let mut next = Vec::new();
         if drain.phase == Some(Phase::Queued) {
             next.extend(self.place_in_queue(drain));
@@ -229,6 +234,21 @@ impl Why {
         let counts = health.not_true.iter().map(|told| Step::new(format!("{pdb}: {told}")));
         pods.chain(counts).collect()
     }
+}
+
+/// How a component that does nothing is made to act again: before that nothing else comes true.
+fn restore(component: &Component, commands: &PrintedCommands) -> Option<Step> {
+    let why = component.acts_not()?;
+    let (name, namespace) = (&component.name, &component.namespace);
+    let command = if component.paused.is_some() {
+        commands.nodeward("resume", name)
+    } else {
+        commands.kubectl(&format!("get pods -n {namespace} -l {COMPONENT}={name}"))
+    };
+    Some(Step::with(
+        format!("nothing goes on here: {why}; first see to that"),
+        command,
+    ))
 }
 
 /// Pods that the steps name.
