@@ -12,6 +12,7 @@ use serde_json::Value;
 use super::answer::{Answer, SignalNote};
 use super::evaluations::Evaluations;
 use super::machine_config::{Pool, Pools};
+use super::preset::AllRules;
 use crate::id::NodeName;
 
 /// A kind that may be absent, or some objects of it: what is watched.
@@ -138,6 +139,7 @@ struct Memo {
     by_node: Mutex<HashMap<WatchedResource, ObjectsByNode>>,
     evaluations: Arc<Evaluations>,
     pools: OnceLock<Pools>,
+    drain_rules: OnceLock<AllRules>,
 }
 
 /// Objects by the node that one of their fields names.
@@ -231,6 +233,11 @@ impl SignalInputs {
     /// The MachineConfigPools, which are `objects` here.
     pub(super) fn pools(&self, objects: &[Arc<Value>]) -> &Pools {
         self.memo.pools.get_or_init(|| Pool::read_all(objects))
+    }
+
+    /// Cluster API's MachineDrainRules, which `read` reads.
+    pub(super) fn drain_rules(&self, read: impl FnOnce() -> AllRules) -> &AllRules {
+        self.memo.drain_rules.get_or_init(read)
     }
 
     /// The objects of a kind, or the answer of whoever needs them.

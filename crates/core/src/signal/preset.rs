@@ -13,7 +13,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Deserializer};
 
 pub use self::drain_rules::DrainRules;
-pub(super) use self::drain_rules::kinds as kinds_of_drain_rules;
+pub(super) use self::drain_rules::{AllRules, kinds as kinds_of_drain_rules};
 use self::kured::KuredLock;
 use super::answer::{Answer, Tristate};
 use super::fields::Fields;

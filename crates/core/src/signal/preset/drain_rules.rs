@@ -31,16 +31,48 @@ pub(in crate::signal) fn kinds() -> Vec<(WatchedResource, Fields)> {
 
 /// The rules that apply to the Machine of a node, by name; or why they are not known.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DrainRules(Result<Vec<Rule>, String>);
+pub struct DrainRules(Result<Vec<Arc<Rule>>, String>);
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq)]
 struct Rule {
     /// With its namespace.
     name: String,
     /// `None`: the pod is drained.
     opt_out: Option<OptOut>,
+    /// The Machines that it applies to, by any of these: their labels, and their Clusters'. Without one, to all.
+    machines: Vec<(Selector, Selector)>,
     /// The pods that it applies to, by any of these: their labels, and their namespaces if not all. Without one, to all.
-    pods: Vec<(Selector, Option<BTreeSet<String>>)>,
+    pods: Vec<(Selector, Option<Named>)>,
+}
+
+/// The namespaces that a selector names; or why they are not known.
+type Named = Result<BTreeSet<String>, String>;
+
+/// All rules, by the namespace that they are in and by name; or why one of the namespace is none.
+#[derive(Debug)]
+pub(in crate::signal) struct AllRules(BTreeMap<String, Result<BTreeMap<String, Arc<Rule>>, String>>);
+
+impl AllRules {
+    fn read(inputs: &SignalInputs, rules: &[Arc<Value>]) -> Self {
+        let mut all = BTreeMap::new();
+        for rule in rules {
+            let of_namespace = all.entry(text(rule, "/metadata/namespace").to_owned());
+            let of_namespace = of_namespace.or_insert_with(|| Ok(BTreeMap::new()));
+            match (Rule::read(inputs, rule), &mut *of_namespace) {
+                (Ok(rule), Ok(rules)) => drop(rules.insert(rule.name.clone(), Arc::new(rule))),
+                // Cluster API drains nothing while one of the namespace is no rule.
+                (Err(error), Ok(_)) => *of_namespace = Err(format!("{} is none: {error}", full_name(rule))),
+                (_, Err(_)) => {}
+            }
+        }
+        Self(all)
+    }
+
+    /// Those of a namespace.
+    fn of(&self, namespace: &str) -> Result<impl Iterator<Item = &Arc<Rule>>, String> {
+        let rules = self.0.get(namespace).map(Result::as_ref).transpose()?;
+        Ok(rules.into_iter().flat_map(BTreeMap::values))
+    }
 }
 
 impl DrainRules {
@@ -65,9 +97,52 @@ impl DrainRules {
 }
 
 impl Rule {
+    fn read(inputs: &SignalInputs, rule: &Value) -> Result<Self, String> {
+        let spec = Spec::deserialize(&rule["spec"]).map_err(|error| error.to_string())?;
+        let machines = spec.machines.iter().map(|machines| {
+            let own = selector(machines.selector.as_ref())?;
+            Ok((own, selector(machines.cluster_selector.as_ref())?))
+        });
+        let pods = spec.pods.iter().map(|pods| {
+            let own = selector(pods.selector.as_ref())?;
+            let namespaces = selector(pods.namespace_selector.as_ref())?;
+            let named = (!namespaces.is_empty()).then(|| namespaces_by(inputs, &namespaces));
+            Ok((own, named))
+        });
+        let no_rule = |error: SelectorError| error.to_string();
+        Ok(Self {
+            name: full_name(rule),
+            opt_out: match spec.drain.behavior {
+                Behavior::Drain => None,
+                Behavior::Skip => Some(OptOut::Skip),
+                Behavior::WaitCompleted => Some(OptOut::WaitCompleted),
+            },
+            machines: machines.collect::<Result<_, _>>().map_err(no_rule)?,
+            pods: pods.collect::<Result<_, _>>().map_err(no_rule)?,
+        })
+    }
+
+    /// Whether it applies to a Machine with these labels; `cluster` gives its Cluster's.
+    fn applies_to_machine(
+        &self,
+        machine: &BTreeMap<String, String>,
+        cluster: impl Fn() -> Result<BTreeMap<String, String>, String>,
+    ) -> Result<bool, String> {
+        for (own, of_cluster) in &self.machines {
+            if own.matches_map(machine) && (of_cluster.is_empty() || of_cluster.matches_map(&cluster()?)) {
+                return Ok(true);
+            }
+        }
+        Ok(self.machines.is_empty())
+    }
+
     fn applies_to(&self, pod: &PodSummary) -> bool {
-        let is_in = |namespaces: &BTreeSet<String>| namespaces.contains(&*pod.key.namespace);
-        let matches = |(labels, namespaces): &(Selector, Option<BTreeSet<String>>)| {
+        let is_in = |namespaces: &Named| {
+            namespaces
+                .as_ref()
+                .is_ok_and(|namespaces| namespaces.contains(&*pod.key.namespace))
+        };
+        let matches = |(labels, namespaces): &(Selector, Option<Named>)| {
             labels.matches(&pod.labels) && namespaces.as_ref().is_none_or(is_in)
         };
         self.pods.is_empty() || self.pods.iter().any(matches)
@@ -110,7 +185,7 @@ struct PodSelector {
     namespace_selector: Option<LabelSelector>,
 }
 
-fn rules_of(inputs: &SignalInputs, node: &NodeView) -> Result<Vec<Rule>, String> {
+fn rules_of(inputs: &SignalInputs, node: &NodeView) -> Result<Vec<Arc<Rule>>, String> {
     let Some(machine) = claim::machine_of(inputs, node).map_err(|note| note.message)? else {
         return Ok(Vec::new());
     };
@@ -118,39 +193,20 @@ fn rules_of(inputs: &SignalInputs, node: &NodeView) -> Result<Vec<Rule>, String>
         text(&machine, "/metadata/namespace"),
         text(&machine, "/spec/clusterName"),
     );
-    let mut rules = BTreeMap::new();
-    for rule in listed(inputs, &claim::in_all_versions("MachineDrainRule"))? {
-        if text(rule, "/metadata/namespace") != namespace {
-            continue;
-        }
-        let name = full_name(rule);
-        // Cluster API drains nothing while one of the namespace is no rule.
-        let no_rule = |error: &dyn std::fmt::Display| format!("{name} is none: {error}");
-        let spec = Spec::deserialize(&rule["spec"]).map_err(|error| no_rule(&error))?;
-        let mut applies = spec.machines.is_empty();
-        for machines in &spec.machines {
-            let own = selector(machines.selector.as_ref()).map_err(|error| no_rule(&error))?;
-            let clusters = selector(machines.cluster_selector.as_ref()).map_err(|error| no_rule(&error))?;
-            applies |= own.matches_map(&labels(&machine))
-                && (clusters.is_empty() || clusters.matches_map(&cluster_labels(inputs, namespace, cluster)?));
-        }
-        let mut pods = Vec::new();
-        for selected in &spec.pods {
-            let own = selector(selected.selector.as_ref()).map_err(|error| no_rule(&error))?;
-            let namespaces = selector(selected.namespace_selector.as_ref()).map_err(|error| no_rule(&error))?;
-            let named = (applies && !namespaces.is_empty()).then(|| namespaces_by(inputs, &namespaces));
-            pods.push((own, named.transpose()?));
-        }
-        if applies {
-            let opt_out = match spec.drain.behavior {
-                Behavior::Drain => None,
-                Behavior::Skip => Some(OptOut::Skip),
-                Behavior::WaitCompleted => Some(OptOut::WaitCompleted),
-            };
-            rules.insert(name.clone(), Rule { name, opt_out, pods });
+    let rules = listed(inputs, &claim::in_all_versions("MachineDrainRule"))?;
+    let rules = inputs.drain_rules(|| AllRules::read(inputs, rules));
+    let machine_labels = labels(&machine);
+    let mut applying = Vec::new();
+    for rule in rules.of(namespace)? {
+        if rule.applies_to_machine(&machine_labels, || cluster_labels(inputs, namespace, cluster))? {
+            let mut named = rule.pods.iter().filter_map(|(_, namespaces)| namespaces.as_ref());
+            if let Some(unknown) = named.find_map(|named| named.as_ref().err()) {
+                return Err(unknown.clone());
+            }
+            applying.push(Arc::clone(rule));
         }
     }
-    Ok(rules.into_values().collect())
+    Ok(applying)
 }
 
 fn cluster_labels(inputs: &SignalInputs, namespace: &str, name: &str) -> Result<BTreeMap<String, String>, String> {
@@ -164,7 +220,7 @@ fn cluster_labels(inputs: &SignalInputs, namespace: &str, name: &str) -> Result<
         .ok_or_else(|| format!("there is no Cluster {namespace}/{name}"))
 }
 
-fn namespaces_by(inputs: &SignalInputs, selector: &Selector) -> Result<BTreeSet<String>, String> {
+fn namespaces_by(inputs: &SignalInputs, selector: &Selector) -> Named {
     let all = listed(inputs, &[WatchedResource::all("v1", "Namespace")])?;
     let selected = all.iter().filter(|namespace| selector.matches_map(&labels(namespace)));
     Ok(selected

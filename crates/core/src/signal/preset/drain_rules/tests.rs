@@ -188,6 +188,16 @@ fn selected_kind_that_is_not_read_leaves_all_unknown(
     assert_eq!(forbid(of_all("r", "Skip")), Some(OptOut::Skip));
 }
 
+#[test]
+fn rules_are_read_once_for_all_nodes() {
+    let inputs = world(VERSIONS[0], objects([of_all("r", "Skip")]));
+    let rules = || signal("{preset: clusterApi}").drain_rules(&inputs, &cordoned(json!({})));
+    let (DrainRules(Ok(first)), DrainRules(Ok(second))) = (rules(), rules()) else {
+        panic!("they are known");
+    };
+    assert!(Arc::ptr_eq(&first[0], &second[0]));
+}
+
 /// Cluster API before 1.9 has no such kind, and a node without a Machine has no drain of it.
 #[test]
 fn without_kind_or_machine_there_are_no_rules() {
