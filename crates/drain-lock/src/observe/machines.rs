@@ -2,12 +2,15 @@
 //! deleted away for good. Both are seen where Cluster API manages the cluster that it runs in; of a workload cluster they are
 //! elsewhere.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
 
 use jiff::Timestamp;
 use kube::core::DynamicObject;
 use nodeward_core::signal::{DrainRules, Preset, SignalInputs, UpgradeSignal, WatchedResource};
-use nodeward_runtime::{DynamicWatches, KindRegistry, NamespacedName, Watches};
+use nodeward_runtime::cache::Content;
+use nodeward_runtime::{DynamicCache, DynamicWatches, KindRegistry, KindState, NamespacedName, Watches};
+use parking_lot::Mutex;
 use serde_json::Value;
 
 use crate::snapshot::NodeFacts;
@@ -25,6 +28,23 @@ const KIND: &str = "Machine";
 pub(super) struct Machines {
     signal: UpgradeSignal,
     watches: DynamicWatches<Value>,
+    /// All that was read of the watches at last, and of what: what follows from it is worked out once.
+    read: Mutex<(Vec<KindState<Version>>, Arc<SignalInputs>)>,
+}
+
+/// Tells a content from every other one: while this lives, none can have its address.
+struct Version(Weak<BTreeMap<NamespacedName, Arc<Value>>>);
+
+impl Version {
+    fn of(content: &Content<Value>) -> Self {
+        Self(Arc::downgrade(content))
+    }
+}
+
+impl PartialEq for Version {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.ptr_eq(&other.0)
+    }
 }
 
 impl Machines {
@@ -38,7 +58,11 @@ impl Machines {
         };
         let mut watches = DynamicWatches::new("machines", watches, kinds, project);
         watches.follow(wanted.into_keys().collect());
-        Self { signal, watches }
+        Self {
+            signal,
+            watches,
+            read: Mutex::default(),
+        }
     }
 
     /// Until when the first lists are waited for, if they are still to come.
@@ -55,17 +79,29 @@ impl Machines {
 
     /// The rules for the node's pods, if it has a Machine.
     pub(super) fn drain_rules(&self, node: &NodeFacts) -> Option<DrainRules> {
-        let machine = machine_of(node)?;
-        let mut inputs = SignalInputs::default();
-        for (kind, cache) in self.watches.iter() {
-            let objects = || match kind.kind.as_str() {
-                // There is one for each node.
-                KIND => cache.get(&machine).into_iter().collect(),
-                _ => cache.snapshot().values().cloned().collect(),
-            };
-            inputs.insert(kind.clone(), cache.state().map(|()| objects()));
+        machine_of(node)?;
+        Some(self.signal.drain_rules(&self.inputs(), node))
+    }
+
+    /// What is known of all kinds, read anew where something has changed.
+    fn inputs(&self) -> Arc<SignalInputs> {
+        let known = |(kind, cache): (&WatchedResource, &DynamicCache<Value>)| {
+            (kind.clone(), cache.state().map(|()| cache.snapshot()))
+        };
+        let known: Vec<(WatchedResource, KindState<Content<Value>>)> = self.watches.iter().map(known).collect();
+        let versions = known
+            .iter()
+            .map(|(_, state)| state.clone().map(|content| Version::of(&content)));
+        let versions: Vec<KindState<Version>> = versions.collect();
+        let mut read = self.read.lock();
+        if read.0 != versions {
+            let mut inputs = SignalInputs::default();
+            for (kind, state) in known {
+                inputs.insert(kind, state.map(|content| content.values().cloned().collect()));
+            }
+            *read = (versions, Arc::new(inputs));
         }
-        Some(self.signal.drain_rules(&inputs, node))
+        Arc::clone(&read.1)
     }
 }
 
@@ -74,4 +110,42 @@ fn machine_of(node: &NodeFacts) -> Option<NamespacedName> {
     let annotation = |key: &str| node.annotations.get(key).map(String::as_str);
     let (namespace, name) = annotation(CLUSTER_NAMESPACE).zip(annotation(MACHINE))?;
     Some(NamespacedName::new(namespace, name))
+}
+
+#[cfg(test)]
+mod tests {
+    use nodeward_runtime::cache::{Change, Store};
+    use rstest::rstest;
+    use serde_json::json;
+
+    use super::*;
+
+    fn key() -> NamespacedName {
+        NamespacedName::new("machines", "rule")
+    }
+
+    #[rstest]
+    #[case::nothing(vec![], true)]
+    #[case::same_object(vec![Change::Applied(key(), Some(json!(1)))], true)]
+    #[case::same_list(vec![Change::ListBegan, Change::Listed(key(), Some(json!(1))), Change::ListEnded], true)]
+    #[case::other_object(vec![Change::Applied(key(), Some(json!(2)))], false)]
+    #[case::there_and_back(
+        vec![Change::Applied(key(), Some(json!(2))), Change::Applied(key(), Some(json!(1)))], false
+    )]
+    #[case::other_list(vec![Change::ListBegan, Change::ListEnded], false)]
+    fn content_that_has_changed_is_another_version(#[case] changes: Vec<Change<Value>>, #[case] is_same: bool) {
+        let mut store = Store::default();
+        for change in [
+            Change::ListBegan,
+            Change::Listed(key(), Some(json!(1))),
+            Change::ListEnded,
+        ] {
+            store.apply(change);
+        }
+        let before = Version::of(&store.content());
+        for change in changes {
+            store.apply(change);
+        }
+        assert_eq!(before == Version::of(&store.content()), is_same);
+    }
 }
