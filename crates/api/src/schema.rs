@@ -157,7 +157,7 @@ pub(crate) fn template_reference(generator: &mut SchemaGenerator) -> Schema {
         "x-kubernetes-validations".to_owned(),
         serde_json::json!([{
             "rule": "has(self.apiVersion) && self.apiVersion != '' && has(self.name) && self.name != ''",
-            "message": "must name a template: give apiVersion, kind, name and namespace",
+            "message": "must name a template: give apiVersion, kind, name, and the namespace that it is in",
         }, {
             "rule": "has(self.kind) && self.kind.endsWith('Template') && self.kind != 'Template'",
             "message": "the kind of a remediation template ends with Template, as in SelfNodeRemediationTemplate",

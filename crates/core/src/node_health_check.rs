@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 pub use self::threshold::{Quantity, Threshold, ThresholdState};
 use crate::duration::{ConfigDuration, DurationError};
+use crate::id::NamespacedName;
 use crate::selector::Selector;
 use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::ObjectReference;
@@ -66,11 +67,17 @@ pub struct TemplateRef {
     pub api_version: Arc<str>,
     /// Kind, with `Template` at its end.
     pub kind: Arc<str>,
+    /// Empty where its kind has none.
     pub namespace: Arc<str>,
     pub name: Arc<str>,
 }
 
 impl TemplateRef {
+    /// Its namespace and name.
+    pub fn key(&self) -> NamespacedName {
+        NamespacedName::new(Arc::clone(&self.namespace), Arc::clone(&self.name))
+    }
+
     /// The kind of the remediations that are made from it.
     pub fn remediation_kind(&self) -> RemediationKind {
         RemediationKind {
@@ -82,7 +89,7 @@ impl TemplateRef {
 
 impl fmt::Display for TemplateRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}/{}", self.kind, self.namespace, self.name)
+        write!(f, "{} {}", self.kind, self.key())
     }
 }
 
@@ -277,19 +284,14 @@ fn template_ref(template: &ObjectReference, field: &str, problems: &mut Vec<Stri
     let mut text = |name: &str, value: &Option<String>| {
         let value = value.as_deref().filter(|value| !value.is_empty());
         if value.is_none() {
-            let kinds = if name == "namespace" {
-                "; kinds without namespaces are not served"
-            } else {
-                ""
-            };
-            problems.push(format!("{field}: {name} is missing{kinds}"));
+            problems.push(format!("{field}: {name} is missing"));
         }
         value.map(Arc::<str>::from)
     };
     let found = TemplateRef {
         api_version: text("apiVersion", &template.api_version)?,
         kind: text("kind", &template.kind)?,
-        namespace: text("namespace", &template.namespace)?,
+        namespace: template.namespace.as_deref().unwrap_or_default().into(),
         name: text("name", &template.name)?,
     };
     if found.kind.strip_suffix("Template").is_none_or(str::is_empty) {

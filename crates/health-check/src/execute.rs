@@ -150,8 +150,17 @@ pub struct PassContext {
 impl PassContext {
     /// Remediations of a kind in a namespace; `None`: the kind is not served.
     fn remediations(&self, kind: &RemediationKind, namespace: &str) -> Option<Api<DynamicObject>> {
-        let resource = self.resources.get(kind)?;
-        Some(Api::namespaced_with(self.clients.requests.clone(), namespace, resource))
+        Some(self.objects(self.resources.get(kind)?, namespace))
+    }
+
+    /// Objects in a namespace, which is empty where their kind has none.
+    fn objects(&self, resource: &ApiResource, namespace: &str) -> Api<DynamicObject> {
+        let client = self.clients.requests.clone();
+        if namespace.is_empty() {
+            Api::all_with(client, resource)
+        } else {
+            Api::namespaced_with(client, namespace, resource)
+        }
     }
 
     /// How long it may take until a write to a remediation of the kind is seen.

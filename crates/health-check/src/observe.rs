@@ -387,9 +387,10 @@ fn kinds_in_status(check: &CheckFacts) -> impl Iterator<Item = RemediationKind> 
     })
 }
 
-fn watched_template(template: &TemplateRef) -> WatchedResource {
+/// One that is named without a namespace is looked for in all, for its kind may have none.
+pub(crate) fn watched_template(template: &TemplateRef) -> WatchedResource {
     let mut watched = WatchedResource::all(&template.api_version, &template.kind).named(&template.name);
-    watched.namespace = Some(template.namespace.to_string());
+    watched.namespace = Some(template.namespace.to_string()).filter(|namespace| !namespace.is_empty());
     watched
 }
 
@@ -409,7 +410,7 @@ fn template_states(
 ) -> BTreeMap<TemplateRef, TemplateState> {
     let named: BTreeSet<&TemplateRef> = checks.values().flat_map(|check| templates_of(check)).collect();
     let state = |template: &TemplateRef| match watches.get(&watched_template(template)) {
-        Some(cache) => template_state(cache),
+        Some(cache) => template_state(cache, template),
         None => TemplateState::Unknown,
     };
     named
@@ -418,15 +419,14 @@ fn template_states(
         .collect()
 }
 
-fn template_state(cache: &DynamicCache<TemplateFacts>) -> TemplateState {
+fn template_state(cache: &DynamicCache<TemplateFacts>, template: &TemplateRef) -> TemplateState {
     match cache.state() {
         KindState::Absent => TemplateState::KindAbsent,
         KindState::Forbidden(message) if !cache.is_settled() => TemplateState::Forbidden(message.to_string()),
         KindState::Syncing => TemplateState::Unknown,
-        KindState::Synced(()) | KindState::Stale | KindState::Forbidden(_) => match cache.snapshot().values().next() {
-            Some(template) => TemplateState::Found(Arc::clone(template)),
-            None => TemplateState::NotFound,
-        },
+        KindState::Synced(()) | KindState::Stale | KindState::Forbidden(_) => cache
+            .get(&template.key())
+            .map_or(TemplateState::NotFound, TemplateState::Found),
     }
 }
 

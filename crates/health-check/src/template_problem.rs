@@ -34,7 +34,11 @@ pub fn template_problem(spec: &CheckSpec, step: usize, state: &TemplateState) ->
     };
     let found = match state {
         TemplateState::Unknown => return None,
-        TemplateState::NotFound => return not_found(format!("{template} does not exist: create it")),
+        TemplateState::NotFound => {
+            return not_found(format!(
+                "{template} does not exist: create it, or correct its namespace"
+            ));
+        }
         TemplateState::KindAbsent => {
             return not_found(format!(
                 "{} is not served: install the remediator of {template}",

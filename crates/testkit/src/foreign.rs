@@ -104,6 +104,8 @@ impl Foreign {
                 | Self::Infrastructure
                 | Self::NodeMaintenance
                 | Self::NodeClaim
+                | Self::Remediation(Family::ClusterScoped)
+                | Self::RemediationTemplate(Family::ClusterScoped)
         )
     }
 

@@ -48,6 +48,8 @@ pub enum Family {
     Metal3,
     /// Nobody has heard of it.
     Custom,
+    /// Nobody has heard of it, and its kinds have no namespaces.
+    ClusterScoped,
 }
 
 impl Family {
@@ -67,7 +69,13 @@ impl Family {
             ),
             Self::Metal3 => ("infrastructure.cluster.x-k8s.io", "v1beta1", "Metal3Remediation"),
             Self::Custom => ("remediators.example.com", "v1", "CustomRemediation"),
+            Self::ClusterScoped => ("global.example.com", "v1", "GlobalRemediation"),
         }
+    }
+
+    /// The namespace of its objects where others' are in `namespace`.
+    pub fn scope(self, namespace: &str) -> Option<&str> {
+        (self != Self::ClusterScoped).then_some(namespace)
     }
 
     /// The kind of its CRs.
@@ -122,13 +130,14 @@ impl Family {
             "metadata": { "annotations": { MULTIPLE_TEMPLATES: "true" } },
             "spec": { "template": { "spec": { "strategy": name } } },
         });
-        self.template().put(client, Some(namespace), name, body).await?;
+        self.template().put(client, self.scope(namespace), name, body).await?;
         Ok(self.reference(namespace, name))
     }
 
     /// The reference to a template of this name.
     pub fn reference(self, namespace: &str, name: &str) -> Value {
         let resource = self.template().resource();
+        let namespace = self.scope(namespace);
         json!({ "apiVersion": resource.api_version, "kind": resource.kind, "namespace": namespace, "name": name })
     }
 }
@@ -209,7 +218,7 @@ impl Remediator {
     ) -> Self {
         let released = watch::Sender::new(false);
         let served = Served {
-            api: family.remediation().api(client, Some(namespace)),
+            api: family.remediation().api(client, family.scope(namespace)),
             client: client.clone(),
             released: released.subscribe(),
         };

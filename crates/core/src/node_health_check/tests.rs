@@ -69,6 +69,18 @@ fn steps_follow_their_order() {
 }
 
 #[rstest]
+#[case::in_a_namespace(json!("n"), "ATemplate n/a")]
+#[case::of_a_kind_without(json!(null), "ATemplate a")]
+#[case::of_a_kind_without_in_so_many_words(json!(""), "ATemplate a")]
+fn kinds_of_templates_may_have_no_namespaces(#[case] namespace: Value, #[case] expected: &str) {
+    let mut template = template("ATemplate", "a");
+    template["namespace"] = namespace;
+    let spec = compile(json!({ "remediationTemplate": template }));
+    assert_eq!(spec.problems, [""; 0]);
+    assert_eq!(spec.steps[0].template.to_string(), expected);
+}
+
+#[rstest]
 #[case::minus(json!("-5m"), HealthyDelay::UntilConfirmed)]
 #[case::plus(json!("5m"), HealthyDelay::For(SignedDuration::from_mins(5)))]
 #[case::zero(json!("0s"), HealthyDelay::None)]
@@ -104,7 +116,7 @@ fn percentages_round_up(#[case] quantity: Value, #[case] all: usize, #[case] exp
 #[case::bad_timeout(json!({ "remediationTemplate": null, "escalatingRemediations": [step(1, "a", "soon")] }), "is not a duration")]
 #[case::no_template_kind(json!({ "remediationTemplate": template("Fence", "f") }), "does not end in Template")]
 #[case::bare_template_kind(json!({ "remediationTemplate": template("Template", "f") }), "does not end in Template")]
-#[case::no_namespace(json!({ "remediationTemplate": { "apiVersion": "a/v1", "kind": "ATemplate", "name": "a" } }), "namespace is missing; kinds without namespaces are not served")]
+#[case::no_name(json!({ "remediationTemplate": { "apiVersion": "a/v1", "kind": "ATemplate", "namespace": "a" } }), "name is missing")]
 #[case::no_conditions(json!({ "unhealthyConditions": [] }), "at least one is needed")]
 #[case::bad_duration(json!({ "unhealthyConditions": [{ "type": "Ready", "status": "False", "duration": "5" }] }), "is not a duration")]
 #[case::signed_duration(json!({ "unhealthyConditions": [{ "type": "Ready", "status": "False", "duration": "+5m" }] }), "is not a duration")]

@@ -5,9 +5,9 @@
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::ResourceExt;
 use kube::api::PostParams;
 use kube::core::DynamicObject;
-use kube::{Api, ResourceExt};
 use nodeward_api::annotation;
 use nodeward_api::reason::HealthReason;
 use nodeward_runtime::{ActionResult, ApiError, Permits};
@@ -142,8 +142,7 @@ async fn template_is_unchanged(pass: &PassContext, start: &StartRemediation) -> 
     let Some(resource) = pass.polled_templates.get(&start.template) else {
         return Ok(());
     };
-    let client = pass.clients.requests.clone();
-    let templates: Api<DynamicObject> = Api::namespaced_with(client, &start.template.namespace, resource);
+    let templates = pass.objects(resource, &start.template.namespace);
     match templates.get_opt(&start.template.name).await? {
         Some(found) if project::template(&found).spec == start.made_from.spec => Ok(()),
         Some(_) => Err(Unmet::Refused(format!("{} has changed", start.template))),

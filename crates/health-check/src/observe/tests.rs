@@ -24,15 +24,17 @@ fn nodes_get_a_moment_to_report_after_an_outage(#[case] unrenewed: Option<u64>, 
     assert_eq!(stepped(60), expected, "that has settled");
 }
 
-#[test]
-fn template_is_watched_by_its_name_alone() {
+#[rstest]
+#[case::in_a_namespace("ns", "a.example.com/v1/RebootTemplate ns/t")]
+#[case::of_a_kind_without("", "a.example.com/v1/RebootTemplate t")]
+fn template_is_watched_by_its_name_alone(#[case] namespace: &str, #[case] expected: &str) {
     let template = TemplateRef {
         api_version: "a.example.com/v1".into(),
         kind: "RebootTemplate".into(),
-        namespace: "ns".into(),
+        namespace: namespace.into(),
         name: "t".into(),
     };
     let watched = watched_template(&template);
-    assert_eq!(watched.to_string(), "a.example.com/v1/RebootTemplate ns/t");
+    assert_eq!(watched.to_string(), expected);
     assert_eq!(template_ref(&watched), template);
 }

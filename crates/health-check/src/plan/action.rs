@@ -164,7 +164,7 @@ impl StartRemediation {
             let resource = &remediation.resource;
             resource.uid.is_none()
                 && resource.kind.as_deref() == Some(&*self.kind.kind)
-                && resource.namespace.as_deref() == Some(&*self.key.namespace)
+                && resource.namespace.as_deref().unwrap_or_default() == &*self.key.namespace
                 && resource.name.as_deref() == Some(&*self.key.name)
         })
     }

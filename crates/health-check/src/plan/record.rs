@@ -95,7 +95,7 @@ impl<'a> Record<'a> {
             resource: ObjectReference {
                 api_version: Some(self.kind.api_version.to_string()),
                 kind: Some(self.kind.kind.to_string()),
-                namespace: Some(self.key.namespace.to_string()),
+                namespace: Some(self.key.namespace.to_string()).filter(|namespace| !namespace.is_empty()),
                 name: Some(self.key.name.to_string()),
                 uid: self.uid.as_ref().map(ToString::to_string),
                 ..ObjectReference::default()

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::join_all;
-use nodeward_core::signal::WatchedResource;
+use nodeward_core::id::NamespacedName;
 use nodeward_runtime::discovery::KindRegistry;
 use tokio::time::timeout;
 
@@ -39,18 +39,16 @@ pub async fn control_plane_topology(kinds: &KindRegistry, is_asked: bool) -> Opt
 }
 
 async fn look(kinds: &KindRegistry, template: &TemplateRef) -> TemplateState {
-    let resource = WatchedResource {
-        namespace: Some(template.namespace.to_string()),
-        ..WatchedResource::all(&template.api_version, &template.kind)
-    };
-    let api = match kinds.api(&resource).await {
+    let api = match kinds.api(&observe::watched_template(template)).await {
         Ok(Some(api)) => api,
         Ok(None) => return TemplateState::KindAbsent,
         Err(_) => return TemplateState::Unknown,
     };
     match api.get_opt(&template.name).await {
-        Ok(Some(object)) => TemplateState::Found(project::template(&object).into()),
-        Ok(None) => TemplateState::NotFound,
+        Ok(Some(object)) if NamespacedName::of(&object.metadata) == Some(template.key()) => {
+            TemplateState::Found(project::template(&object).into())
+        }
+        Ok(_) => TemplateState::NotFound,
         Err(kube::Error::Api(status)) if status.code == 403 => TemplateState::Forbidden(status.message.clone()),
         Err(_) => TemplateState::Unknown,
     }

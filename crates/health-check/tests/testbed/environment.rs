@@ -335,7 +335,7 @@ impl Environment {
 
     /// The remediations of one kind.
     pub fn remediations(&self, family: Family) -> Api<DynamicObject> {
-        family.remediation().api(&self.client, Some(&self.name))
+        family.remediation().api(&self.client, family.scope(&self.name))
     }
 
     /// The remediations that the node has.
@@ -391,7 +391,7 @@ impl Environment {
         let created = all.only(|request| {
             request.verb == "create"
                 && request.resource == plural
-                && request.namespace == self.name
+                && request.namespace == family.scope(&self.name).unwrap_or_default()
                 && request.code == 201
         });
         Ok(created.of_operators().count())

@@ -1,8 +1,9 @@
 //! What networks, loaded servers and missing rights do between the operator and the API server.
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
+use kube::ResourceExt;
 use nodeward_api::condition::PERMISSION_MISSING;
-use nodeward_api::node_health_check::Phase;
+use nodeward_api::node_health_check::{NodeHealthCheckStatus, Phase};
 use nodeward_testkit::proxy::{ApiRequest, Fault, Rule, Verb};
 use nodeward_testkit::remediator::{Behavior, Family};
 use nodeward_testkit::wait::{self, secs};
@@ -136,6 +137,46 @@ async fn remediators_without_watch_are_asked_instead() -> Result<()> {
         .await?;
     own.add_template(family, "reboot").await?;
     own.remediation(family, &a).await?;
+    own.recover(&a).await?;
+    own.until_none(family).await?;
+    own.until_at_rest(&check, 2).await?;
+    let created = own.created(family)?;
+    ensure!(created == 1, "{created} were created");
+    own.end([operator]).await
+}
+
+/// Remediations have no namespace where their template has none. The peer ignores a namespace that is named nevertheless.
+#[tokio::test(flavor = "multi_thread")]
+async fn kinds_without_namespaces_are_served() -> Result<()> {
+    let own = OwnEnvironment::new(json!({})).await?;
+    let [a, _b] = own.add_nodes(["a", "b"]).await?;
+    let family = Family::ClusterScoped;
+    family.install(&own.client).await?;
+    let mut template = own.add_template(family, "reboot").await?;
+    template["namespace"] = json!(own.name);
+    let check = own
+        .add_check("main", json!({ "remediationTemplate": template }))
+        .await?;
+    let operator = own.start(json!({})).await?;
+    let is_disabled = |status: &NodeHealthCheckStatus| status.phase == Some(Phase::Disabled);
+    own.until_status(&check, "no template in a namespace", is_disabled)
+        .await?;
+    own.change_check(
+        &check,
+        json!({ "remediationTemplate": family.reference(&own.name, "reboot") }),
+    )
+    .await?;
+    own.until_at_rest(&check, 2).await?;
+    own.lose_heartbeats(&a).await?;
+    let remediation = own.remediation(family, &a).await?;
+    ensure!(remediation.namespace().is_none(), "{remediation:?}");
+    let entry = own.entry(&check, &a).await?.context("no entry")?;
+    let namespaces: Vec<_> = entry
+        .remediations
+        .iter()
+        .map(|known| &known.resource.namespace)
+        .collect();
+    ensure!(namespaces == [&None], "{entry:?}");
     own.recover(&a).await?;
     own.until_none(family).await?;
     own.until_at_rest(&check, 2).await?;

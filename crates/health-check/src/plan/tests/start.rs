@@ -1,10 +1,10 @@
 use rstest::rstest;
 use serde_json::json;
 
-use super::world::{World, at, chain, intents, name};
+use super::world::{World, at, chain, intents, name, template, template_ref, with};
 use crate::observations::Observations;
 use crate::plan::{Action, Condition, LeaseName, LeaseStep, RestsOn, Standing};
-use crate::snapshot::{MachineApi, MachineFacts, Reading};
+use crate::snapshot::{MachineApi, MachineFacts, Reading, TemplateRef};
 use nodeward_api::reason::HealthReason;
 use nodeward_core::id::NamespacedName;
 
@@ -139,6 +139,41 @@ fn remediation_is_made_as_remediators_expect() {
     assert_eq!(owner.as_ref().unwrap().1.as_str(), node_uid);
 }
 
+/// What is made from it has none either, and the status says so as the API server does.
+#[test]
+fn templates_of_a_kind_without_namespaces_make_remediations_without_one() {
+    let mut world = World::workers(5).failed("w1", 0);
+    let (global, fence) = (json!({ "namespace": null }), template("Fence"));
+    let steps = [with(template("Reboot"), global), fence];
+    let step = |(order, template)| json!({ "order": order, "timeout": "5m", "remediationTemplate": template });
+    let steps: Vec<_> = steps.into_iter().enumerate().map(step).collect();
+    world.set_check(
+        "workers",
+        json!({ "remediationTemplate": null, "escalatingRemediations": steps }),
+    );
+    let found = world.snapshot.templates[&template_ref("Reboot")].clone();
+    let namespace = "".into();
+    let global = TemplateRef {
+        namespace,
+        ..template_ref("Reboot")
+    };
+    world.snapshot.templates.insert(global, found);
+    world.settle(300);
+    assert_eq!(world.snapshot.remediations[0].key.namespace, "".into());
+    let resource = &world.entry("w1").unwrap().remediations[0].resource;
+    assert_eq!((&resource.namespace, resource.uid.is_some()), (&None, true));
+    assert_eq!(world.settle(301).reason("w1"), HealthReason::RemediationRunning);
+    world.live(301, 602);
+    assert_eq!(
+        world.remediations(),
+        ["Fence of w1", "Reboot of w1"],
+        "one of each step"
+    );
+    world.heal("w1", 610);
+    world.settle(611);
+    assert_eq!(world.remediations(), [""; 0]);
+}
+
 #[test]
 fn machine_of_another_namespace_owns_nothing() {
     let mut world = World::watched(5).failed("w1", 0);
@@ -245,10 +280,7 @@ fn intent_of_an_edited_template_is_replaced() {
     let mut world = World::watched(5).failed("w1", 0);
     let plan = world.plan(300);
     world.apply(plan, 300);
-    world.set_check(
-        "workers",
-        json!({ "remediationTemplate": super::world::template("Fence") }),
-    );
+    world.set_check("workers", json!({ "remediationTemplate": template("Fence") }));
     let plan = world.plan(301);
     assert_eq!(plan.started(), [""; 0]);
     world.apply(plan, 301);
@@ -285,7 +317,7 @@ fn dry_run_writes_the_status_alone() {
 #[case::timed_out(|_: &mut World| {}, HealthReason::Escalating)]
 #[case::gone(|w: &mut World| w.remove_node("w1"), HealthReason::RemediatedNodeGone)]
 fn dry_run_leaves_running_remediations_alone(#[case] change: fn(&mut World), #[case] reason: HealthReason) {
-    let check = super::world::with(chain(&[("Reboot", "5m"), ("Fence", "5m")]), json!({ "dryRun": true }));
+    let check = with(chain(&[("Reboot", "5m"), ("Fence", "5m")]), json!({ "dryRun": true }));
     let mut world = World::workers(5).check("workers", check).failed("w1", -2000);
     world.add_remediation("Reboot", "w1", &["uid-of-workers"], -1000);
     change(&mut world);
@@ -333,7 +365,7 @@ fn name_tells_what_a_remediation_is_for(#[case] change: fn(&mut World)) {
 }
 
 fn use_template(world: &mut World, kind: &str, name: &str) {
-    let facts = world.snapshot.templates[&super::world::template_ref("Reboot")].clone();
+    let facts = world.snapshot.templates[&template_ref("Reboot")].clone();
     world.change_check("workers", |check| {
         let template = &mut check.spec.steps[0].template;
         (template.kind, template.name) = (kind.into(), name.into());

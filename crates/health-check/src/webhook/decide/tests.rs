@@ -108,7 +108,10 @@ fn create_is_refused_with_a_template_that_cannot_be_used() {
 
 /// medik8s admits it, and so must whatever takes its place.
 #[rstest]
-#[case::absent(TemplateState::NotFound, "FenceTemplate n/f does not exist: create it")]
+#[case::absent(
+    TemplateState::NotFound,
+    "FenceTemplate n/f does not exist: create it, or correct its namespace"
+)]
 #[case::kind_absent(TemplateState::KindAbsent, "install the remediator")]
 fn missing_template_is_admitted_with_a_warning(#[case] state: TemplateState, #[case] expected: &str) {
     let decision = create(&check(json!({}), &[]), &state);
