@@ -1,11 +1,13 @@
 //! The same objects and events through two columns: what medik8s' controller has created by the end
-//! (<https://github.com/medik8s/node-healthcheck-operator>, `internal/controller/nodehealthcheck_controller.go`), and what ours
-//! has. Where they differ the row says why, and nothing else may differ.
+//! (<https://github.com/medik8s/node-healthcheck-operator>, `internal/controller/nodehealthcheck_controller.go` at commit
+//! 1cf0d07c01b6e2ece7000ce74c29bab25981315c), and what ours has. Where they differ the row says why, and nothing else may
+//! differ.
 
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use super::world::{World, at, chain, two_steps, with};
+use super::world::{World, at, chain, template_ref, two_steps, with};
+use crate::snapshot::TemplateState;
 
 /// What each has created, and why that differs where it does.
 struct Columns {
@@ -33,6 +35,7 @@ const fn differs(peer: &'static [&'static str], ours: &'static [&'static str], b
 const NONE: &[&str] = &[];
 const REBOOT: &[&str] = &["Reboot of w1"];
 const BOTH: &[&str] = &["Fence of w1", "Reboot of w1"];
+const TWO_NODES: &[&str] = &["Reboot of w1", "Reboot of w5"];
 
 #[rstest]
 #[case::node_is_unhealthy_for_long_enough(json!({}), |_: &mut World| {}, 300, same(REBOOT))]
@@ -58,12 +61,28 @@ const BOTH: &[&str] = &["Fence of w1", "Reboot of w1"];
     differs(REBOOT, NONE, "whoever deletes remediations would make a loop of reboots"))]
 #[case::threshold_holds_again_over_an_overdue_step(two_steps(), |w: &mut World| { w.fail_all(["w2", "w3", "w4"], 500); w.settle(700); w.heal_all(["w2", "w3", "w4"], 710); }, 711,
     differs(BOTH, REBOOT, "the machines of many nodes may just be coming back"))]
+#[case::healthy_while_its_template_is_away(json!({}), |w: &mut World| { w.snapshot.templates.insert(template_ref("Reboot"), TemplateState::NotFound); w.heal("w1", 350); }, 400,
+    differs(REBOOT, NONE, "what is disabled is to start nothing, and a remediation of a healthy node does harm"))]
+#[case::node_is_made_again_and_unhealthy(json!({}), |w: &mut World| { w.remove_node("w1"); w.add_node("w1", "worker", 350); w.fail("w1", 350); }, 400,
+    differs(REBOOT, NONE, "its remediator goes by the node's name, and would fence the new machine"))]
+#[case::node_is_not_selected_any_more(json!({}), |w: &mut World| w.label("w1", "node-role.kubernetes.io/worker", None), 400,
+    differs(NONE, REBOOT, "a remediation that runs ends by its node's health, not by a label"))]
+#[case::no_threshold(json!({ "maxUnhealthy": null }), |_: &mut World| {}, 300,
+    differs(NONE, REBOOT, "the default of 49 % that the API documents"))]
+#[case::condition_is_stamped_in_the_past(json!({}), |w: &mut World| { w.fail("w5", 0); w.change_node("w5", |node| node.conditions.iter_mut().for_each(|ready| ready.counts_since = at(390))); }, 400,
+    differs(TWO_NODES, REBOOT, "a stamp is by the clock of whoever wrote it"))]
+#[case::others_have_never_reported(json!({}), |w: &mut World| { for node in ["w2", "w3", "w4"] { w.set_condition(node, "Ready", None, 310); } w.fail("w5", 10); }, 320,
+    differs(TWO_NODES, REBOOT, "a node that has never been Ready does not make up for one that has failed"))]
+#[case::storm_is_long_over(json!({ "stormCooldownDuration": "1m" }), |w: &mut World| { w.fail_all(["w2", "w3", "w4"], 10); w.settle(310); w.heal_all(["w1", "w2", "w3", "w4"], 320); w.live(320, 500); w.fail("w5", 600); }, 900,
+    differs(NONE, &["Reboot of w5"], "its cooldown began when enough nodes were healthy again, not with the next failure"))]
 fn same_events_lead_to_the_same_remediations(
-    #[case] check: Value,
+    #[case] mut check: Value,
     #[case] events: fn(&mut World),
     #[case] now: i64,
     #[case] expected: Columns,
 ) {
+    let fields = check.as_object_mut().unwrap();
+    fields.entry("maxUnhealthy").or_insert("49%".into());
     let mut world = World::remediating(check);
     events(&mut world);
     world.settle(now);
