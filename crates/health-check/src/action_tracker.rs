@@ -15,7 +15,7 @@ use crate::definition::Fields;
 use crate::execute::{Executed, OwnVersions, Written};
 use crate::observations::{Observations, RunningStart};
 use crate::plan::{Action, ActionKey, NodeEvidence, Plan, RestsOn, Standing};
-use crate::snapshot::{CheckFacts, CheckName, NodeFacts, RemediationFacts, RemediationKind, Snapshot};
+use crate::snapshot::{CheckFacts, CheckName, RemediationFacts, RemediationKind, Snapshot};
 
 /// A kind whose objects may not be annotated is tried again after this time: a right may be added.
 const ANNOTATE_AGAIN_AFTER: SignedDuration = SignedDuration::from_mins(10);
@@ -147,22 +147,23 @@ impl ActionTracker {
         if pending.is_empty() {
             return;
         }
-        for node in snapshot.nodes.values_mut() {
-            let uid = node.view.uid.clone();
-            for annotation in pending.remove(&uid).unwrap_or_default() {
-                let key = (uid.clone(), annotation);
-                let cached = node.view.annotations.get(annotation).cloned();
-                let Some(written) = self.annotations.effective(&key, &cached, now).cloned() else {
-                    continue;
-                };
-                let mut changed: NodeFacts = (**node).clone();
-                match written {
-                    Some(value) => drop(changed.view.annotations.insert(annotation.to_owned(), value)),
-                    None => drop(changed.view.annotations.remove(annotation)),
+        snapshot.nodes.change(|nodes| {
+            for node in nodes.values_mut() {
+                let uid = node.view.uid.clone();
+                for annotation in pending.remove(&uid).unwrap_or_default() {
+                    let key = (uid.clone(), annotation);
+                    let cached = node.view.annotations.get(annotation).cloned();
+                    let Some(written) = self.annotations.effective(&key, &cached, now) else {
+                        continue;
+                    };
+                    let annotations = &mut Arc::make_mut(node).view.annotations;
+                    match written.clone() {
+                        Some(value) => drop(annotations.insert(annotation.to_owned(), value)),
+                        None => drop(annotations.remove(annotation)),
+                    }
                 }
-                *node = Arc::new(changed);
             }
-        }
+        });
     }
 
     /// A plan was made.

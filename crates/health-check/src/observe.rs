@@ -33,8 +33,8 @@ use crate::observations::{Observations, Sight};
 use crate::policy::{Policy, default_signal};
 use crate::settings::Settings;
 use crate::snapshot::{
-    CheckFacts, KindFacts, Listed, NodeFacts, RemediationFacts, RemediationKind, Snapshot, TemplateFacts, TemplateRef,
-    TemplateState,
+    CheckFacts, KindFacts, Listed, NodeFacts, Nodes, RemediationFacts, RemediationKind, Snapshot, TemplateFacts,
+    TemplateRef, TemplateState,
 };
 
 use self::ceph::CephWatches;
@@ -77,6 +77,8 @@ pub struct Observer {
 struct NodeWatch {
     cache: Cache<NodeFacts>,
     keeps_all_annotations: bool,
+    /// What the cache had at this revision.
+    seen: Option<(u64, Nodes)>,
 }
 
 struct LeaseWatch {
@@ -174,7 +176,7 @@ impl Observer {
             Err(why) => return wait(why, None),
         };
         Observed::Ready(Snapshot {
-            nodes: keyed(&self.nodes.cache, |node| node.view.name.clone()),
+            nodes: self.nodes.snapshot(),
             nodes_silent_for: silent_for(&self.nodes.cache),
             templates: template_states(&checks, &self.templates),
             remediations: self
@@ -308,7 +310,18 @@ impl NodeWatch {
         Self {
             cache,
             keeps_all_annotations,
+            seen: None,
         }
+    }
+
+    /// All nodes, and while none has changed, the same.
+    fn snapshot(&mut self) -> Nodes {
+        // Before the content: what comes in between is seen again.
+        let revision = *self.cache.changes().borrow();
+        let known = self.seen.take().filter(|(of, _)| *of == revision);
+        let look = || (revision, keyed(&self.cache, |node| node.view.name.clone()).into());
+        let (_, nodes) = self.seen.insert(known.unwrap_or_else(look));
+        nodes.clone()
     }
 }
 

@@ -24,6 +24,7 @@ pub mod selector;
 mod start;
 mod status;
 mod storm;
+mod survey;
 pub mod verdict;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -54,6 +55,7 @@ pub use self::evidence::{NodeEvidence, RestsOn};
 pub use self::expiry::TERMINATING;
 pub use self::may_start::Condition;
 pub use self::record::longest_run;
+pub use self::survey::Survey;
 pub use self::verdict::{CheckVerdict, NodeVerdict, Verdicts};
 
 /// What follows from a [`crate::snapshot::Snapshot`].

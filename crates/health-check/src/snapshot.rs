@@ -1,5 +1,7 @@
 //! Everything that a plan is made from, as plain values: one moment of the cluster, and what this process remembers.
 
+mod nodes;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -17,6 +19,8 @@ use serde_json::Value;
 
 use crate::observations::Observations;
 use crate::plan::CheckRef;
+
+pub use self::nodes::Nodes;
 
 /// Name of a NodeHealthCheck.
 pub type CheckName = Arc<str>;
@@ -53,7 +57,7 @@ pub struct Snapshot {
     /// All NodeHealthChecks.
     pub checks: BTreeMap<CheckName, Arc<CheckFacts>>,
     /// All nodes.
-    pub nodes: BTreeMap<NodeName, Arc<NodeFacts>>,
+    pub nodes: Nodes,
     /// For how long the watch of nodes has given no sign of life.
     pub nodes_silent_for: SignedDuration,
     /// The templates that the NodeHealthChecks name.

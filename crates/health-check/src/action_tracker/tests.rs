@@ -12,7 +12,7 @@ use crate::plan::{
     CheckRef, LeaseChange, LeaseName, LeaseStep, NodeEvidence, RemediationChange, RemediationRef, RestsOn,
     StartRemediation, StatusWrite,
 };
-use crate::snapshot::{KindFacts, Listed, TemplateFacts, TemplateRef};
+use crate::snapshot::{KindFacts, Listed, NodeFacts, TemplateFacts, TemplateRef};
 
 fn at(second: i64) -> Timestamp {
     Timestamp::from_second(second).unwrap()
@@ -279,7 +279,7 @@ fn node_annotation_counts_from_its_answer_on() {
         machine: None,
     };
     let mut snapshot = Snapshot {
-        nodes: [("n1".into(), Arc::new(facts))].into(),
+        nodes: BTreeMap::from([("n1".into(), Arc::new(facts))]).into(),
         ..Snapshot::default()
     };
     tracker.overlay(&mut snapshot, at(1));

@@ -1,6 +1,6 @@
 //! Which nodes a NodeHealthCheck selects, how many of them are healthy, and which need a look.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
@@ -16,6 +16,7 @@ use super::chain::Chain;
 use super::expiry::{self, Absences, Health};
 use super::record::Known;
 use super::storm::Storm;
+use super::survey::Survey;
 use super::verdict::Warning;
 use super::{Planner, enablement, selector};
 use crate::observations::Moment;
@@ -42,42 +43,33 @@ impl<'a> Planner<'a> {
             .iter()
             .map(|entry| (entry.name.as_str(), entry))
             .collect();
-        for node in self.snapshot.nodes.values() {
-            if !selects.matches(&node.view.labels) {
-                continue;
-            }
-            check.observed += 1;
-            let health = self.judge(node, check.spec);
-            let name = &node.view.name;
-            self.warn_of_exclusion_label(node, &check);
-            let has_remediation = !self.index.owned_on(&facts.uid, name).is_empty();
-            let is_fine = health.is_fine();
-            let is_starting = self.snapshot.memory.is_starting(&facts.name, name);
-            let case = (!is_fine || has_remediation || is_starting || entries.contains_key(name.as_str()))
-                .then(|| self.open_case(&check, name, &entries, Some((node, health)), true));
-            if is_fine && !case.as_ref().is_some_and(Case::has_remediation) {
-                check.healthy += 1;
-            }
-            match case {
-                Some(case) => {
-                    check.cases.insert(name.clone(), case);
-                }
-                None => self.tidy_healthy_node(node, &check),
-            }
-        }
-        let others = self.index.owned_by(&facts.uid).map(|(node, _)| node.clone());
-        let others = others.chain(entries.keys().map(|name| NodeName::from(*name)));
+        let survey = Survey::of(&self.snapshot.nodes, &facts.name, &selects, &check.spec.conditions);
+        check.observed = survey.selected;
+        check.healthy = survey.selected;
         let starting = self.snapshot.memory.starting.keys();
         let starting = starting.filter(|(check, _)| *check == facts.name);
-        let starting = starting.map(|(_, node)| node.clone());
-        for name in others.chain(starting).collect::<Vec<_>>() {
-            if check.cases.contains_key(&name) {
-                continue;
-            }
-            let node = self.snapshot.nodes.get(&name);
+        let followed: BTreeSet<NodeName> = (entries.keys().map(|name| NodeName::from(*name)))
+            .chain(self.index.owned_by(&facts.uid).map(|(node, _)| node.clone()))
+            .chain(starting.map(|(_, node)| node.clone()))
+            .collect();
+        let in_question = survey.in_question.iter().filter(|name| !followed.contains(*name));
+        for name in followed.iter().chain(in_question) {
+            let node = self.snapshot.nodes.get(name);
+            let is_selected = node.is_some_and(|node| selects.matches(&node.view.labels));
             let judged = node.map(|node| (node, self.judge(node, check.spec)));
-            let case = self.open_case(&check, &name, &entries, judged, false);
-            check.cases.insert(name, case);
+            let is_fine = judged.as_ref().is_some_and(|(_, health)| health.is_fine());
+            let case = (!is_fine || followed.contains(name))
+                .then(|| self.open_case(&check, name, &entries, judged, is_selected));
+            if let Some(node) = node.filter(|_| is_selected) {
+                self.warn_of_exclusion_label(node, &check);
+                if !is_fine || case.as_ref().is_some_and(Case::has_remediation) {
+                    check.healthy -= 1;
+                }
+                if case.is_none() {
+                    self.tidy_healthy_node(node, &check);
+                }
+            }
+            check.cases.extend(case.map(|case| (name.clone(), case)));
         }
         check.threshold = check.spec.threshold.judge(check.observed, check.healthy);
         check

@@ -103,16 +103,14 @@ pub fn judge(
     if has_termination_handler && is_true(TERMINATING) {
         return Health::LeftToTerminationHandler;
     }
-    let holding = conditions.iter().filter_map(|unhealthy| {
+    let holding = conditions.iter().filter(|unhealthy| holds(unhealthy, node));
+    let holding = holding.map(|unhealthy| {
         let found = node.condition(&unhealthy.type_);
-        let since = match (&unhealthy.status, found) {
-            (None, None) => absences.since(node, &unhealthy.type_, moment),
-            (Some(status), Some(found)) if *found.status == **status => {
-                saturating_add(found.counts_since, moment.stepped_by)
-            }
-            _ => return None,
+        let since = match found {
+            None => absences.since(node, &unhealthy.type_, moment),
+            Some(found) => saturating_add(found.counts_since, moment.stepped_by),
         };
-        Some(Unhealthy {
+        Unhealthy {
             condition: ConditionVerdict {
                 type_: Arc::clone(&unhealthy.type_),
                 status: unhealthy.status.clone(),
@@ -120,7 +118,7 @@ pub fn judge(
                 expires: saturating_add(since, unhealthy.duration),
             },
             last_transition: found.and_then(|found| found.last_transition),
-        })
+        }
     });
     match holding.min_by_key(|unhealthy| unhealthy.condition.expires) {
         Some(unhealthy) if is_due(unhealthy.condition.expires, moment.now) => Health::Expired(unhealthy),
@@ -128,6 +126,18 @@ pub fn judge(
         None if node.condition(READY).is_none() => Health::ReadyUnknown,
         None => Health::Healthy,
     }
+}
+
+/// Whether an unhealthy condition holds, for however long.
+fn holds(unhealthy: &UnhealthyCondition, node: &NodeFacts) -> bool {
+    let found = node.condition(&unhealthy.type_);
+    found.map(|found| &*found.status) == unhealthy.status.as_deref()
+}
+
+/// Whether a node is healthy at any time, until its conditions change.
+pub fn is_plainly_healthy(node: &NodeFacts, conditions: &[UnhealthyCondition]) -> bool {
+    let any_holds = conditions.iter().any(|unhealthy| holds(unhealthy, node));
+    !conditions.is_empty() && !any_holds && node.condition(READY).is_some()
 }
 
 /// Since when no unhealthy condition holds, as far as the node's conditions tell.

@@ -25,11 +25,11 @@ pub struct Index<'a> {
     /// Remediations by group, kind and name.
     named: HashMap<(&'a str, &'a str, &'a NamespacedName), Live<'a>>,
     /// Leases of nodes.
-    pub leases: HashMap<&'a str, &'a Arc<LeaseView>>,
+    pub leases: BTreeMap<&'a str, &'a Arc<LeaseView>>,
     /// Nodes that are declared to be in maintenance, and by what.
     maintained: HashMap<&'a NodeName, Maintenance>,
     /// Control-plane nodes.
-    pub control_plane: Vec<&'a Arc<NodeFacts>>,
+    pub control_plane: &'a [Arc<NodeFacts>],
     /// Control-plane nodes with a remediation, of whatever owner and kind.
     pub remediated_control_plane: BTreeMap<&'a NodeName, Live<'a>>,
 }
@@ -76,16 +76,11 @@ impl<'a> Index<'a> {
             owned: HashMap::new(),
             of_node: HashMap::new(),
             named: HashMap::new(),
-            leases: HashMap::new(),
+            leases: BTreeMap::new(),
             maintained: HashMap::new(),
-            control_plane: Vec::new(),
+            control_plane: snapshot.nodes.control_plane(),
             remediated_control_plane: BTreeMap::new(),
         };
-        index.control_plane = snapshot
-            .nodes
-            .values()
-            .filter(|node| node.view.is_control_plane())
-            .collect();
         let mut seen = HashSet::new();
         for live in &snapshot.remediations {
             // Specifications and statuses may name a kind in several versions.

@@ -23,6 +23,7 @@ mod selector;
 mod start;
 mod status;
 mod storm;
+mod survey;
 mod told;
 mod under_way;
 mod unlisted;

@@ -169,6 +169,10 @@ impl Run {
     fn pass(&mut self, mask: u32) {
         let plan = self.world.plan(self.now);
         judge(&self.world, &plan, &self.before);
+        let mut fresh = self.world.clone();
+        fresh.snapshot.nodes.change(|_| ());
+        let looked_anew = fresh.plan(self.now);
+        assert_eq!(format!("{plan:?}"), format!("{looked_anew:?}"), "all nodes looked at");
         self.world.remember(&plan);
         for (position, action) in plan.actions.into_iter().enumerate() {
             if mask & (1 << (position % 32)) != 0 {

@@ -150,7 +150,7 @@ impl World {
             conditions: [].into(),
             machine: None,
         };
-        self.snapshot.nodes.insert(name.into(), Arc::new(facts));
+        self.put_node(facts);
         self.set_condition(name, "Ready", Some("True"), created);
     }
 
@@ -229,7 +229,12 @@ impl World {
     pub fn change_node(&mut self, name: &str, change: impl FnOnce(&mut NodeFacts)) {
         let mut facts = NodeFacts::clone(&self.snapshot.nodes[name]);
         change(&mut facts);
-        self.snapshot.nodes.insert(name.into(), Arc::new(facts));
+        self.put_node(facts);
+    }
+
+    fn put_node(&mut self, facts: NodeFacts) {
+        let name = facts.view.name.clone();
+        self.snapshot.nodes.change(|nodes| nodes.insert(name, Arc::new(facts)));
     }
 
     pub fn set_condition(&mut self, node: &str, type_: &str, status: Option<&str>, since: i64) {
@@ -307,7 +312,7 @@ impl World {
     }
 
     pub fn remove_node(&mut self, node: &str) {
-        self.snapshot.nodes.remove(node);
+        self.snapshot.nodes.change(|nodes| nodes.remove(node));
     }
 
     /// A NodeDrain of the node in this phase, with this deadline.

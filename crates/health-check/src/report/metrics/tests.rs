@@ -50,7 +50,7 @@ fn snapshot(nodes: &[&str], remediations: &[Arc<RemediationFacts>]) -> Snapshot 
     };
     Snapshot {
         checks: [("workers".into(), Arc::new(check))].into(),
-        nodes: nodes.iter().map(node).collect(),
+        nodes: nodes.iter().map(node).collect::<BTreeMap<_, _>>().into(),
         remediations: remediations.to_vec(),
         ..Snapshot::default()
     }
