@@ -139,12 +139,14 @@ impl<'a> Record<'a> {
         }
     }
 
-    /// A time that cannot be read, or is still to come, is that of its first sight.
+    /// Takes in what it says itself. A time that cannot be read, or is still to come, is that of its first sight.
     pub fn see(&mut self, live: Live<'a>, now: Timestamp) {
         self.is_lost = false;
         self.uid = Some(Arc::clone(&live.uid));
         self.kind = live.kind.clone();
-        self.started = self.started.max(live.created);
+        if live.created <= now {
+            self.started = self.started.max(live.created);
+        }
         self.timed_out = self.timed_out.or(live.timed_out.map(|at| at.min(now)));
         self.live = Some(live);
     }
@@ -210,8 +212,8 @@ impl<'a> Known<'_, 'a> {
             key,
             uid: uid.map(Into::into),
             template: template.map(Into::into),
-            started: remediation.started.unwrap_or(self.now),
-            timed_out: remediation.timed_out,
+            started: remediation.started.map_or(self.now, |at| at.min(self.now)),
+            timed_out: remediation.timed_out.map(|at| at.min(self.now)),
             live: None,
             lasts: longest_run(step, self.spec),
         })
@@ -228,7 +230,7 @@ impl<'a> Known<'_, 'a> {
             key: live.key.clone(),
             uid: None,
             template: live.template.clone(),
-            started: live.created,
+            started: live.created.min(self.now),
             timed_out: None,
             live: None,
             lasts: longest_run(step, self.spec),

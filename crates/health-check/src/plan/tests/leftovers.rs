@@ -1,6 +1,8 @@
 //! A record is not a remediation: what is left of one blocks nobody, and what may still be at work blocks all that it must.
 
-use nodeward_api::node_health_check::Phase;
+use std::sync::Arc;
+
+use nodeward_api::node_health_check::{Phase, Remediation};
 use nodeward_api::reason::HealthReason;
 use rstest::rstest;
 use serde_json::json;
@@ -347,4 +349,27 @@ fn what_others_write_makes_no_other_node_wait(#[case] change: fn(&mut World)) {
         "{:?}",
         world.remediations()
     );
+}
+
+/// What tells a time that is still to come was written by a clock that is wrong: the node is not left dead until then.
+#[rstest]
+#[case::step_began(|w: &mut World| change_record(w, |record| record.started = Some(at(99_999))))]
+#[case::remediation_was_created(|w: &mut World| w.change_remediations(|live| live.created = at(99_999)))]
+#[case::step_was_over(|w: &mut World| change_record(w, |record| record.timed_out = Some(at(99_999))))]
+#[case::remediator_was_told(|w: &mut World| w.change_remediations(|live| live.timed_out = Some(at(99_999))))]
+fn times_that_are_still_to_come_leave_no_node_dead(#[case] change: fn(&mut World)) {
+    let mut world = World::remediating(two_steps());
+    change(&mut world);
+    world.live(301, 1000);
+    assert_eq!(world.remediations(), ["Fence of w1", "Reboot of w1"]);
+    world.heal("w1", 1000);
+    world.live(1000, 1001);
+    assert_eq!(world.remediations(), [""; 0]);
+}
+
+fn change_record(world: &mut World, change: fn(&mut Remediation)) {
+    world.change_check("workers", |check| {
+        let entries = Arc::make_mut(&mut check.status).unhealthy_nodes.iter_mut();
+        entries.flat_map(|entry| &mut entry.remediations).for_each(change);
+    });
 }
