@@ -90,12 +90,14 @@ impl Planner<'_> {
         }
     }
 
-    /// Since when the node is healthy: as its remediations say, or the status where they cannot be annotated; but not from
-    /// before the last change of its conditions, should a relapse have gone unnoticed.
+    /// Since when the node is healthy: as its remediations say, or the status where they cannot be annotated, unless that is
+    /// still to come; but not from before the last change of its conditions, should a relapse have gone unnoticed.
     fn healthy_since(&self, check: &Check<'_>, case: &Case<'_>, node: &NodeFacts) -> Timestamp {
-        let annotated = case.chain.live().filter_map(|live| live.healthy_since).max();
+        let annotated = case.chain.live().filter_map(|live| live.healthy_since);
         let stored = case.entry.and_then(|entry| entry.conditions_healthy_timestamp);
-        let known = annotated.or(stored).unwrap_or_else(|| self.now_to_the_second());
+        let has_come = |at: &Timestamp| *at <= self.now;
+        let known = annotated.filter(has_come).max().or(stored.filter(has_come));
+        let known = known.unwrap_or_else(|| self.now_to_the_second());
         let changed = expiry::healthy_at_most_since(node, &check.spec.conditions, self.snapshot.clock_stepped_by);
         changed.map_or(known, |changed| known.max(changed))
     }

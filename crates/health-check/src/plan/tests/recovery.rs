@@ -215,3 +215,20 @@ fn old_remediation_that_may_not_be_annotated_is_told_all_the_same() {
     let plan = world.settle(300 + 48 * 3600);
     assert_eq!(plan.check("workers").old_remediations.len(), 1);
 }
+
+/// Whoever wrote it had a clock that was ahead.
+#[test]
+fn delay_that_begins_in_the_future_begins_now() {
+    let mut world = World::remediating(json!({ "healthyDelay": "1m" }));
+    world.heal("w1", 310);
+    world.settle(310);
+    world.change_remediations(|live| live.healthy_since = Some(at(99_999)));
+    world.change_check("workers", |check| {
+        let entries = &mut std::sync::Arc::make_mut(&mut check.status).unhealthy_nodes;
+        entries[0].conditions_healthy_timestamp = Some(at(99_999));
+    });
+    world.live(320, 379);
+    assert_eq!(world.remediations(), ["Reboot of w1"]);
+    world.live(379, 380);
+    assert_eq!(world.remediations(), [""; 0]);
+}
