@@ -2,7 +2,7 @@
 
 pub mod ceph;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::apps::v1::Deployment;
@@ -25,7 +25,7 @@ use crate::describe::{self, prefixed};
 use crate::failure::Failure;
 use crate::fetch::Reader;
 use crate::model::Unread;
-use crate::model::answer::{AnsweredNode, Answering, NodeState};
+use crate::model::answer::{Answer, Answering, NodeState};
 use crate::model::ceph::CephCluster;
 use crate::model::drain::Drain;
 use crate::model::health::HealthCheck;
@@ -174,7 +174,15 @@ impl Status {
             cordoned: nodes.iter().filter(|node| node.summary.cordoned).count(),
             not_ready: nodes.iter().filter(|node| !node.summary.ready).count(),
         });
-        let needs_person = causes(nodes.iter().flatten());
+        let names: Option<HashSet<&str>> = nodes
+            .as_ref()
+            .map(|nodes| nodes.iter().map(|node| node.summary.name.as_str()).collect());
+        let is_absent = |drain: &&Drain| names.as_ref().is_some_and(|names| !names.contains(drain.node.as_str()));
+        let absent = drains.iter().filter(is_absent);
+        let absent = absent.filter_map(|drain| Some((drain.node.as_str(), answering.answer_without_node(drain)?)));
+        let present = nodes.iter().flatten();
+        let present = present.map(|node| (node.summary.name.as_str(), node.answer.clone()));
+        let needs_person = causes(present.chain(absent));
         let mut timed: Vec<NodeSummary> = nodes.into_iter().flatten().map(|node| node.summary).collect();
         timed.retain(|node| node.drain_keeper.is_some());
         timed.sort_by(|a, b| a.name.cmp(&b.name));
@@ -250,9 +258,9 @@ impl Status {
 }
 
 /// The nodes for which a person has to act, by their cause.
-fn causes<'a>(nodes: impl IntoIterator<Item = &'a AnsweredNode>) -> Vec<Cause> {
+fn causes<'a>(answers: impl IntoIterator<Item = (&'a str, Answer)>) -> Vec<Cause> {
     let mut causes: Vec<Cause> = Vec::new();
-    for AnsweredNode { summary, answer, .. } in nodes.into_iter().filter(|node| node.answer.needs_person()) {
+    for (node, answer) in answers.into_iter().filter(|(_, answer)| answer.needs_person()) {
         let why = answer.words().to_owned();
         let known = causes
             .iter_mut()
@@ -267,7 +275,7 @@ fn causes<'a>(nodes: impl IntoIterator<Item = &'a AnsweredNode>) -> Vec<Cause> {
             }),
         };
         cause.since = cause.since.into_iter().chain(answer.since).min();
-        cause.nodes.push(summary.name.clone());
+        cause.nodes.push(node.to_owned());
     }
     for cause in &mut causes {
         cause.nodes.sort();
@@ -632,17 +640,12 @@ mod tests {
     #[case::nobody_without_a_component(&[], vec![Unread::NotInstalled { what: "drains", component: "drain-lock" }], Exit::Done)]
     fn exit_tells_whether_somebody_has_to_act(#[case] nodes: &[&str], #[case] unread: Vec<Unread>, #[case] exit: Exit) {
         let answering = Answering::new(&[], &[], Timestamp::UNIX_EPOCH);
-        let nodes: Vec<AnsweredNode> = nodes
-            .iter()
-            .map(|name| {
-                answering.answer(
-                    &serde_json::from_value(json!({ "metadata": { "name": name } })).unwrap(),
-                    None,
-                )
-            })
-            .collect();
+        let answer = |name: &str| {
+            let node = serde_json::from_value(json!({ "metadata": { "name": name } })).unwrap();
+            answering.answer(&node, None).answer
+        };
         let status = Status {
-            needs_person: causes(&nodes),
+            needs_person: causes(nodes.iter().map(|name| (*name, answer(name)))),
             unread,
             ..Status::default()
         };
@@ -661,7 +664,10 @@ mod tests {
                 ])) },
                 "status": { "conditions": [{ "type": "Ready", "status": ready }] },
             });
-            answering.answer(&serde_json::from_value(node).unwrap(), None)
+            (
+                name.to_owned(),
+                answering.answer(&serde_json::from_value(node).unwrap(), None).answer,
+            )
         };
         let nodes = [
             node("n4", "True", true),
@@ -669,7 +675,8 @@ mod tests {
             node("n2", "True", false),
             node("n1", "False", false),
         ];
-        let found: Vec<_> = causes(&nodes)
+        let answers = nodes.iter().map(|(name, answer)| (name.as_str(), answer.clone()));
+        let found: Vec<_> = causes(answers)
             .into_iter()
             .map(|cause| (cause.state, cause.nodes))
             .collect();

@@ -109,6 +109,13 @@ impl<'a> Answering<'a> {
         }
     }
 
+    /// Of a drain whose node is not there.
+    pub fn answer_without_node(&self, drain: &Drain) -> Option<Answer> {
+        let is_wanted = !drain.dry_run && !drain.ending && drain.phase != Some(Phase::Released);
+        let told = is_wanted.then(|| given_up(drain).or_else(|| of_drain(drain, self.now)))?;
+        told.map(acts(self.components, "drain-lock"))
+    }
+
     /// Of one node, by what it says itself, and with its drain.
     pub fn answer(&self, node: &Node, drain: Option<&Drain>) -> AnsweredNode {
         let summary = NodeSummary::of(node);
@@ -450,6 +457,14 @@ mod tests {
             ..ComponentObjects::default()
         };
         components(&objects, now())
+    }
+
+    #[test]
+    fn drain_of_a_node_that_is_not_there_needs_a_person() {
+        let answering = Answering::new(&[], &[], now());
+        let answer = answering.answer_without_node(&drain("Queued", "NodeGone"));
+        assert!(answer.is_some_and(|answer| answer.needs_person()));
+        assert_eq!(answering.answer_without_node(&drain("Released", "NodeGone")), None);
     }
 
     /// Its deadline is only reported, so that nothing happens then.
