@@ -1,6 +1,7 @@
 //! How long one pass of an operator takes over a large fleet: no control plane, only the decision. Each is measured by its
 //! crate itself (its bench `plan`), whose code xtask does not link.
 
+mod health;
 mod keeper;
 mod lock;
 
@@ -18,7 +19,7 @@ const LARGEST: &str = "15000";
 #[derive(clap::Args)]
 pub struct Args {
     /// These operators alone
-    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Operator::DrainKeeper, Operator::DrainLock])]
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Operator::DrainKeeper, Operator::DrainLock, Operator::HealthCheck])]
     operators: Vec<Operator>,
 }
 
@@ -26,6 +27,7 @@ pub struct Args {
 enum Operator {
     DrainKeeper,
     DrainLock,
+    HealthCheck,
 }
 
 pub async fn bench(args: &Args) -> Result<Figures> {
@@ -35,6 +37,7 @@ pub async fn bench(args: &Args) -> Result<Figures> {
         match operator {
             Operator::DrainKeeper => keeper::bench(&mut figures).await?,
             Operator::DrainLock => lock::bench(&mut figures).await?,
+            Operator::HealthCheck => health::bench(&mut figures).await?,
         }
     }
     Ok(figures)
