@@ -86,6 +86,7 @@ struct Contents {
 struct Running {
     // Before the control plane, which they talk to.
     drainers: Vec<drainers::Running>,
+    told: Vec<String>,
     // Before the control plane, which has its objects.
     rook: Option<Rook>,
     plane: ControlPlane,
@@ -99,6 +100,9 @@ struct State {
     kubeconfig: PathBuf,
     kubectl: PathBuf,
     helm: PathBuf,
+    /// What became of each drainer that was asked for, a line each.
+    #[serde(default)]
+    drainers: Vec<String>,
 }
 
 pub fn run(args: Args) -> Result<ExitCode> {
@@ -264,8 +268,10 @@ async fn start(contents: &Contents, dir: &Path) -> Result<Running> {
         fleet::create(&plane.client().await?, NodeSpec::workers("worker", nodes)).await?;
         progress.done("Ready");
     }
+    let (drainers, told) = start_drainers(&contents.drainers, &plane).await;
     let mut running = Running {
-        drainers: start_drainers(&contents.drainers, &plane).await,
+        drainers,
+        told,
         rook: None,
         plane,
     };
@@ -281,19 +287,22 @@ async fn start(contents: &Contents, dir: &Path) -> Result<Running> {
     Ok(running)
 }
 
-/// What cannot be had is named, and the rest runs.
-async fn start_drainers(drainers: &[Drainer], plane: &ControlPlane) -> Vec<drainers::Running> {
-    let mut running = Vec::new();
+/// What cannot be had is named, and the rest runs. Gives what became of each, too.
+async fn start_drainers(drainers: &[Drainer], plane: &ControlPlane) -> (Vec<drainers::Running>, Vec<String>) {
+    let (mut running, mut told) = (Vec::new(), Vec::new());
     for drainer in drainers {
         match drainer.start(plane).await {
             Ok(started) => {
-                println!("{drainer} runs; its log is {}", started.process().log().display());
+                told.push(format!(
+                    "{drainer} runs; its log is {}",
+                    started.process().log().display()
+                ));
                 running.push(started);
             }
-            Err(error) => eprintln!("no {drainer}: {}", drainers::in_one_line(&error)),
+            Err(error) => told.push(format!("no {drainer}: {}\n", drainers::in_one_line(&error))),
         }
     }
-    running
+    (running, told)
 }
 
 async fn start_ceph(plane: &ControlPlane, options: CephOptions) -> Result<Rook> {
@@ -343,7 +352,12 @@ fn prepare(dir: &Path) -> Result<()> {
 }
 
 fn record(running: &Running, dir: &Path) -> Result<State> {
-    let Running { drainers, rook, plane } = running;
+    let Running {
+        drainers,
+        told,
+        rook,
+        plane,
+    } = running;
     let mut parts = plane.process_ids();
     parts.extend(drainers.iter().filter_map(|drainer| drainer.process().id()));
     parts.extend(rook.iter().flat_map(|rook| rook.ceph().process_ids()));
@@ -353,6 +367,7 @@ fn record(running: &Running, dir: &Path) -> Result<State> {
         kubeconfig: plane.kubeconfig(),
         kubectl: plane.tools().kubectl.clone(),
         helm: plane.tools().helm.clone(),
+        drainers: told.clone(),
     };
     let unfinished = dir.join(".state.json");
     fs::write(&unfinished, serde_json::to_vec_pretty(&state)?)?;
@@ -368,7 +383,8 @@ fn read(dir: &Path) -> Result<State> {
 
 fn usage(state: &State) -> String {
     format!(
-        "\nThe cluster is ready. To use it:\n\n  export KUBECONFIG={}\n  {} get nodes\n  {} list -A\n",
+        "\n{}The cluster is ready. To use it:\n\n  export KUBECONFIG={}\n  {} get nodes\n  {} list -A\n",
+        state.drainers.concat(),
         state.kubeconfig.display(),
         state.kubectl.display(),
         state.helm.display()

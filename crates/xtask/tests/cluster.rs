@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
 use anyhow::{Context, Result, ensure};
+use nodeward_testkit::kubernetes::Kubernetes;
 use nodeward_testkit::process::{ProcessId, Signal};
+use nodeward_testkit::toolchain;
 use nodeward_testkit::wait::{self, secs};
 
 fn cluster(dir: &Path, args: &[&str]) -> Command {
@@ -201,6 +203,41 @@ async fn ctrl_c_stops_a_cluster_in_the_foreground() -> Result<()> {
     all_gone(&running).await?;
     ensure!(up.0.wait()?.success(), "Ctrl-C is the way to end it, and no failure");
     ensure!(!dir.join("state.json").exists());
+    Ok(())
+}
+
+/// The programs that are built, but for those of this name.
+fn cache_without(name: &str) -> Result<tempfile::TempDir> {
+    let cache = tempfile::tempdir()?;
+    for entry in std::fs::read_dir(toolchain::cache_dir()?)? {
+        let entry = entry?;
+        if !entry.file_name().to_string_lossy().contains(name) {
+            std::os::unix::fs::symlink(entry.path(), cache.path().join(entry.file_name()))?;
+        }
+    }
+    Ok(cache)
+}
+
+/// No registry has its module.
+#[tokio::test]
+async fn drainer_that_cannot_be_built_is_named_and_the_rest_runs() -> Result<()> {
+    toolchain::ensure_built(Kubernetes::from_environment()?)?;
+    let (dir, modules) = (tempfile::tempdir()?, tempfile::tempdir()?);
+    let (dir, cache) = (dir.path(), cache_without("descheduler")?);
+    let up = cluster(dir, &["up", "--detach", "--nodes", "1", "--drainers", "descheduler"])
+        .env("NODEWARD_TESTBED_CACHE", cache.path())
+        .env("GOMODCACHE", modules.path())
+        .env("GOPROXY", "off")
+        .output()?;
+    let said = String::from_utf8(up.stdout)?;
+    ensure!(up.status.success(), "{said}{}", String::from_utf8_lossy(&up.stderr));
+    let named: Vec<&str> = said.lines().filter(|line| line.contains("descheduler")).collect();
+    ensure!(
+        named.len() == 1 && named[0].starts_with("no descheduler: descheduler cannot be built: "),
+        "{said}"
+    );
+    recorded(dir)?;
+    output(dir, &["down"])?;
     Ok(())
 }
 
