@@ -102,7 +102,7 @@ impl ClusterIndex {
         };
         let is_cordoned = |pod: &&Arc<PodFacts>| {
             let node = pod.node.as_ref().and_then(|node| self.nodes.get(node));
-            node.is_some_and(|node| node.unschedulable)
+            node.is_some_and(|node| node.is_cordoned())
         };
         self.deleted
             .iter()

@@ -96,6 +96,18 @@ mod tests {
         assert_eq!(told(cordoned("n1"), pod, budget), expected);
     }
 
+    /// Karpenter does so once a node's `terminationGracePeriod` is nearly over, and never sets `spec.unschedulable`.
+    #[rstest]
+    #[case("karpenter.sh/disrupted")]
+    #[case("ToBeDeletedByClusterAutoscaler")]
+    fn deletion_from_node_that_is_removed_is_told(#[case] taint: &str) {
+        let removed = json!({ "spec": { "taints": [{ "key": taint, "effect": "NoSchedule" }] } });
+        assert_eq!(
+            told(node("n1", removed), deleted(None, json!({})), of_numbers(1)),
+            ["shop/a of shop/web"]
+        );
+    }
+
     /// A rollout deletes pods, too.
     #[test]
     fn delete_on_schedulable_node_is_nobodys_drain() {
