@@ -18,7 +18,7 @@ use crate::plan::need::{Class, last_unguarded, opt_out};
 use crate::policy::Policy;
 use crate::snapshot::{LedgerFacts, NodeFacts, PodFacts};
 
-use super::decide::{EvictionContext, LookupResult, MatchingBudgets, NodeContext, PodState};
+use super::decide::{EvictionContext, LookupResult, MatchingBudgets, NodeContext, PodState, is_left};
 use super::movable_pods::MovablePods;
 use super::planning_timeout::PlanningTimeouts;
 use super::review::EvictionReview;
@@ -170,7 +170,8 @@ impl ContextLookup {
         }
     }
 
-    /// Whether the answer is another one if the node is cordoned, and no watch shows that it is.
+    /// Whether the answer is another one if the node is cordoned, and no watch shows that it is. Under a claim that drains it is not;
+    /// what a drain has left, a cordon makes the begin of another one.
     pub fn depends_on_cordon(
         &self,
         review: &EvictionReview,
@@ -189,7 +190,7 @@ impl ContextLookup {
             MatchingBudgets::One(budget) => budget.disruptions_allowed == 1 || context.state.is_starting(),
             MatchingBudgets::None | MatchingBudgets::Several => false,
         };
-        node.auto && !node.cordoned && (is_last || node.retains.is_some()) && !self.has_claim(&node.uid)
+        node.auto && !node.cordoned && (is_last || node.retains.is_some()) && !self.is_draining(&node.uid)
     }
 
     fn node(&self, pod: &PodFacts, node: &NodeFacts, policy: &Policy, now: Timestamp, instant: Instant) -> NodeContext {
@@ -271,6 +272,13 @@ impl ContextLookup {
     fn has_claim(&self, node: &NodeUid) -> bool {
         let ledger = self.cache.ledger();
         ledger.is_some_and(|facts| facts.ledger.claim(node.as_str()).is_some())
+    }
+
+    /// Whether the node has a claim, and not what a drain has left of one.
+    fn is_draining(&self, node: &NodeUid) -> bool {
+        let ledger = self.cache.ledger();
+        let claim = ledger.as_deref().and_then(|facts| facts.ledger.claim(node.as_str()));
+        claim.is_some_and(|claim| !is_left(claim))
     }
 
     fn budgets(&self, pod: &PodFacts, now: Timestamp) -> MatchingBudgets {

@@ -518,6 +518,8 @@ impl Judge<'_> {
             Some(claim) if claim.has_disruption(context.uid.as_str()) => {
                 self.under_claim(claim, node, context, false, budget)
             }
+            // The last of its node waits with it, so it goes only once its drain is planned anew.
+            Some(claim) if self.is_drained_again(claim, node) && !context.is_movable => not_planned(node),
             Some(claim) if is_draining(claim, node) && !context.is_movable => self.waits(claim, Some(budget)),
             None if self.awaits_plan(node) => not_planned(node),
             Some(_) | None => admitted,
@@ -589,10 +591,7 @@ impl Judge<'_> {
             Some(claim) if is_draining(claim, node) && context.is_movable => {
                 self.free(Some(node), budget, Admission::FreeDisruption)
             }
-            // It is drained again before the pods of its last drain are back.
-            Some(claim) if is_left(claim) && node.takes_drainers() && self.request.caller.may_drain() => {
-                not_planned(node)
-            }
+            Some(claim) if self.is_drained_again(claim, node) => not_planned(node),
             Some(claim) if is_left_for_good(claim, node) => self.free(None, budget, Admission::FreeDisruption),
             Some(claim) if is_left(claim) || is_draining(claim, node) => self.waits(claim, Some(budget)),
             None if self.awaits_plan(node) => not_planned(node),
@@ -709,6 +708,11 @@ impl Judge<'_> {
         node.takes_drainers() && (node.has_drain || self.request.caller.may_drain())
     }
 
+    /// Whether it belongs to a drain that begins before the pods of the node's last one are back.
+    fn is_drained_again(&self, claim: &Claim, node: &NodeContext) -> bool {
+        is_left(claim) && node.takes_drainers() && self.request.caller.may_drain()
+    }
+
     /// Whether it waits until that drain is planned.
     fn awaits_plan(&self, node: &NodeContext) -> bool {
         self.belongs_to_drain(node) && !node.planning_timed_out
@@ -752,7 +756,7 @@ fn words(state: ClaimState) -> &'static str {
 }
 
 /// Whether the drain of the claim has ended, or nobody goes on with it, while its pods are down.
-fn is_left(claim: &Claim) -> bool {
+pub(super) fn is_left(claim: &Claim) -> bool {
     matches!(claim.state, ClaimState::Returning | ClaimState::Suspect)
 }
 

@@ -178,19 +178,22 @@ fn of_budget(node: Value, allowed: i32) -> Cluster {
     Cluster::new([node], [pod("a", json!({}))]).budgets([budget])
 }
 
+/// The node has a claim in this state.
+fn with_claim(state: &str) -> Cluster {
+    of_budget(node("n1", json!({})), 1).ledger(json!({ "nextTicket": 2, "claims": [{
+        "ticket": 1, "node": "n1", "nodeUID": "uid-n1", "state": state, "since": "2026-01-01T11:59:00Z",
+        "queuedAt": "2026-01-01T11:59:00Z", "grant": 0, "bootID": "", "foreignCordon": false, "needs": [], "holds": [],
+    }] }))
+}
+
 #[rstest]
 #[case::the_last_disruption(of_budget(node("n1", json!({})), 1), false)]
 #[case::one_of_many(of_budget(node("n1", json!({})), 2), true)]
 #[case::no_disruption(of_budget(node("n1", json!({})), 0), true)]
 #[case::no_budget(Cluster::new([node("n1", json!({}))], [pod("a", json!({}))]), true)]
 #[case::cordoned_already(of_budget(cordoned("n1"), 1), true)]
-#[case::of_a_drain(
-    of_budget(node("n1", json!({})), 1).ledger(json!({ "nextTicket": 2, "claims": [{
-        "ticket": 1, "node": "n1", "nodeUID": "uid-n1", "state": "Waiting", "since": "2026-01-01T11:59:00Z",
-        "queuedAt": "2026-01-01T11:59:00Z", "grant": 0, "bootID": "", "foreignCordon": false, "needs": [], "holds": [],
-    }] })),
-    true
-)]
+#[case::of_a_drain(with_claim("Waiting"), true)]
+#[case::of_what_a_drain_has_left(with_claim("Returning"), false)]
 #[tokio::test(start_paused = true)]
 async fn only_eviction_of_last_disruption_awaits_cordon(#[case] cluster: Cluster, #[case] at_once: bool) {
     assert_eq!(is_answered_at_once(&cluster).await, at_once);

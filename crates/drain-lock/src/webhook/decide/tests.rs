@@ -296,6 +296,7 @@ fn of_another_budget(state: ClaimState) -> Vec<Claim> {
 #[case::held(starting(PodState::Unready).with(asking()), Err(LockReason::WaitsForDisruptions))]
 #[case::held_and_pending(starting(PodState::Pending).with(asking()), Err(LockReason::WaitsForDisruptions))]
 #[case::not_planned_yet(starting(PodState::Unready), Err(LockReason::NotPlanned))]
+#[case::drained_again(starting(PodState::Unready).with(vec![claim(1, NODE, ClaimState::Returning, &[], &["web-1"])]), Err(LockReason::NotPlanned))]
 #[case::granted(starting(PodState::Unready).with(vec![claim(2, NODE, ClaimState::Granted, &[], &[POD])]), Err(LockReason::AwaitsConfirmation))]
 #[case::confirmed(starting(PodState::Unready).with(vec![claim(2, NODE, ClaimState::Confirmed, &[], &[POD])]), Ok(Admission::UnderClaim))]
 #[case::movable(case().of(EvictionContext { state: PodState::Unready, ..movable_pod() }).with(asking()), Ok(Admission::Unready))]
