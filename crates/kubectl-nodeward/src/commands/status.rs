@@ -393,7 +393,10 @@ fn component(name: String, namespace: String, traces: &Traces<'_>, now: Timestam
         status.and_then(|status| status.ready_replicas).unwrap_or_default()
     });
     let planned = traces.lease.and_then(lease::planned);
-    let plans = name != DRAIN_LOCK || planned.is_some_and(|planned| plans(&planned));
+    // One that has just taken over says so with its first plan.
+    let acquired = lease.and_then(|lease| lease.acquire_time.as_ref()).map(|time| time.0);
+    let is_new = acquired.is_some_and(|acquired| now.duration_since(acquired).unsigned_abs() < STALE_AFTER);
+    let plans = name != DRAIN_LOCK || is_new || planned.is_some_and(|planned| plans(&planned));
     let state = match (leader.is_some() && renews, lease.is_some(), ready) {
         (true, ..) if plans => ComponentState::Leading,
         (true, ..) => ComponentState::NotPlanning,
@@ -423,6 +426,15 @@ fn plans(planned: &Planned) -> bool {
         Some(silent_for) => silent_for < STALE_AFTER,
         None => planned.is_of_present_term,
     }
+}
+
+/// The first component of this name, and why it does nothing; `None` where one of that name works, or none was found.
+pub fn stopped<'a>(components: &'a [Component], name: &str) -> Option<(&'a Component, String)> {
+    let found = components.iter().filter(|component| component.name == name);
+    let all: Option<Vec<_>> = found
+        .map(|component| Some((component, component.acts_not()?)))
+        .collect();
+    all?.into_iter().next()
 }
 
 impl Component {
@@ -457,7 +469,7 @@ impl Component {
     }
 
     /// Why it does nothing; `None` for one that works, as far as can be seen.
-    pub fn acts_not(&self) -> Option<String> {
+    fn acts_not(&self) -> Option<String> {
         let Self { name, paused, .. } = self;
         match (self.state, paused) {
             (_, Some(paused)) => Some(format!("{name} is paused: {}", paused.reason)),
@@ -619,6 +631,14 @@ mod tests {
         .unwrap()
     }
 
+    /// Of a minute ago.
+    fn new_leader() -> Lease {
+        let mut lease = lease("a", FRESH);
+        lease.spec.as_mut().unwrap().acquire_time =
+            serde_json::from_value(json!("2026-01-01T09:59:00.000000Z")).unwrap();
+        lease
+    }
+
     /// drain-lock's leader has renewed, and has said then that it plans.
     fn planning(renewed: &str, mark: &str, planned: Option<&str>) -> Lease {
         let mut lease = lease("a", renewed);
@@ -699,6 +719,7 @@ mod tests {
     #[case::leads(vec![deployment(Some(2))], vec![planning(FRESH, "3@7", Some(SECONDS_AGO))], ComponentState::Leading)]
     #[case::leads_without_a_deployment(vec![], vec![planning(FRESH, "3@7", Some(SECONDS_AGO))], ComponentState::Leading)]
     #[case::leads_a_new_term(vec![], vec![planning(FRESH, "2@7", Some(SECONDS_AGO))], ComponentState::Leading)]
+    #[case::has_just_taken_over(vec![], vec![new_leader()], ComponentState::Leading)]
     #[case::has_planned_nothing_yet(vec![], vec![lease("a", FRESH)], ComponentState::NotPlanning)]
     #[case::cannot_plan_any_more(vec![], vec![planning(FRESH, "3@7", Some(MINUTES_AGO))], ComponentState::NotPlanning)]
     #[case::has_stopped_after_planning(vec![], vec![planning(OLD, "3@7", Some(OLD))], ComponentState::NotLeading)]

@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::drain::Drain;
 use super::health::{HealthSources, Judge, NodeHealth, Stop};
 use super::node::{Blocked, NodeSummary};
-use crate::commands::status::Component;
+use crate::commands::status::{Component, stopped};
 use crate::commands::why::health::sentence;
 use crate::describe;
 use crate::text::Style;
@@ -243,9 +243,8 @@ fn by_itself(node: &NodeSummary, now: Timestamp) -> Answer {
 /// The same where the component that would act does not: then nothing happens at any time.
 fn acts<'a>(components: &'a [Component], name: &'a str) -> impl Fn(Answer) -> Answer + 'a {
     move |answer| {
-        let mut found = components.iter().filter(|component| component.name == name);
-        let stopped = found.find_map(Component::acts_not);
-        let Some(stopped) = stopped.filter(|_| answer.severity > Severity::Fine) else {
+        let stopped = stopped(components, name).filter(|_| answer.severity > Severity::Fine);
+        let Some((_, stopped)) = stopped else {
             return answer;
         };
         let before = describe::prefixed("; before that: ", answer.why.as_ref());
@@ -488,6 +487,10 @@ mod tests {
             let answer = answer(components);
             assert_eq!((answer.severity, answer.until), (severity, None), "{answer:?}");
         }
+        // A lease of that name that nobody renews says nothing beside one that is renewed.
+        let mut both = led("2026-01-01T09:50:00.000000Z");
+        both.extend(led("2026-01-01T09:59:55.000000Z"));
+        assert_eq!(answer(&both).severity, severity);
         // Nobody leads any more, so nothing that is told comes true by itself.
         let answer = answer(&led("2026-01-01T09:50:00.000000Z"));
         assert_eq!(answer.severity, Severity::NeedsPerson);

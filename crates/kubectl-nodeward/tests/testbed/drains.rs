@@ -300,12 +300,11 @@ async fn what_cannot_be_done_fails_and_says_so() -> Result<()> {
 async fn early_uncordon_withdraws_the_reboot_permission() -> Result<()> {
     let env = Environment::new().await?;
     let [n1, n2] = env.workers().await?;
-    env.add_pinned("web", &[n1.clone(), n2]).await?;
+    env.add_pinned("web", &[n1.clone(), n2.clone()]).await?;
     let admin = &env.admin;
-    let hold = ["hold", "web", "-n", &env.name, "--reason", "r", "--for", "1h"];
-    admin.page(&hold).await?;
+    says(&admin.page(&["drain", &n2, "--timeout", "90s"]).await?, &["is drained"])?;
     let command = admin.start(&["drain", &n1])?;
-    told(&command, "waits for OwnerHold").await?;
+    told(&command, &format!("waits for {n2}")).await?;
     fleet::uncordon(&env.client, &n1).await?;
     let (code, text) = end(&command).await?;
     assert_eq!(code, 1, "{text}");

@@ -11,7 +11,7 @@ use nodeward_core::ledger::{Claim, Ledger};
 
 use super::Why;
 use crate::commands::printed::PrintedCommands;
-use crate::commands::status::{COMPONENT, Component, DRAIN_LOCK};
+use crate::commands::status::{COMPONENT, Component, DRAIN_LOCK, stopped};
 use crate::describe::{self, prefixed};
 use crate::model::drain::Drain;
 use crate::model::locks::BudgetLocks;
@@ -125,9 +125,8 @@ pub fn ahead_of(ahead: usize) -> String {
 impl Why {
     /// The events that the drain waits for, and the commands that help.
     pub(super) fn next(&self, drain: &Drain, commands: &PrintedCommands, now: Timestamp) -> Vec<Step> {
-        let mut stopped = self.components.iter().filter(|component| component.name == DRAIN_LOCK);
-        if let Some(step) = stopped.find_map(|component| restore(component, commands)) {
-            return vec![step];
+        if let Some((component, why)) = stopped(&self.components, DRAIN_LOCK) {
+            return vec![restore(component, &why, commands)];
         }
         let mut next = Vec::new();
         if drain.phase == Some(Phase::Queued) {
@@ -237,18 +236,14 @@ impl Why {
 }
 
 /// How a component that does nothing is made to act again: before that nothing else comes true.
-fn restore(component: &Component, commands: &PrintedCommands) -> Option<Step> {
-    let why = component.acts_not()?;
+fn restore(component: &Component, why: &str, commands: &PrintedCommands) -> Step {
     let (name, namespace) = (&component.name, &component.namespace);
     let command = if component.paused.is_some() {
         commands.nodeward("resume", name)
     } else {
         commands.kubectl(&format!("get pods -n {namespace} -l {COMPONENT}={name}"))
     };
-    Some(Step::with(
-        format!("nothing goes on here: {why}; first see to that"),
-        command,
-    ))
+    Step::with(format!("nothing goes on here: {why}; first see to that"), command)
 }
 
 /// Pods that the steps name.
