@@ -173,7 +173,9 @@ impl Fleet {
     /// Made of these; what `quiet` knows of them is not made again.
     pub fn of(inputs: &Inputs, quiet: &mut Quiet, source: Source, commands: &PrintedCommands, now: Timestamp) -> Self {
         quiet.prepare(inputs);
-        let components = components(&inputs.components, now);
+        // Nothing is concluded from the silence of an API server that is away.
+        let read_at = source.stale.as_ref().map_or(now, |stale| stale.since);
+        let components = components(&inputs.components, read_at);
         let drains: BTreeMap<&str, &Drain> = inputs
             .drains
             .values()

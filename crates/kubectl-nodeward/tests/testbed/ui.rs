@@ -5,7 +5,7 @@ use nodeward_api::node_drain::Phase;
 use nodeward_testkit::browser::{self, Browser};
 use nodeward_testkit::fleet;
 use nodeward_testkit::kubectl::Said;
-use nodeward_testkit::proxy::Proxy;
+use nodeward_testkit::proxy::{Fault, Proxy, Rule};
 use nodeward_testkit::wait::{self, secs};
 use serde_json::{Value, json};
 
@@ -263,13 +263,14 @@ async fn page_tells_its_age_while_the_api_is_away() -> Result<()> {
     let page = Page::of(&env, &far, &[]).await?;
     page.open(&format!("fleet?search={node}")).await?;
     page.shows("the node", &[&node]).await?;
-    proxy.freeze().await?;
+    proxy.inject(Rule::new(Fault::BrokenConnection));
+    proxy.drop_watches();
     page.shows("the age of what is shown", &["Old:", "ago", "tried again by itself"])
         .await?;
     // What changes each second is read out to nobody.
     let ages = "[aria-live] time, [role=status] time, [role=alert] time";
     assert_eq!(page.counts(ages).await?, 0);
-    proxy.thaw();
+    proxy.heal();
     page.browser
         .until("the banner to go", "return !document.body.innerText.includes('Old:')")
         .await?;
