@@ -24,11 +24,11 @@ use nodeward_runtime::cache::Content;
 use serde::de::DeserializeOwned;
 
 use crate::cluster::Cluster;
-use crate::commands::status::ComponentObjects;
 use crate::failure::Failure;
 use crate::model::Unread;
 use crate::model::acts::Act;
 use crate::model::ceph::CephCluster;
+use crate::model::component::ComponentObjects;
 use crate::model::drain::Drain;
 
 /// Objects in one answer, as in kubectl, so that no single answer is large.

@@ -6,6 +6,7 @@ pub mod acts;
 pub mod answer;
 pub mod budget_health;
 pub mod ceph;
+pub mod component;
 pub mod drain;
 pub mod health;
 pub mod locks;

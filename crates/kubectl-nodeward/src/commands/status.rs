@@ -4,19 +4,17 @@ pub mod ceph;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Node};
 use kube::api::ListParams;
 use kube::{Api, ResourceExt};
-pub use nodeward_api::COMPONENTS;
+use nodeward_api::COMPONENTS;
 use nodeward_api::node_drain::NodeDrain;
 use nodeward_api::node_health_check::Phase;
-use nodeward_api::pause::{self, CONFIG_MAP, Paused};
-use nodeward_api::planned_at::STALE_AFTER;
+use nodeward_api::pause::CONFIG_MAP;
 use nodeward_api::reason::LockReason;
-use nodeward_core::lease::{self, Planned};
 use serde::Serialize;
 
 use super::Exit;
@@ -27,6 +25,7 @@ use crate::fetch::Reader;
 use crate::model::Unread;
 use crate::model::answer::{Answer, Answering, NodeState};
 use crate::model::ceph::CephCluster;
+use crate::model::component::{Component, ComponentObjects, PART_OF, components};
 use crate::model::drain::Drain;
 use crate::model::health::HealthCheck;
 use crate::model::locks::{BudgetLocks, Sources, of_budgets};
@@ -34,7 +33,7 @@ use crate::model::node::NodeSummary;
 use crate::text::Style;
 use crate::text::page::Page;
 use crate::text::table::{Cell, Column, Table};
-use crate::text::time::{age, distance, moment};
+use crate::text::time::age;
 
 /// The fleet at a glance.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
@@ -65,44 +64,6 @@ pub struct Status {
     /// What could not be read.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unread: Vec<Unread>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Component {
-    /// `drain-keeper`, `drain-lock`, `health-check` or `ceph-pdb`.
-    pub name: String,
-    pub state: ComponentState,
-    /// Its version, where its Deployment says so.
-    pub version: Option<String>,
-    pub namespace: String,
-    /// Replicas that are ready; absent without a Deployment.
-    pub ready: Option<i32>,
-    pub replicas: Option<i32>,
-    pub leader: Option<String>,
-    /// When the leader last renewed its lease.
-    pub renewed: Option<Timestamp>,
-    /// When a leader of drain-lock last said that it plans, by the API server's clock.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub planned: Option<Timestamp>,
-    /// A person has stopped it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub paused: Option<Paused>,
-}
-
-/// The health of a component.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub enum ComponentState {
-    /// A replica leads, and renews its lease; drain-lock's plans, too.
-    Leading,
-    /// A replica leads, and does nothing but renew its lease: drain-lock's, which says there when it plans.
-    NotPlanning,
-    /// Replicas are ready; which of them leads cannot be seen.
-    Ready,
-    /// It is installed, and none leads.
-    NotLeading,
-    /// It is installed, and no replica is ready.
-    NotReady,
 }
 
 /// Why a person has to act, and for which nodes.
@@ -139,15 +100,6 @@ pub struct LockCounts {
 
 /// How many of the nodes that a NodeHealthCheck remediates are named.
 const NAMED: usize = 3;
-
-/// The chart's label on all its objects.
-pub const PART_OF: &str = "app.kubernetes.io/part-of=nodeward";
-
-/// The chart's labels with the component and its version.
-pub const COMPONENT: &str = "app.kubernetes.io/component";
-const VERSION: &str = "app.kubernetes.io/version";
-
-pub const DRAIN_LOCK: &str = "drain-lock";
 
 impl Status {
     pub async fn fetch(cluster: &Cluster) -> Result<Self, Failure> {
@@ -336,176 +288,6 @@ async fn lock_counts(reader: &mut Reader<'_>) -> Result<Option<LockCounts>, Fail
     }))
 }
 
-/// A component's objects in the cluster.
-#[derive(Default)]
-struct Traces<'a> {
-    deployment: Option<&'a Deployment>,
-    lease: Option<&'a Lease>,
-}
-
-/// What tells of components.
-#[derive(Debug, Clone, Default)]
-pub struct ComponentObjects {
-    pub deployments: Vec<Deployment>,
-    pub leases: Vec<Lease>,
-    /// ConfigMaps that pause components of their namespaces.
-    pub pauses: Vec<ConfigMap>,
-}
-
-/// Components by name and namespace.
-pub fn components(objects: &ComponentObjects, now: Timestamp) -> Vec<Component> {
-    let mut found: BTreeMap<(String, String), Traces<'_>> = BTreeMap::new();
-    for deployment in &objects.deployments {
-        let name = deployment.labels().get(COMPONENT);
-        if let Some(name) = name.filter(|name| COMPONENTS.contains(&name.as_str())) {
-            let key = (name.clone(), deployment.namespace().unwrap_or_default());
-            found.entry(key).or_default().deployment = Some(deployment);
-        }
-    }
-    for lease in &objects.leases {
-        let key = (lease.name_any(), lease.namespace().unwrap_or_default());
-        found.entry(key).or_default().lease = Some(lease);
-    }
-    let found = found.into_iter();
-    let components = found.map(|((name, namespace), traces)| {
-        let mut pauses = objects.pauses.iter();
-        let own = pauses.find(|pause| pause.namespace().as_ref() == Some(&namespace));
-        Component {
-            paused: own.and_then(|own| pause::paused(own, &name)),
-            ..component(name, namespace, &traces, now)
-        }
-    });
-    components.collect()
-}
-
-fn component(name: String, namespace: String, traces: &Traces<'_>, now: Timestamp) -> Component {
-    let deployment = traces.deployment;
-    let lease = traces.lease.and_then(|lease| lease.spec.as_ref());
-    let leader = lease.and_then(|lease| lease.holder_identity.clone());
-    let leader = leader.filter(|leader| !leader.is_empty());
-    let renewed = lease.and_then(|lease| lease.renew_time.as_ref()).map(|time| time.0);
-    // Twice the lease's time, lest a clock that is off by seconds makes a leader look dead.
-    let seconds = lease.and_then(|lease| lease.lease_duration_seconds).unwrap_or_default();
-    let lasts = SignedDuration::from_secs(2 * i64::from(seconds));
-    let renews = renewed.is_some_and(|renewed| now.duration_since(renewed) <= lasts);
-    let ready = deployment.map(|deployment| {
-        let status = deployment.status.as_ref();
-        status.and_then(|status| status.ready_replicas).unwrap_or_default()
-    });
-    let planned = traces.lease.and_then(lease::planned);
-    // One that has just taken over says so with its first plan.
-    let acquired = lease.and_then(|lease| lease.acquire_time.as_ref()).map(|time| time.0);
-    let is_new = acquired.is_some_and(|acquired| now.duration_since(acquired).unsigned_abs() < STALE_AFTER);
-    let plans = name != DRAIN_LOCK || is_new || planned.is_some_and(|planned| plans(&planned));
-    let state = match (leader.is_some() && renews, lease.is_some(), ready) {
-        (true, ..) if plans => ComponentState::Leading,
-        (true, ..) => ComponentState::NotPlanning,
-        (false, _, Some(0)) => ComponentState::NotReady,
-        (false, true, _) | (false, false, None) => ComponentState::NotLeading,
-        (false, false, Some(_)) => ComponentState::Ready,
-    };
-    Component {
-        name,
-        state,
-        version: deployment.and_then(|deployment| deployment.labels().get(VERSION).cloned()),
-        namespace,
-        ready,
-        replicas: deployment.and_then(|deployment| deployment.spec.as_ref()?.replicas),
-        leader: leader.filter(|_| renews),
-        renewed,
-        planned: planned.and_then(|planned| planned.written),
-        paused: None,
-    }
-}
-
-/// Whether the leader has said within two minutes that it plans, as the webhook has it. It says no time, and a look is but one:
-/// so the two times that the API server has kept are compared, of that word and of the last renewal. Where it has kept none
-/// the word counts that is of the present term.
-fn plans(planned: &Planned) -> bool {
-    match planned.silent_for() {
-        Some(silent_for) => silent_for < STALE_AFTER,
-        None => planned.is_of_present_term,
-    }
-}
-
-/// The first component of this name, and why it does nothing; `None` where one of that name works, or none was found.
-pub fn stopped<'a>(components: &'a [Component], name: &str) -> Option<(&'a Component, String)> {
-    let found = components.iter().filter(|component| component.name == name);
-    let all: Option<Vec<_>> = found
-        .map(|component| Some((component, component.acts_not()?)))
-        .collect();
-    all?.into_iter().next()
-}
-
-impl Component {
-    pub fn line(&self, now: Timestamp) -> Cell {
-        let (style, state) = match (self.state, &self.paused) {
-            (ComponentState::Leading | ComponentState::NotPlanning | ComponentState::Ready, Some(paused)) => {
-                let since = prefixed(" since ", paused.since.map(|since| moment(since, now)));
-                (Style::Warning, format!("paused{since}: {}", paused.reason))
-            }
-            (ComponentState::Leading, None) => (Style::Good, "works".to_owned()),
-            (ComponentState::NotPlanning, None) => {
-                let last = self.planned.map(|planned| distance(planned, now));
-                let last = prefixed(", the last time ", last);
-                (Style::Bad, format!("leads and plans nothing{last}"))
-            }
-            (ComponentState::Ready, None) => (Style::Good, "ready".to_owned()),
-            (ComponentState::NotLeading, _) => {
-                let last = self.renewed.map(|renewed| distance(renewed, now));
-                (Style::Bad, format!("no leader{}", prefixed(", last seen ", last)))
-            }
-            (ComponentState::NotReady, _) => (Style::Bad, "no ready replica".to_owned()),
-        };
-        let version = prefixed(" ", self.version.as_ref());
-        let replicas = self.ready.zip(self.replicas);
-        let replicas = prefixed(", ", replicas.map(|(ready, all)| format!("{ready} of {all} ready")));
-        let leader = prefixed(", led by ", self.leader.as_ref());
-        let Self { name, namespace, .. } = self;
-        Cell::new(
-            style,
-            format!("{name}{version} in {namespace}: {state}{replicas}{leader}"),
-        )
-    }
-
-    /// Why it does nothing; `None` for one that works, as far as can be seen.
-    fn acts_not(&self) -> Option<String> {
-        let Self { name, paused, .. } = self;
-        match (self.state, paused) {
-            (_, Some(paused)) => Some(format!("{name} is paused: {}", paused.reason)),
-            (ComponentState::Leading | ComponentState::Ready, None) => None,
-            (ComponentState::NotPlanning, None) => Some(format!("{name} leads and plans nothing")),
-            (ComponentState::NotLeading, None) => Some(format!("no replica of {name} leads")),
-            (ComponentState::NotReady, None) => Some(format!("no replica of {name} is ready")),
-        }
-    }
-
-    /// Who leads it, or since when what it wrote has been left as it was; `None` where leases cannot be seen.
-    pub(super) fn leads(&self, now: Timestamp) -> Option<Cell> {
-        let Self { name, leader, .. } = self;
-        let silent = prefixed(" since ", self.renewed.map(|renewed| moment(renewed, now)));
-        match self.state {
-            _ if self.paused.is_some() => Some(self.line(now)),
-            ComponentState::Leading => {
-                let leader = leader.as_deref().unwrap_or("a replica");
-                Some(Cell::new(Style::Faint, format!("{name}: {leader} leads")))
-            }
-            ComponentState::NotPlanning => Some(Cell::new(
-                Style::Bad,
-                format!(
-                    "{name}: {} leads and plans nothing",
-                    leader.as_deref().unwrap_or("a replica")
-                ),
-            )),
-            ComponentState::Ready => None,
-            ComponentState::NotLeading | ComponentState::NotReady => Some(Cell::new(
-                Style::Bad,
-                format!("{name}: nobody leads{silent}, and what it says is no newer"),
-            )),
-        }
-    }
-}
-
 fn print_drains(page: &mut Page, drains: &[Drain], now: Timestamp) {
     let mut table = Table::new([
         Column::Flexible("DRAIN OF"),
@@ -607,51 +389,9 @@ fn print_health_checks(page: &mut Page, checks: &[HealthCheck]) {
 #[cfg(test)]
 mod tests {
     use rstest::rstest;
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
-
-    fn deployment(ready: Option<i32>) -> Deployment {
-        serde_json::from_value(json!({
-            "metadata": {
-                "name": "nodeward-drain-lock", "namespace": "nodeward-system",
-                "labels": { "app.kubernetes.io/component": "drain-lock", "app.kubernetes.io/version": "1.2.3" },
-            },
-            "spec": { "replicas": 2, "selector": {}, "template": {} },
-            "status": { "readyReplicas": ready },
-        }))
-        .unwrap()
-    }
-
-    fn lease(holder: &str, renewed: &str) -> Lease {
-        serde_json::from_value(json!({
-            "metadata": { "name": "drain-lock", "namespace": "nodeward-system" },
-            "spec": { "holderIdentity": holder, "renewTime": renewed, "leaseDurationSeconds": 15 },
-        }))
-        .unwrap()
-    }
-
-    /// Of a minute ago.
-    fn new_leader() -> Lease {
-        let mut lease = lease("a", FRESH);
-        lease.spec.as_mut().unwrap().acquire_time =
-            serde_json::from_value(json!("2026-01-01T09:59:00.000000Z")).unwrap();
-        lease
-    }
-
-    /// drain-lock's leader has renewed, and has said then that it plans.
-    fn planning(renewed: &str, mark: &str, planned: Option<&str>) -> Lease {
-        let mut lease = lease("a", renewed);
-        lease.spec.as_mut().unwrap().lease_transitions = Some(3);
-        let writes = planned.map(|planned| {
-            json!([
-                { "manager": "a", "time": renewed }, { "manager": "nodeward-planned-at", "time": planned },
-            ])
-        });
-        lease.metadata.annotations = Some([("nodeward.dev/planned-at".to_owned(), mark.to_owned())].into());
-        lease.metadata.managed_fields = serde_json::from_value(json!(writes)).unwrap();
-        lease
-    }
 
     #[rstest]
     #[case::nobody(&[], vec![], Exit::Done)]
@@ -708,54 +448,5 @@ mod tests {
                 (NodeState::Cordoned, names(&["n4"]))
             ]
         );
-    }
-
-    const FRESH: &str = "2026-01-01T09:59:50.000000Z";
-    const OLD: &str = "2026-01-01T09:59:00.000000Z";
-    const SECONDS_AGO: &str = "2026-01-01T09:59:00Z";
-    const MINUTES_AGO: &str = "2026-01-01T09:57:00Z";
-
-    #[rstest]
-    #[case::leads(vec![deployment(Some(2))], vec![planning(FRESH, "3@7", Some(SECONDS_AGO))], ComponentState::Leading)]
-    #[case::leads_without_a_deployment(vec![], vec![planning(FRESH, "3@7", Some(SECONDS_AGO))], ComponentState::Leading)]
-    #[case::leads_a_new_term(vec![], vec![planning(FRESH, "2@7", Some(SECONDS_AGO))], ComponentState::Leading)]
-    #[case::has_just_taken_over(vec![], vec![new_leader()], ComponentState::Leading)]
-    #[case::has_planned_nothing_yet(vec![], vec![lease("a", FRESH)], ComponentState::NotPlanning)]
-    #[case::cannot_plan_any_more(vec![], vec![planning(FRESH, "3@7", Some(MINUTES_AGO))], ComponentState::NotPlanning)]
-    #[case::has_stopped_after_planning(vec![], vec![planning(OLD, "3@7", Some(OLD))], ComponentState::NotLeading)]
-    #[case::the_server_keeps_no_times(vec![], vec![planning(FRESH, "3@7", None)], ComponentState::Leading)]
-    #[case::the_server_keeps_no_times_of_an_earlier_term(vec![], vec![planning(FRESH, "2@7", None)], ComponentState::NotPlanning)]
-    #[case::has_stopped(vec![], vec![lease("a", OLD)], ComponentState::NotLeading)]
-    #[case::has_given_up_its_lease(vec![deployment(Some(1))], vec![lease("", FRESH)], ComponentState::NotLeading)]
-    #[case::leases_cannot_be_read(vec![deployment(Some(1))], vec![], ComponentState::Ready)]
-    #[case::no_replica(vec![deployment(None)], vec![lease("a", OLD)], ComponentState::NotReady)]
-    fn component_state_follows_lease_and_replicas(
-        #[case] deployments: Vec<Deployment>,
-        #[case] leases: Vec<Lease>,
-        #[case] state: ComponentState,
-    ) {
-        let objects = ComponentObjects {
-            deployments,
-            leases,
-            pauses: Vec::new(),
-        };
-        let found = components(&objects, "2026-01-01T10:00:00Z".parse().unwrap());
-        assert_eq!(
-            found.iter().map(|component| component.state).collect::<Vec<_>>(),
-            [state]
-        );
-    }
-
-    #[rstest]
-    #[case(json!({ "app.kubernetes.io/component": "grafana" }))]
-    #[case(json!({}))]
-    fn other_deployment_is_no_component(#[case] labels: Value) {
-        let mut other = deployment(Some(1));
-        other.metadata.labels = serde_json::from_value(labels).unwrap();
-        let objects = ComponentObjects {
-            deployments: vec![other],
-            ..ComponentObjects::default()
-        };
-        assert_eq!(components(&objects, Timestamp::UNIX_EPOCH), []);
     }
 }

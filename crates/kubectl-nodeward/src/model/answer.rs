@@ -8,10 +8,10 @@ use nodeward_api::node_drain::{BlockedBy, Phase};
 use nodeward_api::reason::{HealthReason, LockReason};
 use serde::Serialize;
 
+use super::component::{Component, stopped};
 use super::drain::Drain;
 use super::health::{HealthSources, Judge, NodeHealth, Stop};
 use super::node::{Blocked, NodeSummary};
-use crate::commands::status::{Component, stopped};
 use crate::commands::why::health::sentence;
 use crate::describe;
 use crate::text::Style;
@@ -417,7 +417,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::commands::status::{ComponentObjects, components};
+    use crate::model::component::{ComponentObjects, components};
 
     fn now() -> Timestamp {
         "2026-01-01T10:00:00Z".parse().unwrap()

@@ -13,7 +13,7 @@ use nodeward_api::condition::DRAIN_BLOCKED;
 use nodeward_api::disruption_hold::DisruptionHold;
 use nodeward_api::drain_ledger::{self, DrainLedger};
 use nodeward_api::node_drain::NodeDrain;
-use nodeward_api::{DEFAULT_NAMESPACE, NodeHealthCheck, annotation, ceph_state, pause};
+use nodeward_api::{COMPONENTS, DEFAULT_NAMESPACE, NodeHealthCheck, annotation, ceph_state, pause};
 use nodeward_core::signal::KindState;
 use nodeward_runtime::cache::{Cache, NamespacedName, Selection, WatchHandle, Watches};
 use parking_lot::RwLock;
@@ -21,11 +21,11 @@ use parking_lot::RwLock;
 use super::fleet::{Inputs, NodeGroup, StoredNode};
 use super::log::{Log, LogIndex, LogLine};
 use crate::cluster::Cluster;
-use crate::commands::status::{COMPONENT, COMPONENTS, ComponentObjects, DRAIN_LOCK, PART_OF};
 use crate::failure::MissingRight;
 use crate::fetch::{Known, StoredLedger, decode};
 use crate::model::Unread;
 use crate::model::ceph::CephCluster;
+use crate::model::component::{COMPONENT, ComponentObjects, DRAIN_LOCK, PART_OF};
 use crate::model::drain::Drain;
 
 /// Watches of everything that the page shows, pods aside.

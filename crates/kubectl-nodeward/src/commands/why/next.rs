@@ -11,8 +11,8 @@ use nodeward_core::ledger::{Claim, Ledger};
 
 use super::Why;
 use crate::commands::printed::PrintedCommands;
-use crate::commands::status::{COMPONENT, Component, DRAIN_LOCK, stopped};
 use crate::describe::{self, prefixed};
+use crate::model::component::{COMPONENT, Component, DRAIN_LOCK, stopped};
 use crate::model::drain::Drain;
 use crate::model::locks::BudgetLocks;
 use crate::text::page::Page;
