@@ -293,10 +293,8 @@ async fn start_drainers(drainers: &[Drainer], plane: &ControlPlane) -> (Vec<drai
     for drainer in drainers {
         match drainer.start(plane).await {
             Ok(started) => {
-                told.push(format!(
-                    "{drainer} runs; its log is {}",
-                    started.process().log().display()
-                ));
+                let log = started.process().log().display();
+                told.push(format!("{drainer} runs; its log is {log}\n"));
                 running.push(started);
             }
             Err(error) => told.push(format!("no {drainer}: {}\n", drainers::in_one_line(&error))),
