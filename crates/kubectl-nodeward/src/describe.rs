@@ -231,10 +231,7 @@ pub fn prefixed<T: Display>(prefix: &str, value: Option<T>) -> String {
 
 /// What could not be read, and why; nothing if all could. It is said before anything else: what is missing may be what counts.
 pub fn cannot_tell(page: &mut Page, unread: &[Unread]) {
-    let unread = unread
-        .iter()
-        .filter(|unread| !matches!(unread, Unread::NotInstalled { .. }));
-    for unread in unread {
+    for unread in unread.iter().filter(|unread| unread.is_hidden()) {
         page.text(Style::Warning, format!("Cannot tell: {unread}."));
     }
 }

@@ -60,6 +60,16 @@ impl Unread {
         }
     }
 
+    /// Whether it keeps these from being seen: what is not installed is not there.
+    pub fn hides(&self, what: &str) -> bool {
+        self.what() == what && self.is_hidden()
+    }
+
+    /// Whether it may be there, and cannot be seen.
+    pub fn is_hidden(&self) -> bool {
+        !matches!(self, Self::NotInstalled { .. })
+    }
+
     /// `drains`, `budgets`, …
     pub fn what(&self) -> &'static str {
         let (Self::NotInstalled { what, .. } | Self::Forbidden { what, .. } | Self::Undecodable { what, .. }) = self;

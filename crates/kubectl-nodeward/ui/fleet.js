@@ -58,7 +58,7 @@ function matches(search, name, node) {
 
 /** @typedef {[string, import("./types").FleetNode]} Named */
 
-/** The nodes that need a person, those of one cause together, with the command for each. @param {{ nodes: Named[], unread: { text: string }[] }} props */
+/** The nodes that need a person, those of one cause together, with the command for each. @param {{ nodes: Named[], unread: { text: string; isHidden: boolean }[] }} props */
 function Attention({ nodes, unread }) {
   const [isWhole, setWhole] = useState(false);
   const causes = useMemo(() => {
@@ -72,9 +72,9 @@ function Attention({ nodes, unread }) {
   }, [nodes]);
   const count = causes.reduce((count, cause) => count + cause.length, 0);
   if (count === 0) {
-    const isWholeView = unread.every(({ text }) => text.endsWith("is not installed"));
-    return html`<section class="attention fine"><h2>${isWholeView ? "No node needs a person" : "Whether a node needs a person cannot be told"}</h2>
-      ${!isWholeView && unread.map(({ text }) => html`<p key=${text}>${text}</p>`)}</section>`;
+    const hidden = unread.filter((one) => one.isHidden);
+    return html`<section class="attention fine"><h2>${hidden.length === 0 ? "No node needs a person" : "Whether a node needs a person cannot be told"}</h2>
+      ${hidden.map(({ text }) => html`<p key=${text}>${text}</p>`)}</section>`;
   }
   const shown = isWhole ? causes.slice(0, 200) : causes.slice(0, FIRST);
   return html`<section class="attention" aria-label="Nodes that need a person">

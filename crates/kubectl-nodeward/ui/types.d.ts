@@ -19,7 +19,7 @@ export interface State {
   healthChecks: Record<string, HealthCheck>;
   cephClusters: Record<string, CephCluster>;  // by namespace
   log: Record<string, LogLine>;         // by uid, at most 500
-  unread: { text: string }[];           // what may not be read or is not installed: shown in full somewhere, counted always
+  unread: { text: string; isHidden: boolean }[];           // what may not be read or is not installed: shown in full somewhere, counted always
 }
 
 export type NodeState = "Ready" | "Cordoned" | "Waiting" | "Draining" | "Drained" | "Recovering" | "Blocked" | "Unhealthy" | "Remediating" | "NotReady";

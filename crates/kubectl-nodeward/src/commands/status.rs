@@ -23,7 +23,7 @@ use crate::describe::{self, prefixed};
 use crate::failure::Failure;
 use crate::fetch::Reader;
 use crate::model::Unread;
-use crate::model::answer::{Answer, Answering, NodeState};
+use crate::model::answer::{Answer, Answering, NodeState, Sight};
 use crate::model::ceph::CephCluster;
 use crate::model::component::{Component, ComponentObjects, PART_OF, components};
 use crate::model::drain::Drain;
@@ -108,7 +108,8 @@ impl Status {
         let mut drains: Vec<Drain> = reader.drains().await?.unwrap_or_default();
         drains.sort_by_key(|drain| (drain.ticket.is_none(), drain.ticket, drain.node.clone()));
         let checks = reader.health_checks().await?.unwrap_or_default();
-        let answering = Answering::new(&checks, &components, reader.now);
+        let sight = Sight::without(&reader.unread);
+        let answering = Answering::new(&checks, &components, sight, reader.now);
         let by_node: HashMap<&str, &Drain> = drains.iter().map(|drain| (drain.node.as_str(), drain)).collect();
         let nodes: Api<Node> = Api::all(cluster.client.clone());
         let nodes = reader.list("nodes", nodes, ListParams::default(), |node| {
@@ -190,8 +191,7 @@ impl Status {
 
     /// What a script does about it.
     pub fn exit(&self) -> Exit {
-        let cannot_tell = |unread: &Unread| !matches!(unread, Unread::NotInstalled { .. });
-        match (self.needs_person.is_empty(), self.unread.iter().any(cannot_tell)) {
+        match (self.needs_person.is_empty(), self.unread.iter().any(Unread::is_hidden)) {
             (false, _) => Exit::NeedsPerson,
             (true, true) => Exit::CannotTell,
             (true, false) => Exit::Done,
@@ -399,7 +399,7 @@ mod tests {
     #[case::nobody_that_can_be_seen(&[], vec![Unread::Undecodable { what: "claims", message: "m".to_owned() }], Exit::CannotTell)]
     #[case::nobody_without_a_component(&[], vec![Unread::NotInstalled { what: "drains", component: "drain-lock" }], Exit::Done)]
     fn exit_tells_whether_somebody_has_to_act(#[case] nodes: &[&str], #[case] unread: Vec<Unread>, #[case] exit: Exit) {
-        let answering = Answering::new(&[], &[], Timestamp::UNIX_EPOCH);
+        let answering = Answering::new(&[], &[], Sight::without(&[]), Timestamp::UNIX_EPOCH);
         let answer = |name: &str| {
             let node = serde_json::from_value(json!({ "metadata": { "name": name } })).unwrap();
             answering.answer(&node, None).answer
@@ -415,7 +415,7 @@ mod tests {
     /// Thirty nodes with one cause are one line.
     #[test]
     fn nodes_are_told_by_their_cause() {
-        let answering = Answering::new(&[], &[], Timestamp::UNIX_EPOCH);
+        let answering = Answering::new(&[], &[], Sight::without(&[]), Timestamp::UNIX_EPOCH);
         let node = |name: &str, ready: &str, cordoned: bool| {
             let node = json!({
                 "metadata": { "name": name },

@@ -70,7 +70,11 @@ async fn serve(args: &UiArgs, shown: Shown, screen: &Screen) -> anyhow::Result<E
             let Some(fleet) = live.first().await else { return };
             screen.say(|page| {
                 for unread in &fleet.unread {
-                    page.text(Style::Warning, format!("Cannot tell: {}.", unread.text));
+                    if unread.is_hidden {
+                        page.text(Style::Warning, format!("Cannot tell: {}.", unread.text));
+                    } else {
+                        page.text(Style::Faint, format!("Not shown: {}.", unread.text));
+                    }
                 }
             });
         });

@@ -27,7 +27,7 @@ use crate::failure::Failure;
 use crate::fetch::Reader;
 use crate::model::Unread;
 use crate::model::acts::Act;
-use crate::model::answer::{Answer, AnswerSources};
+use crate::model::answer::{Answer, AnswerSources, Sight};
 use crate::model::budget_health::{BudgetHealth, nodes_of_interest};
 use crate::model::ceph::NodeCeph;
 use crate::model::component::Component;
@@ -194,6 +194,7 @@ impl Why {
                 drain: self.drain.as_ref(),
                 health: self.health.as_deref().unwrap_or_default(),
                 components: &self.components,
+                sight: Sight::without(&self.unread),
             };
             Answer::of(sources, now)
         });

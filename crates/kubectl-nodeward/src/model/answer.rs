@@ -8,7 +8,8 @@ use nodeward_api::node_drain::{BlockedBy, Phase};
 use nodeward_api::reason::{HealthReason, LockReason};
 use serde::Serialize;
 
-use super::component::{Component, stopped};
+use super::Unread;
+use super::component::{Component, DRAIN_LOCK, stopped};
 use super::drain::Drain;
 use super::health::{HealthSources, Judge, NodeHealth, Stop};
 use super::node::{Blocked, NodeSummary};
@@ -83,8 +84,27 @@ pub enum Severity {
     NeedsPerson,
 }
 
+/// What may be read that bears on all nodes: what cannot be seen may be there.
+#[derive(Debug, Clone, Copy)]
+pub struct Sight {
+    pub drains: bool,
+    pub checks: bool,
+}
+
+impl Sight {
+    /// Where these could not be read.
+    pub fn without(unread: &[Unread]) -> Self {
+        let is_seen = |what| !unread.iter().any(|unread| unread.hides(what));
+        Self {
+            drains: is_seen("drains"),
+            checks: is_seen("health checks"),
+        }
+    }
+}
+
 /// What the answers about many nodes rest on, at one moment.
 pub struct Answering<'a> {
+    pub sight: Sight,
     pub checks: &'a [NodeHealthCheck],
     pub judges: Vec<Judge<'a>>,
     pub components: &'a [Component],
@@ -100,8 +120,9 @@ pub struct AnsweredNode {
 }
 
 impl<'a> Answering<'a> {
-    pub fn new(checks: &'a [NodeHealthCheck], components: &'a [Component], now: Timestamp) -> Self {
+    pub fn new(checks: &'a [NodeHealthCheck], components: &'a [Component], sight: Sight, now: Timestamp) -> Self {
         Self {
+            sight,
             checks,
             judges: checks.iter().map(Judge::of).collect(),
             components,
@@ -113,7 +134,7 @@ impl<'a> Answering<'a> {
     pub fn answer_without_node(&self, drain: &Drain) -> Option<Answer> {
         let is_wanted = !drain.dry_run && !drain.ending && drain.phase != Some(Phase::Released);
         let told = is_wanted.then(|| given_up(drain).or_else(|| of_drain(drain, self.now)))?;
-        told.map(acts(self.components, "drain-lock"))
+        told.map(acts(self.components, DRAIN_LOCK))
     }
 
     /// Of one node, by what it says itself, and with its drain.
@@ -133,6 +154,7 @@ impl<'a> Answering<'a> {
             drain,
             health: &health,
             components: self.components,
+            sight: self.sight,
         };
         let answer = Answer::of(sources, self.now);
         AnsweredNode {
@@ -152,6 +174,7 @@ pub struct AnswerSources<'a> {
     pub health: &'a [NodeHealth],
     /// The components that were found.
     pub components: &'a [Component],
+    pub sight: Sight,
 }
 
 impl Answer {
@@ -166,7 +189,9 @@ impl Answer {
     }
 
     pub fn of(sources: AnswerSources<'_>, now: Timestamp) -> Self {
-        let AnswerSources { node, health, .. } = sources;
+        let AnswerSources {
+            node, health, sight, ..
+        } = sources;
         let drain = sources
             .drain
             .filter(|drain| !drain.dry_run && drain.phase != Some(Phase::Released));
@@ -180,10 +205,10 @@ impl Answer {
                 .iter()
                 .find_map(|health| unhealthy(health, now))
                 .map(acts("health-check")),
-            drain.and_then(|drain| of_drain(drain, now)).map(acts("drain-lock")),
+            drain.and_then(|drain| of_drain(drain, now)).map(acts(DRAIN_LOCK)),
         ];
         let told = candidates.into_iter().flatten().next();
-        told.unwrap_or_else(|| by_itself(node, now))
+        told.unwrap_or_else(|| by_itself(node, sight, now))
     }
 
     /// Whether somebody has to act.
@@ -210,13 +235,19 @@ impl Answer {
     }
 }
 
-/// What the node says, of which nothing else tells.
-fn by_itself(node: &NodeSummary, now: Timestamp) -> Answer {
+/// What the node says, of which nothing else tells. That a person has to act follows only where what else might can be seen.
+fn by_itself(node: &NodeSummary, sight: Sight, now: Timestamp) -> Answer {
     let timed = node.drain_keeper.as_ref().and_then(|keeper| keeper.drain_began);
     if !node.ready {
+        let seen = (
+            "it is not Ready, and no NodeHealthCheck counts that against it",
+            Severity::NeedsPerson,
+        );
+        let unseen = ("it is not Ready, and NodeHealthChecks may not be read", Severity::Waits);
+        let (why, severity) = if sight.checks { seen } else { unseen };
         return Answer {
-            why: Some("it is not Ready, and no NodeHealthCheck counts that against it".to_owned()),
-            ..Answer::new(NodeState::NotReady, Severity::NeedsPerson)
+            why: Some(why.to_owned()),
+            ..Answer::new(NodeState::NotReady, severity)
         };
     }
     if !node.cordoned {
@@ -229,7 +260,7 @@ fn by_itself(node: &NodeSummary, now: Timestamp) -> Answer {
         };
     }
     let since = node.cordoned_since;
-    let forgotten = since.filter(|since| FORGOTTEN_AFTER <= now.duration_since(*since));
+    let forgotten = since.filter(|since| sight.drains && FORGOTTEN_AFTER <= now.duration_since(*since));
     Answer {
         since,
         why: forgotten.map(|since| format!("it is cordoned since {}, and nobody drains it", moment(since, now))),
@@ -266,7 +297,8 @@ fn remediating(health: &NodeHealth) -> Option<Answer> {
     };
     Some(Answer {
         since: step.started,
-        until: step.ends.filter(|_| step.timed_out.is_none()),
+        // The end of the last step is only reported.
+        until: health.next.as_ref().and_then(|next| next.at),
         why: Some(format!(
             "{} (step {} of {}: {}, NodeHealthCheck {})",
             sentence(health),
@@ -458,9 +490,35 @@ mod tests {
         components(&objects, now())
     }
 
+    /// What may not be read may be what takes care of the node.
+    #[rstest]
+    #[case::forgotten("True", "drains", NodeState::Cordoned, Severity::Fine)]
+    #[case::forgotten_and_seen("True", "pauses", NodeState::Cordoned, Severity::NeedsPerson)]
+    #[case::watched_by_nobody("False", "health checks", NodeState::NotReady, Severity::Waits)]
+    #[case::watched_by_nobody_and_seen("False", "pauses", NodeState::NotReady, Severity::NeedsPerson)]
+    fn nothing_is_concluded_from_what_may_not_be_read(
+        #[case] ready: &str,
+        #[case] what: &'static str,
+        #[case] state: NodeState,
+        #[case] severity: Severity,
+    ) {
+        let message = "m".to_owned();
+        let sight = Sight::without(&[Unread::Undecodable { what, message }]);
+        let cordon = json!([
+            { "key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule", "timeAdded": "2026-01-01T08:00:00Z" },
+        ]);
+        let node = json!({
+            "metadata": { "name": "n1" }, "spec": { "taints": cordon },
+            "status": { "conditions": [{ "type": "Ready", "status": ready }] },
+        });
+        let node = serde_json::from_value(node).unwrap();
+        let answer = Answering::new(&[], &[], sight, now()).answer(&node, None).answer;
+        assert_eq!((answer.state, answer.severity), (state, severity), "{answer:?}");
+    }
+
     #[test]
     fn drain_of_a_node_that_is_not_there_needs_a_person() {
-        let answering = Answering::new(&[], &[], now());
+        let answering = Answering::new(&[], &[], Sight::without(&[]), now());
         let answer = answering.answer_without_node(&drain("Queued", "NodeGone"));
         assert!(answer.is_some_and(|answer| answer.needs_person()));
         assert_eq!(answering.answer_without_node(&drain("Released", "NodeGone")), None);
@@ -480,6 +538,7 @@ mod tests {
                 drain: Some(&drain),
                 health: &[],
                 components,
+                sight: Sight::without(&[]),
             };
             Answer::of(sources, now())
         };

@@ -32,7 +32,8 @@ use crate::commands::why::health::sentence;
 use crate::commands::why::next::{Turns, ahead_of, command_of_phase};
 use crate::describe;
 use crate::fetch::StoredLedger;
-use crate::model::answer::{Answering, NodeState};
+use crate::model::Unread;
+use crate::model::answer::{AnsweredNode, Answering, NodeState, Sight};
 use crate::model::ceph::CephCluster;
 use crate::model::component::{Component, ComponentObjects, components};
 use crate::model::drain::{Drain, Durations};
@@ -54,7 +55,7 @@ pub struct Inputs {
     pub log: BTreeMap<String, Arc<LogLine>>,
     /// As drain-lock's configuration has them.
     pub node_groups: Vec<NodeGroup>,
-    pub unread: Vec<String>,
+    pub unread: Vec<Unread>,
     /// Budgets of this namespace alone, where the caller named one.
     pub namespace: Option<String>,
 }
@@ -165,8 +166,11 @@ pub struct Command {
 
 /// What may not be read, or is not installed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct FleetUnread {
     pub text: String,
+    /// It may be there.
+    pub is_hidden: bool,
 }
 
 impl Fleet {
@@ -190,7 +194,7 @@ impl Fleet {
         let budgets = of_budgets(&locks, &BTreeSet::new(), now);
         let durations = Durations::of(drains.values().copied());
         let turns = locks.ledger.map(Turns::of);
-        let answering = Answering::new(&inputs.checks, &components, now);
+        let answering = Answering::new(&inputs.checks, &components, Sight::without(&inputs.unread), now);
         let judges = &answering.judges;
         let mut checked: HashMap<String, Vec<CheckedNode>> = HashMap::new();
         let mut nodes = BTreeMap::new();
@@ -204,9 +208,12 @@ impl Fleet {
                 continue;
             }
             let Some(node) = stored.read() else { continue };
-            let answered = answering.answer(&node, drain);
-            let health = answered.health.clone();
-            let made = FleetNode::of(&node, answered, drain, &inputs.node_groups, commands);
+            let AnsweredNode {
+                summary,
+                health,
+                answer,
+            } = answering.answer(&node, drain);
+            let made = FleetNode::of(&node, &summary, answer, drain, &inputs.node_groups, commands);
             let made = Arc::new(made);
             // What else is told of it may change with the time, or with who leads.
             if drain.is_none() && made.answer.state == NodeState::Ready {
@@ -269,7 +276,10 @@ impl Fleet {
             unread: inputs
                 .unread
                 .iter()
-                .map(|text| FleetUnread { text: text.clone() })
+                .map(|unread| FleetUnread {
+                    text: unread.to_string(),
+                    is_hidden: unread.is_hidden(),
+                })
                 .collect(),
         }
     }

@@ -254,23 +254,32 @@ impl FleetWatches {
     }
 
     /// What may not be read, each once, and what is not installed.
-    fn unread(&self) -> Vec<String> {
-        let mut unread: Vec<String> = Vec::new();
+    fn unread(&self) -> Vec<Unread> {
+        let mut unread: Vec<Unread> = Vec::new();
         for handle in self.handles() {
             if let KindState::Forbidden(message) = handle.state() {
-                let missing = MissingRight::parse(&message);
-                let missing = missing.map_or_else(|| message.to_string(), |missing| missing.to_string());
-                unread.push(format!("{}: {missing}", handle.name()));
+                let what = handle.name();
+                unread.push(match MissingRight::parse(&message) {
+                    Some(missing) => Unread::Forbidden { what, missing },
+                    None => Unread::Undecodable {
+                        what,
+                        message: message.to_string(),
+                    },
+                });
             }
         }
         let ledger = self.lock.as_ref().and_then(LockWatches::ledger);
         if let Some(Err(why)) = ledger.as_deref() {
-            unread.push(Unread::ledger(why).to_string());
+            unread.push(Unread::ledger(why));
         }
         if self.lock.is_none() {
-            unread.push("drains, claims and holds: drain-lock is not installed".to_owned());
+            let what = "drains, claims and holds";
+            unread.push(Unread::NotInstalled {
+                what,
+                component: DRAIN_LOCK,
+            });
         }
-        unread.sort();
+        unread.sort_by_cached_key(ToString::to_string);
         unread.dedup();
         unread
     }

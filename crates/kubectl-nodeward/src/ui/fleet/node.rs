@@ -11,8 +11,9 @@ use serde::Serialize;
 use super::node_group::NodeGroup;
 use super::{Command, Grouping, commands_for};
 use crate::commands::printed::PrintedCommands;
-use crate::model::answer::{Answer, AnsweredNode, NodeState, Severity};
+use crate::model::answer::{Answer, NodeState, Severity};
 use crate::model::drain::Drain;
+use crate::model::node::NodeSummary;
 
 /// A node, and the answer about it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -63,12 +64,12 @@ pub const GROUPINGS: [Grouping; 4] = [
 impl FleetNode {
     pub fn of(
         node: &Node,
-        answered: AnsweredNode,
+        summary: &NodeSummary,
+        answer: Answer,
         drain: Option<&Drain>,
         node_groups: &[NodeGroup],
         commands: &PrintedCommands,
     ) -> Self {
-        let AnsweredNode { summary, answer, .. } = answered;
         let mut shown = Vec::new();
         if answer.severity > Severity::Fine {
             shown.push(Command {
