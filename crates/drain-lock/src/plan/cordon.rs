@@ -81,7 +81,7 @@ impl Planner<'_> {
         if let Some(text) = self.remediation(&active.node.name) {
             verdict.block(LockReason::UnderRemediation, text.clone());
             verdict.message = text;
-        } else if !self.is_stopped(active, verdict) && !self.waits_for_room(active, verdict) {
+        } else if !self.is_held_up(active, verdict) && !self.waits_for_room(active, verdict) {
             self.mark_draining(active);
             verdict.set_message("is being cordoned");
             return;
@@ -92,7 +92,7 @@ impl Planner<'_> {
 
     /// Whether the drain is not begun, for something that no other drain's end lifts: somebody has to see to it, and meanwhile the
     /// node goes on serving.
-    pub(super) fn is_stopped(&mut self, active: &ActiveDrain<'_>, verdict: &mut DrainVerdict) -> bool {
+    pub(super) fn is_held_up(&mut self, active: &ActiveDrain<'_>, verdict: &mut DrainVerdict) -> bool {
         let classes = active.classes;
         let waits_for_drains = !classes.problems_of_room.is_empty() && !self.crowded_out(active).is_empty();
         let mut problems = classes.problems.iter();
@@ -108,8 +108,13 @@ impl Planner<'_> {
         self.set_needs(active, classes.needs.clone());
         let obstacles = self.obstacles(active);
         self.set_needs(active, Vec::new());
-        let is_beyond_drains =
-            |obstacle: &&Obstacle| matches!(obstacle.reason, LockReason::OwnerHold | LockReason::BudgetUnhealthy);
+        // Of a budget that Ceph's operator has closed for another drain, that drain is what it waits for.
+        let is_beyond_drains = |obstacle: &&Obstacle| {
+            matches!(
+                obstacle.reason,
+                LockReason::OwnerHold | LockReason::BudgetUnhealthy | LockReason::CephClosed
+            )
+        };
         let Some(obstacle) = obstacles.iter().find(is_beyond_drains) else {
             return false;
         };

@@ -165,7 +165,7 @@ impl Planner<'_> {
         if let Some((reason, text, holder)) = blocked {
             verdict.message.clone_from(&text);
             verdict.block_by_node(reason, text, holder.as_ref());
-        } else if !self.is_stopped(active, verdict) && !self.waits_for_room(active, verdict) {
+        } else if !self.is_held_up(active, verdict) && !self.waits_for_room(active, verdict) {
             let groups = names_of(self.policy, active.node);
             self.write.next.take_node_groups(active.uid(), &groups);
             verdict.set_message("takes its place in its node groups");

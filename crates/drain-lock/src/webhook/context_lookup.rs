@@ -190,7 +190,7 @@ impl ContextLookup {
             MatchingBudgets::One(budget) => budget.disruptions_allowed == 1 || context.state.is_starting(),
             MatchingBudgets::None | MatchingBudgets::Several => false,
         };
-        node.auto && !node.cordoned && (is_last || node.retains.is_some()) && !self.is_draining(&node.uid)
+        node.auto && !node.cordoned && (is_last || node.retains.is_some()) && !self.has_open_claim(&node.uid)
     }
 
     fn node(&self, pod: &PodFacts, node: &NodeFacts, policy: &Policy, now: Timestamp, instant: Instant) -> NodeContext {
@@ -275,7 +275,7 @@ impl ContextLookup {
     }
 
     /// Whether the node has a claim, and not what a drain has left of one.
-    fn is_draining(&self, node: &NodeUid) -> bool {
+    fn has_open_claim(&self, node: &NodeUid) -> bool {
         let ledger = self.cache.ledger();
         let claim = ledger.as_deref().and_then(|facts| facts.ledger.claim(node.as_str()));
         claim.is_some_and(|claim| !is_left(claim))

@@ -119,6 +119,24 @@ fn osds_in_two_closing_budgets_are_no_mistake() {
     );
 }
 
+/// With no drain to wait for: the host goes on serving until Ceph has opened the budget.
+#[rstest]
+#[case::open(1, all_osds(), &["cordon n1", "n1 is Scheduled"])]
+#[case::closed(0, all_but("n3"), &["mark n1 queued", "n1 is Scheduled: CephClosed, CephClosed"])]
+fn host_is_not_cordoned_while_its_budget_is_closed(
+    #[case] max_unavailable: i32,
+    #[case] selector: Value,
+    #[case] expected: &[&str],
+) {
+    let osds_of = |host: &'static str, names: [&'static str; 2]| names.map(|name| osd(name, host, json!({})));
+    let pods = osds_of("n1", ["a", "d"]).into_iter().chain(osds_of("n2", ["b", "c"]));
+    let cluster = Cluster::new([node("n1", json!({})), node("n2", json!({}))], pods)
+        .budgets([osds(ceph_pdbs(), max_unavailable, selector, 4)])
+        .drains([drain(json!({}))])
+        .ledger(json!({ "nextTicket": 9, "claims": [claim(json!({}))] }));
+    assert_eq!(shown(&planned(&cluster)), expected);
+}
+
 #[rstest]
 #[case::host_that_is_down(leaving(json!({})), "OSDs are down on n2")]
 #[case::none(json!({}), "no OSD is down")]
