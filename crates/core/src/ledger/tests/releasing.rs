@@ -363,6 +363,34 @@ fn drain_of_a_node_whose_pods_are_not_back_takes_their_claim_over() {
     assert_eq!(ledger, once);
 }
 
+/// What its requester waits for is the reboot that follows its first grant, however often it is granted more. Of a node that is
+/// drained again it is the next one.
+#[rstest]
+#[case::more_pods_came(false, "before")]
+#[case::it_is_drained_again(true, "after")]
+fn boot_of_a_node_that_may_have_gone_down_stays_noted(#[case] again: bool, #[case] boot: &str) {
+    let facts = facts([BudgetFacts {
+        desired_healthy: 0,
+        disruptions_allowed: 3,
+        ..budget("web")
+    }]);
+    let mut ledger = queue(&[("a", &[])]);
+    ledger.set_needs("a", retained(&["web-0"]), NOT_DOWN, NOW);
+    let fence = grant(&mut ledger, "a", &facts);
+    assert!(ledger.drained("a", fence, "before"));
+    if again {
+        ledger.release("a", NOT_DOWN, NOW);
+        ledger.take_over("a", NOW);
+    }
+    ledger.set_needs("a", retained(&["web-0", "web-1"]), NOT_DOWN, NOW);
+    assert_eq!(
+        (state(&ledger, "a"), may_go_down(&ledger, "a")),
+        (ClaimState::Waiting, true)
+    );
+    ledger.try_grant("a", "after", &facts, NOW).unwrap();
+    assert_eq!(claim(&ledger, "a").boot_id, boot);
+}
+
 /// Its pods are back, and under the cordon of whoever drains it again the node never counts as back.
 #[test]
 fn claim_that_is_taken_over_keeps_its_places() {
