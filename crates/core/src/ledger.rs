@@ -189,7 +189,7 @@ impl Ledger {
             claim.enter(ClaimState::Waiting);
             // Whoever was told that its node may go down relies on that for the pods that stay.
             claim.may_go_down &= !claim.holds.is_empty();
-            (claim.since, claim.queued_at, claim.grant) = (now, now, 0);
+            (claim.since, claim.queued_at) = (now, now);
         }
     }
 

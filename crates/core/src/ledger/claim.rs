@@ -30,7 +30,7 @@ pub struct Claim {
     pub since: Timestamp,
     /// When its present turn in the queue began.
     pub queued_at: Timestamp,
-    /// How many times it was granted in this drain of its node.
+    /// How many times it was granted.
     #[serde(default)]
     pub grant: i64,
     /// The node's boot at the grant, and from when it was drained at that moment; empty before the first grant.

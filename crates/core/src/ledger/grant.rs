@@ -98,8 +98,9 @@ impl Ledger {
         claim.holds = disruptions::normal(holds.into_iter().chain(taken));
         claim.needs.clear();
         claim.since = now;
-        // Granted more after it was drained, the node may have been rebooted in between: its boot is still the one before.
-        if claim.grant == 0 || !claim.may_go_down {
+        // Granted more after it was drained, the node may have been rebooted in between: its boot is still the one before. Under
+        // another's cordon it is drained again, and the next reboot counts.
+        if claim.foreign_cordon || !claim.may_go_down {
             boot_id.clone_into(&mut claim.boot_id);
         }
         claim.grant += 1;

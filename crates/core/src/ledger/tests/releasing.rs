@@ -380,6 +380,7 @@ fn boot_of_a_node_that_may_have_gone_down_stays_noted(#[case] again: bool, #[cas
     assert!(ledger.drained("a", fence, "before"));
     if again {
         ledger.release("a", NOT_DOWN, NOW);
+        ledger.enqueue("a", "a", true, NOW);
         ledger.take_over("a", NOW);
     }
     ledger.set_needs("a", retained(&["web-0", "web-1"]), NOT_DOWN, NOW);
