@@ -350,23 +350,22 @@ pub fn judge(
 }
 
 /// Notes what became of an eviction from a node that is drained. Answers what it tells of its drainer: also whether its pod
-/// was refused before, while none of the node's pods went, for others that should leave first.
+/// was refused before, while none of the node's pods went, and no movable one was asked for, for others that should leave first.
 pub fn eviction_sign(refusals: &Mutex<Refusals>, context: &EvictionContext, verdict: &Verdict) -> EvictionSign {
     let Some(node) = &context.node else {
         return EvictionSign::Seen;
     };
+    let mut refusals = refusals.lock();
     match &verdict.decision {
-        Decision::Refuse(refused)
-            if waits_for_other_pods(refused.reason) && refusals.lock().note(&node.uid, &context.uid) =>
-        {
-            EvictionSign::RefusedAgain
+        Decision::Refuse(refused) if waits_for_other_pods(refused.reason) => {
+            if refusals.note(&node.uid, &context.uid) {
+                return EvictionSign::RefusedAgain;
+            }
         }
-        Decision::Refuse(_) => EvictionSign::Seen,
-        Decision::Admit(_) => {
-            refusals.lock().forget(&node.uid);
-            EvictionSign::Seen
-        }
+        Decision::Refuse(_) if !context.is_movable => {}
+        Decision::Refuse(_) | Decision::Admit(_) => refusals.forget(&node.uid),
     }
+    EvictionSign::Seen
 }
 
 /// Whether the pod waits for others of its node to leave first: before the claim is asked for, a place in a node group is not either.

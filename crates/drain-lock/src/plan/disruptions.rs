@@ -88,17 +88,19 @@ pub(super) fn needed(pods: &[ClassifiedPod], asking: Asking<'_>, snapshot: &Snap
     for (key, mut pods) in needs {
         let facts = snapshot.facts.get(key);
         let mut with_movable = movable.contains(key);
-        if with_movable && !go_after_movable(&mut pods, key, claim, facts) {
-            // The last pod waits for the claim, and the claim has nothing for it.
-            if asking.goes_nowhere {
+        if with_movable && !go_after_movable(&mut pods, key, asking, facts) {
+            // Either the last pod waits for the claim, and the claim has nothing for it, or pods that are down have all of it.
+            let is_for_last = asking.goes_nowhere || pods.is_empty();
+            if is_for_last {
                 has_obstacle = true;
                 excesses.extend(facts.map(|facts| Excess {
-                    is_for_last: true,
+                    is_for_last,
                     ..Excess::of(facts, &pods, claim)
                 }));
             }
-            if asking.goes_nowhere && asking.leaves_out {
+            if is_for_last && asking.leaves_out {
                 pods.retain(|pod| !pod.retained);
+                with_movable = facts.is_none_or(|facts| cost(facts, &pods, claim) < facts.ceiling());
             } else {
                 movable_first.insert(key.clone());
                 with_movable = false;
@@ -240,15 +242,19 @@ fn lets_unready_go(budget: &BudgetKey, pod: &PodFacts, snapshot: &Snapshot) -> b
 
 /// Leaves out pods that go after the movable ones of their budget. Answers whether that leaves a disruption for these.
 ///
-/// Once it is granted one, a claim keeps it for as long as they need it, whatever the budget has by then.
+/// Once it is granted one, a claim keeps it for as long as they need it, whatever the budget has by then, unless its drainer asks
+/// for those other pods first all the same: these have it then.
 fn go_after_movable(
     pods: &mut Vec<HeldPod>,
     key: &BudgetKey,
-    claim: Option<&Claim>,
+    asking: Asking<'_>,
     budget: Option<&BudgetFacts>,
 ) -> bool {
+    let claim = asking.claim;
     let has = |pod: &HeldPod| claim.is_some_and(|claim| claim.has_disruption(&pod.uid));
-    if claim.is_some_and(|claim| claim.state.has_grant() && claim.has_movable_disruption(key)) {
+    let goes_after = |pod: &HeldPod| !pod.retained && !has(pod);
+    let has_movable = claim.is_some_and(|claim| claim.state.has_grant() && claim.has_movable_disruption(key));
+    if has_movable && !(asking.goes_nowhere && pods.iter().any(goes_after)) {
         pods.retain(has);
         return true;
     }
@@ -259,11 +265,11 @@ fn go_after_movable(
         return true;
     }
     let leaves_one = |pods: &[HeldPod]| cost(pods) < budget.ceiling();
-    while !leaves_one(pods) {
-        let Some(last) = pods.iter().rposition(|pod| !pod.retained && !has(pod)) else {
+    while !has_movable && !leaves_one(pods) {
+        let Some(last) = pods.iter().rposition(goes_after) else {
             break;
         };
         pods.remove(last);
     }
-    leaves_one(pods) || pods.is_empty()
+    leaves_one(pods) || cost(pods) == 0
 }

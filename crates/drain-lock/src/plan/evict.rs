@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use nodeward_api::reason::LockReason;
 use nodeward_core::ledger::{Claim, Fence};
 
 use crate::snapshot::PodFacts;
@@ -32,12 +33,13 @@ impl Planner<'_> {
             let mut budgets = self.snapshot.budgets_of(pod).iter();
             budgets.any(|budget| claim.has_movable_disruption(budget))
         };
-        let held = classes.held.iter().filter(|pod| !goes_after(pod));
-        let without: Vec<_> = held
-            .chain(&classes.movable)
-            .filter(|pod| !has_disruption(pod))
-            .cloned()
-            .collect();
+        let held = classes.held.iter().filter(|pod| !has_disruption(pod));
+        let (after, held): (Vec<_>, Vec<_>) = held.partition(|pod| goes_after(pod));
+        for pod in after {
+            verdict.block_pod(pod, &NotEvictable::because(LockReason::AwaitingPods));
+        }
+        let movable = classes.movable.iter().filter(|pod| !has_disruption(pod));
+        let without: Vec<_> = held.into_iter().chain(movable).cloned().collect();
         verdict.message = format!(
             "{} pods leave, {} are on their way out",
             to_leave.count() + classes.kept.len() + classes.completing.len(),

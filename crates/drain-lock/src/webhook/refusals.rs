@@ -21,7 +21,7 @@ impl Refusals {
         !self.0.entry(node.clone()).or_default().insert(pod.clone())
     }
 
-    /// Notes that a pod of the node goes.
+    /// Notes that a pod of the node goes, or that one is asked for that should go first.
     pub fn forget(&mut self, node: &NodeUid) {
         self.0.remove(node);
     }

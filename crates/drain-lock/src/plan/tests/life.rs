@@ -138,6 +138,52 @@ fn excess_counts_pods_that_are_down() {
     }
 }
 
+/// Of two pods that stay down and a movable one, their budget spares two: one of them was to go after that one. A drainer that asks
+/// for it first, however often it is refused, never asks for the movable one: it takes what that was to have, or the drain would
+/// stand still with all that it holds.
+#[rstest]
+#[case::at_first(json!({}), &["a2"], true, &["n1 is Draining: AwaitingPods"])]
+#[case::it_was_refused_before_the_grant(refused_at(YESTERDAY), &["a2"], true, &["n1 is Draining: AwaitingPods"])]
+#[case::it_is_refused_again(refused_at("2026-01-01T11:59:30Z"), &["a2"], true, &[
+    HOLDS_BOTH, "n1 is Draining: NeedExceedsBudget",
+])]
+#[case::its_turn_has_come(refused_at("2026-01-01T11:59:30Z"), &["a2"], false, &[HOLDS_BOTH, "n1 is Draining: NeedExceedsBudget"])]
+#[case::the_movable_one_is_left(refused_at("2026-01-01T11:59:30Z"), &[], false, &[HOLDS_BOTH, "n1 is Draining: NeedExceedsBudget"])]
+#[case::a_movable_one_came_late(json!({}), &[], false, &[HOLDS_BOTH, "n1 is Draining: NeedExceedsBudget"])]
+fn drainer_that_asks_for_pods_that_stay_down_first_has_them(
+    #[case] drain: Value,
+    #[case] here: &[&str],
+    #[case] with_movable: bool,
+    #[case] expected: &[&str],
+) {
+    let held_by_claim = if with_movable {
+        merged(disruptions(&["a1"]), json!({ "movable": true }))
+    } else {
+        disruptions(&["a1", "a2"])
+    };
+    let claim = merged(
+        granted("Confirmed", &[]),
+        json!({ "foreignCordon": true, "needs": [], "holds": [held_by_claim] }),
+    );
+    let pods = ["a1", "a2", "m"].map(|name| match name {
+        "m" => pod("m", json!({})),
+        _ if here.contains(&name) => held(name, json!({})),
+        _ => held(name, leaving(json!({}))),
+    });
+    let spares_two = json!({ "status": { "disruptionsAllowed": 1, "desiredHealthy": 3, "expectedPods": 5 } });
+    let cluster = cluster(foreign(json!({})), Some(by_requester(drain)), &[claim], &pods);
+    let plan = planned(&cluster.budgets([budget("web", spares_two)]));
+    let lines = shown(&plan);
+    let lines: Vec<_> = lines.iter().filter(|line| !line.starts_with("mark")).collect();
+    assert_eq!(lines, expected);
+}
+
+const HOLDS_BOTH: &str = "ledger: n1#1 Confirmed needs [] holds [a1+a2]";
+
+fn refused_at(moment: &str) -> Value {
+    json!({ "metadata": { "annotations": { nodeward_api::annotation::REFUSED_AGAIN: moment } } })
+}
+
 /// The one disruption of `web` is for a pod that stays, and a movable pod is all that its drainer could evict. The last pod waits for
 /// the claim, and the claim, which has nothing for that pod, would wait for it to leave: a budget that can spare no two.
 #[rstest]
