@@ -118,7 +118,8 @@ fn about_excess(excess: &Excess) -> BlockedBy {
     } = excess;
     let text = if excess.is_for_last {
         format!(
-            "{needed} pods of budget {budget} stay down with the node, which goes down with the last pod that leaves, one of them too; it can spare {most} at most"
+            "the drain needs {} disruptions of budget {budget} at once, one of them for the pod that leaves last, and the budget can spare {most} at most",
+            needed.saturating_add(1)
         )
     } else {
         format!("{needed} pods of budget {budget} stay down with the node, and it can spare {most} at most")
