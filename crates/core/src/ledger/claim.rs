@@ -204,7 +204,7 @@ impl Claim {
     }
 
     /// How many disruptions of a budget it holds.
-    pub(super) fn disruptions_of(&self, budget: &BudgetFacts) -> i32 {
+    pub fn disruptions_of(&self, budget: &BudgetFacts) -> i32 {
         let of_budget = || {
             self.holds
                 .iter()

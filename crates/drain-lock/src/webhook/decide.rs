@@ -643,7 +643,8 @@ impl Judge<'_> {
                      no other node"
                 ),
             ),
-            _ => self.queued(claim, budget),
+            ClaimState::Confirmed => beside_grant(claim, budget),
+            ClaimState::Waiting => self.queued(claim, budget),
         }
     }
 
@@ -727,10 +728,38 @@ impl Judge<'_> {
     }
 }
 
+/// What a held pod waits for that a confirmed claim has no disruption for.
+fn beside_grant(claim: &Claim, budget: Option<&BudgetFacts>) -> Decision {
+    let node = &claim.node;
+    match budget {
+        Some(budget) if claim.has_movable_disruption(&budget.key) => wait(
+            LockReason::AwaitingPods,
+            &format!(
+                "pods of budget {} that find room elsewhere leave node {node} first",
+                budget.key
+            ),
+        ),
+        Some(budget) if (1..=claim.disruptions_of(budget)).contains(&budget.ceiling()) => wait(
+            LockReason::NeedExceedsBudget,
+            &format!(
+                "budget {} can spare {} disruptions at most, and the drain of node {node} has taken them",
+                budget.key,
+                budget.ceiling()
+            ),
+        ),
+        // It came after the grant.
+        Some(_) | None => is_being_planned(node),
+    }
+}
+
 fn not_planned(node: &NodeContext) -> Decision {
+    is_being_planned(node.name.as_str())
+}
+
+fn is_being_planned(node: &str) -> Decision {
     wait(
         LockReason::NotPlanned,
-        &format!("the drain of node {} is being planned", node.name),
+        &format!("the drain of node {node} is being planned"),
     )
 }
 

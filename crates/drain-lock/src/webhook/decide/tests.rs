@@ -495,6 +495,15 @@ fn movable_pod_waits_for_reservations_ahead_of_its_drain(
     assert_eq!(told(&case().of(movable_pod()).with(claims).judge()), expected);
 }
 
+/// It is an obstacle that the drain leaves out, or the plan has yet to see it.
+#[rstest]
+#[case::all_that_the_budget_spares_is_taken(&["web-1"], LockReason::NeedExceedsBudget)]
+#[case::it_came_after_the_grant(&[], LockReason::NotPlanned)]
+fn held_pod_without_a_disruption_is_told_why(#[case] holds: &[&str], #[case] expected: LockReason) {
+    let claims = vec![claim(1, NODE, ClaimState::Confirmed, &[], holds)];
+    assert_eq!(told(&case().with(claims).judge()), Err(expected));
+}
+
 #[rstest]
 #[case::confirmed(ClaimState::Confirmed, movable_pod(), Ok(Admission::FreeDisruption))]
 #[case::unconfirmed(ClaimState::Granted, movable_pod(), Err(LockReason::WaitsForDisruptions))]
