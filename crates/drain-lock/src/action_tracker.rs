@@ -60,7 +60,7 @@ impl ActionTracker {
     /// Nothing remembered.
     pub fn nothing() -> Self {
         Self {
-            memory: Memory::of_new_leader(),
+            memory: Memory::default(),
             pods: Backoffs::new(BACKOFF),
             grants: Backoffs::new(GRANT_BACKOFF),
             claims: Backoffs::new(BACKOFF),
@@ -80,17 +80,18 @@ impl ActionTracker {
         self.grants.forget_idle_since(idle);
         self.claims.forget_idle_since(idle);
         self.memory.forget_past(now);
+        self.memory.first_plan_at.get_or_insert(now);
         &self.memory
     }
 
-    /// Keeps what the next plan has to know of this one: movable pods that are on their way out, and budgets whose status
-    /// contradicts their pods.
+    /// Keeps what the next plan has to know of this one: pods that are on their way out, and budgets whose status contradicts
+    /// their pods.
     pub fn planned(&mut self, plan: &mut Plan, now: Timestamp) {
         let departing = std::mem::take(&mut plan.departing);
         self.memory
             .note_departing(departing, saturating_add(now, REPLACED_WITHIN));
+        self.memory.leaving = std::mem::take(&mut plan.leaving);
         self.memory.stale_budgets = std::mem::take(&mut plan.stale_budgets);
-        self.memory.is_first_plan = false;
     }
 
     /// Notes for how long nobody planned: before this process led, while it could not, and while it was paused. A failover is

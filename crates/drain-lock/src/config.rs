@@ -145,8 +145,8 @@ pub struct AutoConfig {
     pub never_drainers: Vec<String>,
     /// Whether another drainer's eviction of a pod that asked to stay is refused. Default false.
     pub refuse_opt_out: bool,
-    /// How long after its last eviction, and the end of the last pod that left, another program's drain ends, while none of its
-    /// pods is down. Default 10 minutes.
+    /// How long after its last eviction or end of a pod another program's drain ends, while none of its pods is down. Default
+    /// 10 minutes.
     pub quiet_period: Option<ConfigDuration>,
 }
 

@@ -43,13 +43,13 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use nodeward_api::node_drain::{Fallback, NodeDrain, Phase};
 use nodeward_api::reason::LockReason;
-use nodeward_core::deadline::RequeueAt;
+use nodeward_core::deadline::{RequeueAt, is_due};
 use nodeward_core::id::{NodeName, NodeUid, PodUid};
 use nodeward_core::ledger::{Ledger, NodeGroupVerdict, Reservations};
 use nodeward_scheduling::Cordons;
 
 use crate::policy::Policy;
-use crate::snapshot::{LedgerFacts, Memory, NodeFacts, PodFacts, Snapshot, StaleBudgets};
+use crate::snapshot::{LeavingPods, LedgerFacts, Memory, NodeFacts, PodFacts, Snapshot, StaleBudgets};
 
 use self::bypass::{Bypassed, bypassed};
 use self::circle::{Circles, circles};
@@ -57,7 +57,7 @@ use self::cordon::{ahead, cordons};
 use self::drain_context::{DrainContext, claim_of, drain_records};
 use self::eviction_budget::{EvictionBudget, take_out};
 use self::holds::{AnnotatedHoldVerdict, HoldVerdict, evaluate_annotated_holds, evaluate_holds};
-use self::intent::{Intent, intent};
+use self::intent::{Intent, intent, last_sign, silent_from};
 use self::ledger_size::bytes_left;
 use self::need::{NodeNeed, classify};
 use self::node_groups::{NodeGroups, has_places};
@@ -88,6 +88,8 @@ pub struct Plan {
     pub bypassed: Vec<Bypassed>,
     /// Movable pods that are on their way out: what replaces them will seek a place.
     pub departing: Vec<Arc<PodFacts>>,
+    /// The pods that leave each node that has a drain.
+    pub leaving: BTreeMap<NodeName, LeavingPods>,
     /// Budgets whose status contradicts their pods.
     pub stale_budgets: StaleBudgets,
     /// When to plan again at the latest.
@@ -96,12 +98,16 @@ pub struct Plan {
 
 /// Decides.
 pub fn plan(snapshot: &Snapshot, memory: &Memory, policy: &Policy, now: Timestamp) -> Plan {
-    let (base, ledger) = match &snapshot.ledger {
+    let (base, mut ledger) = match &snapshot.ledger {
         None => (None, Ledger::default()),
         // Whatever was done by an older reading of it, or by half of one, could be wrong.
         Some(facts) if facts.unreadable.is_some() => return Plan::default(),
         Some(facts) => (Some(Arc::clone(facts)), facts.ledger.clone()),
     };
+    let before = ledger.clone();
+    for time in &memory.leaderless {
+        ledger.note_leaderless(*time);
+    }
     let mut requeue_at = RequeueAt::after(now);
     let mut contexts = drain_contexts(snapshot, &ledger, memory, policy, now, &mut requeue_at);
     let mut planner = Planner {
@@ -109,7 +115,7 @@ pub fn plan(snapshot: &Snapshot, memory: &Memory, policy: &Policy, now: Timestam
         memory,
         policy,
         now,
-        before: ledger.clone(),
+        before,
         reservations: Reservations::new(&ledger, &snapshot.facts),
         write: LedgerWrite {
             next: ledger,
@@ -126,9 +132,6 @@ pub fn plan(snapshot: &Snapshot, memory: &Memory, policy: &Policy, now: Timestam
         plan: Plan::default(),
         requeue_at,
     };
-    for time in &memory.leaderless {
-        planner.write.next.note_leaderless(*time);
-    }
     planner.requeue_at.note(memory.next_attempt(now));
     planner.classify_pods(&mut contexts);
     planner.ahead = ahead(&contexts);
@@ -140,6 +143,10 @@ pub fn plan(snapshot: &Snapshot, memory: &Memory, policy: &Policy, now: Timestam
     let classes = contexts.iter().filter_map(|context| context.classes.as_ref());
     planner.plan.departing = classes.flat_map(|classes| classes.departing.iter().cloned()).collect();
     planner.cordons.leave(memory.departed(now).cloned());
+    let leaving = contexts
+        .iter()
+        .map(|context| (context.name.clone(), context.leaving.clone()));
+    planner.plan.leaving = leaving.collect();
     // What is back is there for all drains of this pass, and what claims wait for is worked out after it.
     planner.settle_moving();
     for context in &contexts {
@@ -169,13 +176,18 @@ fn drain_contexts(
     let records = drain_records(snapshot, ledger).into_iter();
     let contexts = records.map(|record| {
         let unavailable = UnavailablePods::of(&record, snapshot, memory, now);
-        let last_end = record.last_end(snapshot);
-        let (intent, until) = intent(&record, &unavailable, last_end, policy.auto.quiet_period, now);
-        requeue_at.note(until);
+        let leaving = record.leaving(snapshot, memory, now);
+        let last_sign = last_sign(&record, &leaving, snapshot);
+        let silent_from = silent_from(&record, last_sign, memory, ledger, policy);
+        requeue_at.note(silent_from);
+        let is_silent = silent_from.is_some_and(|from| is_due(from, now));
         DrainContext {
+            intent: intent(&record, &unavailable, is_silent),
             record,
             unavailable,
-            intent,
+            leaving,
+            last_sign,
+            is_silent,
             classes: None,
         }
     });
@@ -205,7 +217,9 @@ fn needs(
 pub fn needs_of_drains(snapshot: &Snapshot, policy: &Policy, now: Timestamp) -> BTreeMap<NodeUid, NodeNeed> {
     let ledger = LedgerFacts::content(snapshot.ledger.as_deref());
     let mut later = RequeueAt::after(now);
-    let contexts = drain_contexts(snapshot, &ledger, &Memory::default(), policy, now, &mut later);
+    // Without a memory of pods that ended, nothing follows from silence.
+    let memory = Memory::of_first_plan(now);
+    let contexts = drain_contexts(snapshot, &ledger, &memory, policy, now, &mut later);
     let cordons = cordons(&contexts, snapshot, policy, now);
     let needs = needs(&contexts, &cordons, snapshot, policy, now).into_iter();
     needs
@@ -220,8 +234,6 @@ struct ActiveDrain<'a> {
     node: &'a Arc<NodeFacts>,
     classes: &'a PodClasses,
     limits: TimeLimits,
-    /// Whether others evict, and have shown no sign of life for a while.
-    is_silent: bool,
     /// Whether its claim is to be asked for: before, its movable pods leave.
     asks: bool,
     /// Whether the ledger has it as away in each of its node's groups.
@@ -292,8 +304,7 @@ impl Planner<'_> {
                 drain,
                 node,
                 classes,
-                limits: TimeLimits::of_active(drain, node, classes, self.policy.deadlines, &self.write.next),
-                is_silent: false,
+                limits: TimeLimits::of_active(context, self.policy.deadlines, &self.write.next),
                 asks: false,
                 has_places: has_places(context.claim.as_ref(), self.policy, node),
             }),
@@ -338,7 +349,6 @@ impl Planner<'_> {
         self.write
             .next
             .enqueue(context.name.as_str(), uid, is_foreign, self.now);
-        active.is_silent = self.is_silent(&active);
         self.apply_timeouts(&active);
         if is_foreign {
             self.write.next.take_over(uid, self.now);

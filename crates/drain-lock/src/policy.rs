@@ -78,7 +78,7 @@ pub struct Auto {
     pub never_drainers: BTreeSet<String>,
     /// Whether another drainer's eviction of a pod that asked to stay is refused.
     pub refuse_opt_out: bool,
-    /// How long after its last eviction such a drain ends, while none of its pods is down.
+    /// How long after its last eviction or end of a pod such a drain ends, while none of its pods is down.
     pub quiet_period: SignedDuration,
 }
 

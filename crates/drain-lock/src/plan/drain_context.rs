@@ -9,10 +9,10 @@ use jiff::{SignedDuration, Timestamp};
 use nodeward_api::finalizer;
 use nodeward_api::node_drain::{Evictor, NodeDrain};
 use nodeward_core::deadline::saturating_add;
-use nodeward_core::id::{NodeName, NodeUid};
+use nodeward_core::id::{NodeName, NodeUid, PodUid};
 use nodeward_core::ledger::{Claim, Ledger};
 
-use crate::snapshot::{NodeFacts, PodFacts, Snapshot};
+use crate::snapshot::{LeavingPods, Memory, NodeFacts, PodFacts, Snapshot};
 
 use super::intent::{Intent, last_eviction};
 use super::node_markers::Cordon;
@@ -25,6 +25,12 @@ pub struct DrainContext {
     /// The pods of its claim that are down.
     pub unavailable: UnavailablePods,
     pub intent: Intent,
+    /// The node's pods that are on their way out.
+    pub leaving: LeavingPods,
+    /// When it was last seen to go on.
+    pub last_sign: Option<Timestamp>,
+    /// Whether others evict, and have shown no sign of life for a while.
+    pub is_silent: bool,
     /// Its node's pods, where it is to be drained or previewed.
     pub classes: Option<PodClasses>,
 }
@@ -145,10 +151,22 @@ impl DrainRecord {
         self.claim.as_ref().is_some_and(|claim| claim.state.has_grant())
     }
 
+    /// The node's pods that are on their way out and that drainers wait for, each with when its grace is over.
+    fn leaving_pods<'a>(&self, snapshot: &'a Snapshot) -> impl Iterator<Item = (&'a PodUid, Timestamp)> {
+        let waited_for = self.pods(snapshot).iter().filter(|pod| !pod.mirror && !pod.is_daemon());
+        waited_for.filter_map(|pod| Some((&pod.uid, pod.deletion.as_ref()?.deadline)))
+    }
+
+    /// The same beside what is remembered of them.
+    pub fn leaving(&self, snapshot: &Snapshot, memory: &Memory, now: Timestamp) -> LeavingPods {
+        let pods = self.leaving_pods(snapshot).map(|(pod, _)| pod.clone()).collect();
+        let before = memory.leaving.get(&self.name);
+        before.unwrap_or(&LeavingPods::default()).updated(pods, now)
+    }
+
     /// When the grace of the last pod that leaves the node is over.
-    pub fn last_end(&self, snapshot: &Snapshot) -> Option<Timestamp> {
-        let leave = self.pods(snapshot).iter().filter(|pod| !pod.mirror && !pod.is_daemon());
-        leave.filter_map(|pod| Some(pod.deletion.as_ref()?.deadline)).max()
+    pub fn last_deadline(&self, snapshot: &Snapshot) -> Option<Timestamp> {
+        self.leaving_pods(snapshot).map(|(_, deadline)| deadline).max()
     }
 
     /// The node's pods.

@@ -36,7 +36,8 @@ impl Planner<'_> {
     /// Whether the drain's claim is to be asked for: no movable pod under a budget is left, or none of those left could go now,
     /// or its drainer asks for other pods first. What was asked for stays asked for, while its drainer shows a sign of life.
     pub(super) fn is_to_ask(&mut self, active: &ActiveDrain<'_>) -> bool {
-        if active.is_silent {
+        // Nobody would use it until the drainer evicts again.
+        if active.context.is_silent {
             return false;
         }
         let (classes, uid) = (active.classes, active.uid());

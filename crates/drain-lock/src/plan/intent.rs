@@ -1,12 +1,14 @@
 //! What is wanted of a drain: that it goes on, that it ends, and why.
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use nodeward_api::annotation;
 use nodeward_api::node_drain::{Evictor, NodeDrain};
 use nodeward_api::reason::LockReason;
-use nodeward_core::deadline::saturating_add;
 use nodeward_core::drain_request::releases_by_itself;
-use nodeward_core::ledger::{Claim, ClaimState};
+use nodeward_core::ledger::{Claim, ClaimState, Ledger, until};
+
+use crate::policy::Policy;
+use crate::snapshot::{LeavingPods, Memory, Snapshot};
 
 use super::drain_context::DrainRecord;
 use super::node_markers::is_cordoned_for;
@@ -58,57 +60,48 @@ impl Ending {
     }
 }
 
-/// What is wanted of the drain at `now`; with it, when a foreign drainer's silence will end it, if it goes on.
-///
-/// `quiet_period` is how long after its last eviction a foreign drain ends, while no pod of it is down, and
-/// `last_end` when the grace of the last pod that leaves its node is over.
-pub fn intent(
-    record: &DrainRecord,
-    unavailable: &UnavailablePods,
-    last_end: Option<Timestamp>,
-    quiet_period: SignedDuration,
-    now: Timestamp,
-) -> (Intent, Option<Timestamp>) {
+/// What is wanted of the drain, whose foreign drainers are silent or are not.
+pub fn intent(record: &DrainRecord, unavailable: &UnavailablePods, is_silent: bool) -> Intent {
     let Some(drain) = record.drain.as_deref() else {
-        return (Intent::End(Ending::Left), None);
+        return Intent::End(Ending::Left);
     };
-    let over = |ending| (Intent::End(ending), None);
     if annotation::released_by(&drain.metadata).is_some() {
-        return (Intent::Override, None);
+        return Intent::Override;
     }
     if drain.metadata.deletion_timestamp.is_some() {
-        return over(Ending::Deleted);
+        return Intent::End(Ending::Deleted);
     }
     if drain.spec.dry_run {
-        return (Intent::Preview, None);
+        return Intent::Preview;
     }
     if record.is_adopted() && drain.spec.requesters.is_empty() {
-        return over(Ending::NoRequester);
+        return Intent::End(Ending::NoRequester);
     }
     let Some(node) = record.node.as_deref() else {
         return match (record.is_adopted(), record.is_replaced) {
-            (true, _) => over(Ending::NodeGone),
-            (false, true) => (Intent::Impossible(LockReason::NodeReplaced), None),
-            (false, false) => (Intent::Impossible(LockReason::NodeGone), None),
+            (true, _) => Intent::End(Ending::NodeGone),
+            (false, true) => Intent::Impossible(LockReason::NodeReplaced),
+            (false, false) => Intent::Impossible(LockReason::NodeGone),
         };
     };
     if was_uncordoned(record) {
-        return over(Ending::Uncordoned);
+        return Intent::End(Ending::Uncordoned);
     }
-    match record.evictor() {
-        Evictor::Nodeward => (Intent::Drain, None),
-        Evictor::Requester => {
-            let claim = record.claim.as_ref();
-            let has_returned = claim.is_some_and(|claim| claim.held_pods().next().is_none());
-            if record.has_rebooted() && node.ready && has_returned {
-                return over(Ending::Recovered);
-            }
-            match silent_from(drain, claim, last_end, quiet_period) {
-                Some(until) if until <= now && unavailable.is_empty() => over(Ending::Quiet),
-                until => (Intent::Drain, until),
-            }
-        }
+    if !record.is_by_requester() {
+        return Intent::Drain;
     }
+    let claim = record.claim.as_ref();
+    let has_returned = claim.is_some_and(|claim| claim.held_pods().next().is_none());
+    if record.has_rebooted() && node.ready && has_returned {
+        return Intent::End(Ending::Recovered);
+    }
+    // Of a drained node silence says nothing while somebody wants the drain who takes that back himself: he may be away for
+    // long, and so may his node.
+    let is_kept = claim.is_some_and(|claim| claim.may_go_down) && is_wanted_by_another(drain);
+    if is_silent && unavailable.is_empty() && !is_kept {
+        return Intent::End(Ending::Quiet);
+    }
+    Intent::Drain
 }
 
 /// Whether the node was cordoned for this drain and is not any more. `kubectl uncordon` leaves the annotation of a cordon
@@ -132,22 +125,28 @@ fn was_uncordoned(record: &DrainRecord) -> bool {
     was_ours || claim.is_some_and(was_used)
 }
 
-/// From when on the silence of foreign drainers says that they are done. Of a drained node it says nothing while somebody
-/// wants the drain who takes that back himself: he may be away for long, and so may his node. A drainer that waits for a pod says
-/// nothing until `last_end`, when the grace of the last one ends.
-fn silent_from(
-    drain: &NodeDrain,
-    claim: Option<&Claim>,
-    last_end: Option<Timestamp>,
-    period: SignedDuration,
+/// When the drain was last seen to go on: others who evict were heard of, a pod was on its way out within its grace or has
+/// ended, or the node has gone or come back.
+pub fn last_sign(record: &DrainRecord, leaving: &LeavingPods, snapshot: &Snapshot) -> Option<Timestamp> {
+    let drain = record.drain.as_deref().filter(|_| record.is_by_requester());
+    let evicted = drain.and_then(last_sign_of_life);
+    let node_changed = record.node.as_deref().and_then(|node| node.ready_since);
+    let signs = [evicted, node_changed, record.last_deadline(snapshot), leaving.last_end];
+    signs.into_iter().flatten().max()
+}
+
+/// From when on others who evict count as silent. A new leader gives them the whole period: a pod that they waited for may have
+/// ended a moment before its first plan.
+pub fn silent_from(
+    record: &DrainRecord,
+    last_sign: Option<Timestamp>,
+    memory: &Memory,
+    ledger: &Ledger,
+    policy: &Policy,
 ) -> Option<Timestamp> {
-    let is_drained = claim.is_some_and(|claim| claim.may_go_down);
-    if is_drained && is_wanted_by_another(drain) {
-        return None;
-    }
-    last_sign_of_life(drain)
-        .max(last_end)
-        .map(|sign| saturating_add(sign, period))
+    let sign = last_sign.filter(|_| record.is_by_requester())?;
+    let sign = memory.first_plan_at.map_or(sign, |first| first.max(sign));
+    Some(until(sign, policy.auto.quiet_period, &ledger.leaderless))
 }
 
 /// Whether somebody wants the drain who takes that back himself.

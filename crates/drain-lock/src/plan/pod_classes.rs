@@ -40,8 +40,6 @@ pub struct PodClasses {
     pub leaving: usize,
     /// Of these, the ones that should be gone by now.
     pub overdue: Vec<Arc<PodFacts>>,
-    /// When the grace of the last of them ends.
-    pub last_end: Option<Timestamp>,
     /// When the next one should be.
     pub next_overdue: Option<Timestamp>,
     /// Of those on their way out, the ones that are replaced elsewhere.
@@ -105,7 +103,6 @@ impl PodClasses {
     /// Notes whether a pod that is being deleted should be gone by now, or when it should be.
     fn note_end(&mut self, pod: &Arc<PodFacts>, now: Timestamp) {
         let Some(deletion) = &pod.deletion else { return };
-        self.last_end = self.last_end.max(Some(deletion.deadline));
         let overdue_at = saturating_add(deletion.deadline, CONFIRMED_WITHIN);
         if overdue_at <= now {
             self.overdue.push(Arc::clone(pod));

@@ -9,6 +9,7 @@ mod life;
 mod node_groups;
 mod properties;
 mod room;
+mod silence;
 mod stages;
 mod timeouts;
 

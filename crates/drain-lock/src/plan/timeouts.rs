@@ -9,14 +9,12 @@ use nodeward_core::id::NodeUid;
 use nodeward_core::ledger::{Claim, ClaimState, Leaderless, Ledger, TimedOut, until};
 
 use crate::policy::Deadlines;
-use crate::snapshot::NodeFacts;
 
 use super::drain_context::claim_of;
 use super::intent::last_sign_of_life;
-use super::pod_classes::PodClasses;
 use super::{ActiveDrain, DrainContext, Planner};
 
-/// When a new leader plans for the second time.
+/// For how long a new leader gives nothing up.
 const SETTLING: SignedDuration = SignedDuration::from_secs(1);
 
 /// The limits of one drain, and what of them could not be read.
@@ -29,7 +27,7 @@ pub struct TimeLimits {
     leaderless: Vec<Leaderless>,
     /// Whether somebody else evicts.
     by_requester: bool,
-    /// When somebody was last seen to go on with the drain, or its node to go or to come back.
+    /// When the drain was last seen to go on, if it does.
     last_sign: Option<Timestamp>,
 }
 
@@ -60,19 +58,12 @@ impl TimeLimits {
         }
     }
 
-    /// The same of a drain that goes on. A pod on its way out is a sign of life until its grace is over, whoever is silent.
-    pub fn of_active(
-        drain: &NodeDrain,
-        node: &NodeFacts,
-        classes: &PodClasses,
-        defaults: Deadlines,
-        ledger: &Ledger,
-    ) -> Self {
-        let mut this = Self::of(Some(drain), defaults, ledger);
-        let evicted = last_sign_of_life(drain).filter(|_| this.by_requester);
-        let signs = [evicted, node.ready_since, classes.last_end];
-        this.last_sign = signs.into_iter().flatten().max();
-        this
+    /// The same of a drain that goes on.
+    pub fn of_active(context: &DrainContext, defaults: Deadlines, ledger: &Ledger) -> Self {
+        Self {
+            last_sign: context.last_sign,
+            ..Self::of(context.drain.as_deref(), defaults, ledger)
+        }
     }
 
     /// Until when a claim may wait.
@@ -98,22 +89,9 @@ impl TimeLimits {
             .map(|sign| until(sign, self.limits.recover, &self.leaderless));
         until(claim.since, parts, &self.leaderless).max(from_sign.unwrap_or(Timestamp::MIN))
     }
-
-    /// From when on nobody uses what is granted for others to evict by: none of them has evicted, no pod was within its grace, and
-    /// the node has neither gone nor come, for so long.
-    fn unused_from(&self, quiet_period: SignedDuration) -> Option<Timestamp> {
-        let sign = self.last_sign.filter(|_| self.by_requester)?;
-        Some(until(sign, quiet_period, &self.leaderless))
-    }
 }
 
 impl Planner<'_> {
-    /// Whether nobody would use a grant now: it is not asked for until the drainer evicts again.
-    pub(super) fn is_silent(&mut self, active: &ActiveDrain<'_>) -> bool {
-        let unused_from = active.limits.unused_from(self.policy.auto.quiet_period);
-        unused_from.is_some_and(|from| self.is_over(from))
-    }
-
     /// Gives up what has taken too long, as the drain's fallback says. A drain that waits gives nothing up: no wait for other
     /// drains ends by time.
     pub(super) fn apply_timeouts(&mut self, active: &ActiveDrain<'_>) {
@@ -161,14 +139,11 @@ impl Planner<'_> {
         }
     }
 
-    /// Whether this time has passed; otherwise the next plan is made then. The first plan of a new leader gives nothing up: what
-    /// has happened while nobody looked is taken in before.
+    /// Whether this time has passed; otherwise the next plan is made then. A new leader gives nothing up in its first plans: what has
+    /// happened while nobody looked is taken in before.
     fn is_over(&mut self, until: Timestamp) -> bool {
-        let until = if self.memory.is_first_plan {
-            until.max(saturating_add(self.now, SETTLING))
-        } else {
-            until
-        };
+        let settled_at = self.memory.first_plan_at.map(|first| saturating_add(first, SETTLING));
+        let until = settled_at.map_or(until, |settled| settled.max(until));
         self.requeue_at.note(until);
         is_due(until, self.now)
     }
@@ -187,7 +162,7 @@ impl Planner<'_> {
         if !is_drained && is_drain_over {
             self.fall_back(active);
         }
-        if !is_drained && active.is_silent {
+        if !is_drained && context.is_silent {
             let is_down = |pod: &_| context.unavailable.contains(pod);
             if self.write.next.has_unused(active.uid(), &is_down) {
                 self.give_back(active, "its drainer has evicted nothing for a while");

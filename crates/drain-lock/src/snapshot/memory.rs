@@ -1,11 +1,11 @@
 //! What this process has done lately and no watch shows yet. It only saves work: what safety rests on is read from the API.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use nodeward_core::deadline::saturating_add;
-use nodeward_core::id::{BudgetKey, NodeUid, PodUid};
+use nodeward_core::id::{BudgetKey, NodeName, NodeUid, PodUid};
 use nodeward_core::ledger::{Leaderless, Obstacle};
 
 use super::PodFacts;
@@ -38,6 +38,22 @@ pub struct Contradiction {
     pub since: Timestamp,
 }
 
+/// The pods that are on their way out on a node, and when one of them was last found to be gone.
+#[derive(Debug, Clone, Default)]
+pub struct LeavingPods {
+    pods: BTreeSet<PodUid>,
+    pub last_end: Option<Timestamp>,
+}
+
+impl LeavingPods {
+    /// The same at `now`, when these are on their way out.
+    pub fn updated(&self, pods: BTreeSet<PodUid>, now: Timestamp) -> Self {
+        let has_one_ended = !self.pods.is_subset(&pods);
+        let last_end = if has_one_ended { Some(now) } else { self.last_end };
+        Self { pods, last_end }
+    }
+}
+
 /// What this process has tried, as far as plans read it.
 #[derive(Debug, Clone, Default)]
 pub struct Memory {
@@ -51,10 +67,12 @@ pub struct Memory {
     pub leases_absent_until: Option<Timestamp>,
     /// Budgets whose status contradicts their pods.
     pub stale_budgets: StaleBudgets,
+    /// The pods that leave each node that has a drain.
+    pub leaving: BTreeMap<NodeName, LeavingPods>,
+    /// When the first plan of this term was made: what happened before, nobody has seen.
+    pub first_plan_at: Option<Timestamp>,
     /// Long times in which nobody planned: nobody led before this process did, it could not, or a person had paused it.
     pub leaderless: Vec<Leaderless>,
-    /// Nothing was planned since this process leads.
-    pub is_first_plan: bool,
 }
 
 /// The last attempt at a pod.
@@ -85,10 +103,10 @@ pub struct Doubted {
 }
 
 impl Memory {
-    /// Of a leader that has planned nothing yet.
-    pub fn of_new_leader() -> Self {
+    /// Of whoever plans for the first time.
+    pub fn of_first_plan(now: Timestamp) -> Self {
         Self {
-            is_first_plan: true,
+            first_plan_at: Some(now),
             ..Self::default()
         }
     }
@@ -161,12 +179,15 @@ impl Memory {
         let doubted = self.doubted.values_mut().map(|doubted| &mut doubted.not_before);
         let departed = self.departed.values_mut().map(|(_, until)| until);
         let scales = self.scales.values_mut();
+        let ends = self.leaving.values_mut().filter_map(|pods| pods.last_end.as_mut());
         for until in evictions
             .chain(grants)
             .chain(doubted)
             .chain(departed)
             .chain(scales)
+            .chain(ends)
             .chain(&mut self.leases_absent_until)
+            .chain(&mut self.first_plan_at)
         {
             *until = saturating_add(*until, -by);
         }

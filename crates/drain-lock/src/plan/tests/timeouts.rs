@@ -61,7 +61,7 @@ fn without_leader_from(from: &str) -> Memory {
 /// Nothing falls back on time in which nobody led, nor before a new leader has taken in what happened meanwhile.
 #[rstest]
 #[case::looked_after(Memory::default(), true)]
-#[case::first_plan_of_a_leader(Memory::of_new_leader(), false)]
+#[case::first_plan_of_a_leader(Memory::of_first_plan(now()), false)]
 #[case::nobody_led(without_leader_from(YESTERDAY), false)]
 #[case::nobody_led_for_a_minute(without_leader_from("2026-01-01T11:58:00Z"), true)]
 fn only_time_under_a_leader_counts(#[case] memory: Memory, #[case] falls_back: bool) {
