@@ -1,5 +1,6 @@
 //! The programs themselves that empty nodes, as they are published, each with drain-lock and without it: it must end
-//! wherever it ends without, with no more evictions and no more nodes, and no eviction may break a budget.
+//! wherever it ends without, with no more evictions and no more nodes, and no eviction may break a budget. Beside drain-lock run
+//! drain-keeper and health-check, which must force nothing and remediate no node.
 //!
 //! What a program deletes on its own, past every budget, is counted apart. Times are printed and not judged.
 
@@ -8,6 +9,7 @@ mod cluster_api;
 mod descheduler;
 mod karpenter;
 mod kubectl;
+mod workload_cluster;
 
 use std::fmt;
 use std::fs::OpenOptions;
@@ -20,37 +22,97 @@ use kube::api::ListParams;
 use nodeward_testkit::audit::{AuditedRequest, Mark};
 use nodeward_testkit::drainers::FIGURES;
 use nodeward_testkit::fleet::{self, NodeSpec};
+use nodeward_testkit::helm::Release;
+use nodeward_testkit::operator::{Operator, OperatorSpec};
+use nodeward_testkit::remediator::Family;
+use nodeward_testkit::wait::secs;
 use nodeward_testkit::workload;
 use nodeward_testkit::{AuditScope, Options};
 use serde_json::{Value, json};
 
-use crate::environment::{BudgetWatch, Environment, Lock};
+use crate::drain_keeper;
+use crate::environment::{BudgetWatch, Environment, Lock, RELEASE, SYSTEM};
 use crate::reviewed::Reviewed;
 
 /// A cluster for one run of a scenario.
 pub struct Stage {
     pub env: Environment,
-    lock: Option<Lock>,
+    operators: Option<Operators>,
+}
+
+/// What Nodeward has for any cluster.
+struct Operators {
+    lock: Lock,
+    keeper: Operator,
+    health_check: Operator,
+}
+
+impl Operators {
+    /// All of one release of the chart, with its defaults: drain-keeper counts every drain that drain-lock knows of, and
+    /// health-check has its default NodeHealthCheck. `config` is drain-lock's.
+    async fn start(reviewed: &Reviewed, config: &Value) -> Result<Self> {
+        let env = &reviewed.env;
+        Family::SelfNode.install(&env.client).await?;
+        let template = Family::SelfNode.create_template(&env.client, SYSTEM, "reboot").await?;
+        let check = json!({ "enabled": true, "remediationTemplate": template });
+        let enabled = json!({ "enabled": true, "deployment": { "enabled": false } });
+        let mut values = json!({ "drainKeeper": enabled, "healthCheck": enabled });
+        values["healthCheck"]["default"] = check.clone();
+        Release::new(RELEASE, SYSTEM)
+            .values(values)
+            .install_more(&env.plane)
+            .await?;
+        let lock = reviewed.start(config.clone()).await?;
+        let start = async |component: &str, config: Value| {
+            let spec = OperatorSpec::new(component, SYSTEM, &format!("{RELEASE}-{component}"));
+            let spec = match component {
+                "health-check" => spec.arg("--webhook-bind=127.0.0.1:0"),
+                _ => spec,
+            };
+            let operator = spec.config(&config.to_string()).start(&env.plane).await?;
+            operator.ready(secs(60)).await?;
+            anyhow::Ok(operator)
+        };
+        let of_keeper = json!({ "upgradeSignal": "always", "countsAsDrain": "nodeDrain" });
+        Ok(Self {
+            keeper: start("drain-keeper", of_keeper).await?,
+            health_check: start("health-check", json!({ "default": check })).await?,
+            lock,
+        })
+    }
+
+    /// Ends them; fails if one has taken an emptied node for a failed one, or a drain for one that is stuck.
+    async fn end(self, env: Environment) -> Result<()> {
+        let overrides = self.keeper.metrics().await?.sum(drain_keeper::OVERRIDES, &[]);
+        ensure!(overrides < 0.5, "drain-keeper has overridden {overrides} budgets");
+        let remediations = Family::SelfNode.remediation().api(&env.client, None);
+        let remediations = remediations.list(&ListParams::default()).await?.items;
+        ensure!(remediations.is_empty(), "health-check remediates: {remediations:?}");
+        for operator in [self.keeper, self.health_check] {
+            Lock::of(operator).end().await?;
+        }
+        env.end([self.lock]).await
+    }
 }
 
 impl Stage {
     /// drain-lock, where it runs.
-    pub const fn lock(&self) -> Option<&Lock> {
-        self.lock.as_ref()
+    pub fn lock(&self) -> Option<&Lock> {
+        self.operators.as_ref().map(|operators| &operators.lock)
     }
 
     async fn without() -> Result<Self> {
         let env = Environment::with_options(&[], options()).await?;
-        Ok(Self { env, lock: None })
+        Ok(Self { env, operators: None })
     }
 
-    async fn with() -> Result<Self> {
+    async fn with(config: &Value) -> Result<Self> {
         let env = Environment::with_options(&[], options()).await?;
         let reviewed = Reviewed::of(env, json!({})).await?;
-        let lock = reviewed.start(json!({})).await?;
+        let operators = Operators::start(&reviewed, config).await?;
         Ok(Self {
             env: reviewed.env,
-            lock: Some(lock),
+            operators: Some(operators),
         })
     }
 
@@ -76,7 +138,7 @@ impl Stage {
 
     /// Waits until the ledger holds no claim and no NodeDrain is left, where drain-lock runs.
     pub async fn released(&self, deadline: Duration) -> Result<()> {
-        if self.lock.is_none() {
+        if self.operators.is_none() {
             return Ok(());
         }
         nodeward_testkit::wait::until("all drains to be released", deadline, || async {
@@ -109,8 +171,8 @@ impl Stage {
     }
 
     async fn end(self) -> Result<()> {
-        match self.lock {
-            Some(lock) => self.env.end([lock]).await,
+        match self.operators {
+            Some(operators) => operators.end(self.env).await,
             None => Ok(()),
         }
     }
@@ -238,13 +300,22 @@ fn keep(scenario: &str, without: &Figures, with: &Figures) -> Result<()> {
 
 /// Runs a scenario without drain-lock and with it, prints what came of each, and judges.
 pub async fn compare(name: &str, scenario: impl AsyncFn(&Stage) -> Result<Figures>) -> Result<()> {
+    compare_configured(name, &json!({}), scenario).await
+}
+
+/// The same with this configuration of drain-lock's.
+pub async fn compare_configured(
+    name: &str,
+    config: &Value,
+    scenario: impl AsyncFn(&Stage) -> Result<Figures>,
+) -> Result<()> {
     let run = async |stage: Stage| {
         let figures = scenario(&stage).await;
         stage.end().await?;
         figures
     };
     let (without, with) = futures::future::try_join(async { run(Stage::without().await?).await }, async {
-        run(Stage::with().await?).await
+        run(Stage::with(config).await?).await
     })
     .await?;
     println!("{name}, without: {without}\n{name}, with: {with}");

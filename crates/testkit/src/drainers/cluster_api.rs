@@ -1,5 +1,5 @@
-//! Cluster API's core provider, which manages the testbed's own cluster, with an infrastructure provider of a few lines: a
-//! machine of it is a node in kwok's care.
+//! Cluster API's core provider, which manages the testbed's own cluster or another one, with an infrastructure provider of a few
+//! lines: a machine of it is a node in kwok's care.
 
 use std::time::Duration;
 
@@ -66,12 +66,20 @@ impl ClusterApi {
     pub const USER: &str = "testbed-admin";
 
     /// Installs its manifests, without Deployment, webhooks and conversion, and starts it with a Cluster whose control plane
-    /// has one Machine. Its port for webhooks, which nobody calls, is on every address of this machine: it has no flag for
-    /// another.
+    /// has one Machine: the cluster that it runs in. Its port for webhooks, which nobody calls, is on every address of this
+    /// machine: it has no flag for another.
     ///
     /// # Errors
     /// When it cannot be built, or does not start.
     pub async fn start(plane: &ControlPlane) -> Result<Self> {
+        Self::manage(plane, plane).await
+    }
+
+    /// The same, where the Machines are in one cluster and their nodes in another.
+    ///
+    /// # Errors
+    /// As [`ClusterApi::start`].
+    pub async fn manage(plane: &ControlPlane, workload: &ControlPlane) -> Result<Self> {
         let built = Drainer::ClusterApi.built().await?;
         let overlay = built.join(MANIFESTS).join("default").display().to_string();
         let manifests = Kubectl::of(plane)?.run(["kustomize", &overlay], secs(60)).await?;
@@ -96,13 +104,14 @@ impl ClusterApi {
             "--insecure-diagnostics".to_owned(),
         ]);
         start(&process, "Starting workers").await?;
-        let provider = tokio::spawn(provide(client.clone()));
+        let provider = tokio::spawn(provide(client.clone(), workload.client().await?));
         let cluster = Self {
             process,
             provider,
             client,
         };
-        cluster.create_cluster(plane).await?;
+        plane.namespace(CLUSTER.0).await?;
+        cluster.create_cluster(workload).await?;
         Ok(cluster)
     }
 
@@ -111,10 +120,9 @@ impl ClusterApi {
         &self.process
     }
 
-    async fn create_cluster(&self, plane: &ControlPlane) -> Result<()> {
+    async fn create_cluster(&self, workload: &ControlPlane) -> Result<()> {
         let (namespace, name) = CLUSTER;
-        plane.namespace(namespace).await?;
-        let admin = std::fs::read_to_string(plane.kubeconfig_of(Self::USER, "system:masters")?)?;
+        let admin = std::fs::read_to_string(workload.kubeconfig_of(Self::USER, "system:masters")?)?;
         let secret = json!({
             "metadata": {
                 "name": format!("{name}-kubeconfig"), "namespace": namespace,
@@ -125,7 +133,7 @@ impl ClusterApi {
         });
         let secret: k8s_openapi::api::core::v1::Secret = serde_json::from_value(secret)?;
         bulk::create(&self.client, [secret]).await?;
-        let (host, port) = plane
+        let (host, port) = workload
             .url()
             .rsplit_once(':')
             .map_or_else(Default::default, |(host, port)| {
@@ -296,16 +304,16 @@ fn crd(kind: &str) -> Result<CustomResourceDefinition> {
     Ok(crd)
 }
 
-/// The infrastructure provider: a machine that has no node gets one.
-async fn provide(client: Client) {
+/// The infrastructure provider: a machine that has no node gets one, in the cluster of `nodes`.
+async fn provide(client: Client, nodes: Client) {
     loop {
         // What fails is tried again at the next look.
-        let _ = provide_once(&client).await;
+        let _ = provide_once(&client, &nodes).await;
         tokio::time::sleep(LOOK_EVERY).await;
     }
 }
 
-async fn provide_once(client: &Client) -> Result<()> {
+async fn provide_once(client: &Client, nodes: &Client) -> Result<()> {
     let machines = api(client, INFRASTRUCTURE, "TestbedMachine");
     for machine in machines.list(&ListParams::default()).await? {
         let name = machine.name_any();
@@ -320,7 +328,7 @@ async fn provide_once(client: &Client) -> Result<()> {
         };
         let mut node = spec.build()?;
         node.spec.get_or_insert_default().provider_id = Some(id.clone());
-        crate::unless_refused(bulk::create_one(client.clone(), node).await, &[409])?;
+        crate::unless_refused(bulk::create_one(nodes.clone(), node).await, &[409])?;
         let spec = json!({ "spec": { "providerID": id } });
         machines
             .patch(&name, &PatchParams::default(), &Patch::Merge(spec))
@@ -330,7 +338,7 @@ async fn provide_once(client: &Client) -> Result<()> {
             .patch_status(&name, &PatchParams::default(), &Patch::Merge(status))
             .await?;
         // A scheduler that tried a pod while the node came may not look again until the node changes.
-        fleet::label(client, &name, "testbed.nodeward.dev/joined", Some("true")).await?;
+        fleet::label(nodes, &name, "testbed.nodeward.dev/joined", Some("true")).await?;
     }
     Ok(())
 }

@@ -13,17 +13,17 @@ use serde_json::{Value, json};
 use super::{Figures, Stage, compare};
 use crate::environment::{APPS, Environment};
 
-const POOL: &str = "workers";
-const SELECTOR: &str = "pool=workers";
+pub const POOL: &str = "workers";
+pub const SELECTOR: &str = "pool=workers";
 
-fn small(tier: &str) -> PodTemplate {
+pub fn small(tier: &str) -> PodTemplate {
     let containers =
         json!([{ "name": "main", "image": "registry.example/app:1", "resources": { "requests": { "cpu": "100m" } } }]);
     PodTemplate::new().spec("containers", containers).label("tier", tier)
 }
 
 /// Pods with this label leave in this order.
-fn rule(tier: &str, order: u32) -> Value {
+pub fn rule(tier: &str, order: u32) -> Value {
     json!({
         "drain": { "behavior": "Drain", "order": order },
         "pods": [{ "selector": { "matchLabels": { "tier": tier } } }],

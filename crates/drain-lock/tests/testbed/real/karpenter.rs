@@ -6,10 +6,12 @@ use anyhow::{Result, ensure};
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
 use kube::api::{Patch, PatchParams};
+use nodeward_api::reason::LockReason;
+use nodeward_testkit::bulk;
 use nodeward_testkit::drainers::{Karpenter, NodePool, interrupt};
 use nodeward_testkit::kubectl::Kubectl;
 use nodeward_testkit::wait::{self, secs};
-use nodeward_testkit::workload::{self, PodTemplate};
+use nodeward_testkit::workload::{self, Budget, PodTemplate};
 use serde_json::{Value, json};
 
 use super::{Figures, Stage, compare};
@@ -200,6 +202,41 @@ async fn expire(stage: &Stage) -> Result<Figures> {
     .await;
     stage.released(secs(60)).await?;
     begun.end(outcome).await
+}
+
+/// A budget lets nothing go. Karpenter deletes its pod so long before the node's time is over as the pod has grace: it is told.
+#[tokio::test(flavor = "multi_thread")]
+async fn deletion_past_budget_by_karpenter_is_told() -> Result<()> {
+    Box::pin(compare("Karpenter, terminationGracePeriod past a budget", bypass)).await
+}
+
+async fn bypass(stage: &Stage) -> Result<Figures> {
+    let env = &stage.env;
+    let _karpenter = Karpenter::start(&env.plane).await?;
+    pool()
+        .claims("terminationGracePeriod", json!("20s"))
+        .put(&env.client)
+        .await?;
+    bulk::create(&env.client, [a_third().grace(5).deployment(APPS, "web", 1)?]).await?;
+    workload::ready_pods(&env.client, APPS, "web", 1, secs(180)).await?;
+    let closed = Budget::max_unavailable(APPS, "web", 0).of("web").build()?;
+    bulk::create(&env.client, [closed]).await?;
+    env.counts_healthy("web", 1).await?;
+    let old = nodes_of_pool(env).await?[0].name_any();
+    let begun = stage.begin(Karpenter::USER)?;
+    interrupt(&env.client, &old).await?;
+    let outcome = settled(stage, 1, "the node to be replaced", secs(180), |nodes| {
+        nodes.len() == 1 && nodes[0].name_any() != old
+    })
+    .await;
+    if stage.lock().is_some() {
+        let told = env.event("web", LockReason::BudgetBypassed, secs(60)).await?;
+        ensure!(told.contains("was deleted, not evicted"), "{told}");
+    }
+    stage.released(secs(60)).await?;
+    let figures = begun.end(outcome).await?;
+    ensure!(figures.deleted == 1, "{figures}");
+    Ok(figures)
 }
 
 /// Karpenter leaves a protected pod on an interrupted node until its time is over, and drain-lock neither asks it to go before
