@@ -47,6 +47,7 @@ pub struct LeavingPods {
 
 impl LeavingPods {
     /// The same at `now`, when these are on their way out.
+    #[must_use]
     pub fn updated(&self, pods: BTreeSet<PodUid>, now: Timestamp) -> Self {
         let has_one_ended = !self.pods.is_subset(&pods);
         let last_end = if has_one_ended { Some(now) } else { self.last_end };
