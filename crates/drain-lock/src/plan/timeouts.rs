@@ -14,7 +14,7 @@ use super::drain_context::claim_of;
 use super::intent::last_sign_of_life;
 use super::{ActiveDrain, DrainContext, Planner};
 
-/// For how long a new leader gives nothing up.
+/// When a new leader plans for the second time.
 const SETTLING: SignedDuration = SignedDuration::from_secs(1);
 
 /// The limits of one drain, and what of them could not be read.
@@ -139,11 +139,14 @@ impl Planner<'_> {
         }
     }
 
-    /// Whether this time has passed; otherwise the next plan is made then. A new leader gives nothing up in its first plans: what has
-    /// happened while nobody looked is taken in before.
+    /// Whether this time has passed; otherwise the next plan is made then. The first plan of a new leader gives nothing up: what
+    /// has happened while nobody looked is taken in before.
     fn is_over(&mut self, until: Timestamp) -> bool {
-        let settled_at = self.memory.first_plan_at.map(|first| saturating_add(first, SETTLING));
-        let until = settled_at.map_or(until, |settled| settled.max(until));
+        let until = if self.memory.first_plan_at == Some(self.now) {
+            until.max(saturating_add(self.now, SETTLING))
+        } else {
+            until
+        };
         self.requeue_at.note(until);
         is_due(until, self.now)
     }
