@@ -2,14 +2,14 @@
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::ResourceExt;
-use kube::api::{Api, EvictParams, ListParams, Patch, PatchParams};
-use nodeward_api::annotation::HOLD;
+use kube::api::{EvictParams, ListParams};
+use nodeward_api::label;
 use nodeward_api::node_drain::Phase;
 use nodeward_api::reason::LockReason;
 use nodeward_testkit::wait::{self, secs};
-use nodeward_testkit::{fleet, workload};
+use nodeward_testkit::workload::{self, PodTemplate};
+use nodeward_testkit::{bulk, fleet};
 use serde_json::{Value, json};
 
 use crate::environment::{APPS, Environment, Lock};
@@ -115,21 +115,18 @@ async fn circle_of_others_names_node_to_uncordon() -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn circle_with_our_cordon_is_opened() -> Result<()> {
     let env = two_nodes().await?;
-    let budgets: Api<PodDisruptionBudget> = Api::namespaced(env.client.clone(), APPS);
-    let hold = async |reason: Option<&str>| -> Result<()> {
-        for app in APPLICATIONS {
-            let patch = json!({ "metadata": { "annotations": { HOLD: reason } } });
-            budgets
-                .patch(app, &PatchParams::default(), &Patch::Merge(&patch))
-                .await?;
-        }
-        Ok(())
-    };
-    hold(Some("until both are away")).await?;
+    let load = PodTemplate::new()
+        .on("n1")
+        .label(label::DRAIN, "wait-completed")
+        .owned_by("example.com/v1", "Load", "load", "5a8e1c5e-0f0e-4f5c-9a53-d53a41de5a01");
+    bulk::create(&env.client, [load.pod(APPS, "load")?]).await?;
     let lock = start(&env).await?;
     env.drain("n1", json!({})).await?;
-    env.status_that("n1", "to wait for the owner", secs(60), |status| {
-        status.blocked_by.iter().any(|one| one.reason == LockReason::OwnerHold)
+    env.status_that("n1", "to wait for the load", secs(60), |status| {
+        status
+            .blocked_by
+            .iter()
+            .any(|one| one.reason == LockReason::WaitCompleted)
     })
     .await?;
     lock.end().await?;
@@ -137,7 +134,7 @@ async fn circle_with_our_cordon_is_opened() -> Result<()> {
     fleet::cordon(&env.client, "n2").await?;
     evict(&env, "b", "n2").await?;
     env.drain("n2", by_requester()).await?;
-    hold(None).await?;
+    workload::delete(&env.client, APPS, "load").await?;
     let lock = start(&env).await?;
     workload::ready_pods(&env.client, APPS, "a", 2, secs(60)).await?;
     env.phase("n2", Phase::Draining, secs(60)).await?;

@@ -15,7 +15,7 @@ use crate::model::answer::Severity;
 /// The version of a snapshot's form.
 const FORMAT: u64 = 2;
 
-/// How many nodes that need a person are kept with all that `why` tells of them.
+/// How many nodes are kept with all that `why` tells of them, those that need a person first.
 const EXPLAINED: usize = 50;
 
 /// The moment as one document.
@@ -23,7 +23,7 @@ pub async fn snapshot(live: &Live, fleet: &Fleet) -> anyhow::Result<Value> {
     let mut worst: Vec<_> = fleet
         .nodes
         .iter()
-        .filter(|(_, node)| node.answer.severity >= Severity::Acts)
+        .filter(|(_, node)| node.answer.severity >= Severity::Waits)
         .collect();
     worst.sort_by_key(|(_, node)| std::cmp::Reverse(node.answer.severity));
     let mut views = BTreeMap::new();
