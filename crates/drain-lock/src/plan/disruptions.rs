@@ -66,7 +66,7 @@ pub(super) struct Asking<'a> {
     pub claim: Option<&'a Claim>,
     /// Whether pods that have an obstacle are left out.
     pub leaves_out: bool,
-    /// Whether its drainer evicts no movable pod before the claim is granted.
+    /// Whether its drainer asks for no movable pod now: it goes last, or the drainer asks for others first.
     pub goes_nowhere: bool,
 }
 
@@ -94,7 +94,7 @@ pub(super) fn needed(pods: &[ClassifiedPod], asking: Asking<'_>, snapshot: &Snap
             if is_for_last {
                 has_obstacle = true;
                 excesses.extend(facts.map(|facts| Excess {
-                    is_for_last,
+                    is_for_last: true,
                     ..Excess::of(facts, &pods, claim)
                 }));
             }

@@ -24,6 +24,7 @@ use nodeward_testkit::drainers::FIGURES;
 use nodeward_testkit::fleet::{self, NodeSpec};
 use nodeward_testkit::helm::Release;
 use nodeward_testkit::operator::{Operator, OperatorSpec};
+use nodeward_testkit::process::Process;
 use nodeward_testkit::remediator::Family;
 use nodeward_testkit::wait::secs;
 use nodeward_testkit::workload;
@@ -48,7 +49,7 @@ struct Operators {
 }
 
 impl Operators {
-    /// All of one release of the chart, with its defaults: drain-keeper counts every drain that drain-lock knows of, and
+    /// All of one release of the chart, with its defaults, but that drain-keeper watches every drain that drain-lock knows of, and
     /// health-check has its default NodeHealthCheck. `config` is drain-lock's.
     async fn start(reviewed: &Reviewed, config: &Value) -> Result<Self> {
         let env = &reviewed.env;
@@ -296,6 +297,13 @@ fn keep(scenario: &str, without: &Figures, with: &Figures) -> Result<()> {
     let mut file = OpenOptions::new().append(true).open(path)?;
     file.write_all(format!("{line}\n").as_bytes())?;
     Ok(())
+}
+
+/// Prints how the program's log ends, where it did not come to its end.
+fn show_log(program: &str, process: &Process, outcome: &Result<()>) {
+    if outcome.is_err() {
+        println!("{program}'s log ends with:\n{}", process.log_tail(25));
+    }
 }
 
 /// Runs a scenario without drain-lock and with it, prints what came of each, and judges.

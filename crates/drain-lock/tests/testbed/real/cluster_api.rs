@@ -10,7 +10,7 @@ use nodeward_testkit::wait::{self, secs};
 use nodeward_testkit::workload::PodTemplate;
 use serde_json::{Value, json};
 
-use super::{Figures, Stage, compare};
+use super::{Figures, Stage, compare, show_log};
 use crate::environment::{APPS, Environment};
 
 pub const POOL: &str = "workers";
@@ -71,9 +71,7 @@ async fn roll(stage: &Stage) -> Result<Figures> {
         Ok(())
     })
     .await;
-    if outcome.is_err() {
-        println!("Cluster API's log ends with:\n{}", cluster.process().log_tail(25));
-    }
+    show_log("Cluster API", cluster.process(), &outcome);
     stage.released(secs(60)).await?;
     begun.end(outcome).await
 }

@@ -14,7 +14,7 @@ use nodeward_testkit::wait::{self, secs};
 use nodeward_testkit::workload::{self, Budget, PodTemplate};
 use serde_json::{Value, json};
 
-use super::{Figures, Stage, compare};
+use super::{Figures, Stage, compare, show_log};
 use crate::environment::{APPS, Environment};
 
 const POOL: &str = "default";
@@ -107,9 +107,7 @@ async fn replace_nodes(stage: &Stage) -> Result<Figures> {
         .await
     };
     let outcome = outcome.await;
-    if outcome.is_err() {
-        println!("Karpenter's log ends with:\n{}", karpenter.process().log_tail(25));
-    }
+    show_log("Karpenter", karpenter.process(), &outcome);
     stage.released(secs(60)).await?;
     begun.end(outcome).await
 }
@@ -266,9 +264,7 @@ async fn outlast(stage: &Stage) -> Result<Figures> {
         nodes.len() == 1 && nodes[0].name_any() != old
     })
     .await;
-    if outcome.is_err() {
-        println!("Karpenter's log ends with:\n{}", karpenter.process().log_tail(25));
-    }
+    show_log("Karpenter", karpenter.process(), &outcome);
     let evictions = env.plane.audit().since(begun.since())?.writes();
     let evictions = evictions.only(|request| request.resource == "pods/eviction");
     let first = evictions.0.iter().map(|request| request.received).min();

@@ -10,7 +10,7 @@ use nodeward_testkit::{ControlPlane, Options, bulk};
 use serde_json::{Value, json};
 
 use super::cluster_api::{POOL, SELECTOR, rule, small};
-use super::{Figures, Stage, compare_configured};
+use super::{Figures, Stage, compare_configured, show_log};
 use crate::environment::{APPS, Environment};
 
 /// The pod that goes first takes longer than a quiet period, which is longer than Cluster API's pause of 20 s, and ends within its
@@ -69,9 +69,7 @@ async fn drain_in_two_orders(stage: &Stage) -> Result<Figures> {
         Ok(())
     })
     .await;
-    if outcome.is_err() {
-        println!("Cluster API's log ends with:\n{}", cluster.process().log_tail(25));
-    }
+    show_log("Cluster API", cluster.process(), &outcome);
     stage.released(secs(60)).await?;
     begun.end(outcome).await
 }
