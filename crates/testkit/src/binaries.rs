@@ -1,7 +1,7 @@
 //! The operators' own binaries.
 //!
-//! Tests run those of the dev profile, which cargo builds along with the tests. Demo, benchmarks and images run those of
-//! the release profile: what is shown and measured is what ships.
+//! Tests and demo run those of the dev profile: a fresh machine compiles one profile for both. Benchmarks, the soak and images run
+//! those of the release profile: what is measured is what ships.
 
 use std::collections::VecDeque;
 use std::io::{self, BufRead, BufReader, Read};
@@ -18,8 +18,8 @@ pub const DIR: &str = "NODEWARD_BINARIES";
 /// How many lines of a failed command's output its error has.
 const LAST_LINES: usize = 40;
 
-/// The packages with a binary that tests, demo, benchmarks or images run, each of its own name. They are built together:
-/// cargo would resolve other features for one of them alone, and compile their dependencies again.
+/// The packages with a binary that ships, each of its own name. They are built together: cargo would resolve other features for
+/// one of them alone, and compile their dependencies again.
 const PACKAGES: [&str; 5] = [
     "ceph-pdb",
     "drain-keeper",
@@ -44,25 +44,26 @@ pub fn cargo() -> Command {
     cargo
 }
 
-/// Where an operator's binary is: in [`DIR`] if that is set, else built first, for a test in the dev profile.
+/// Which profile a binary is built in.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Profile {
+    /// What tests run, with what the test runner is itself built of.
+    Dev,
+    /// What ships.
+    Release,
+}
+
+/// Where an operator's binary is: in [`DIR`] if that is set, else built first.
 ///
 /// # Errors
 /// When it does not compile, or [`DIR`] does not have it.
-pub fn operator(name: &str) -> Result<PathBuf> {
+pub fn operator(name: &str, profile: Profile) -> Result<PathBuf> {
     let binary = match std::env::var_os(DIR) {
         Some(dir) => PathBuf::from(dir).join(name),
-        None => build(!is_test())?.join(name),
+        None => build(profile)?.join(name),
     };
     ensure!(binary.is_file(), "{} does not exist", binary.display());
     Ok(binary)
-}
-
-/// Builds the release binaries, with progress on standard error; gives their directory.
-///
-/// # Errors
-/// When they do not compile: cargo's messages have been shown then.
-pub fn build_release() -> Result<PathBuf> {
-    build(true)
 }
 
 /// The lines of a child's output, as they come; none where it is not piped.
@@ -111,19 +112,26 @@ pub fn stdout_of(command: &mut Command) -> Result<String> {
     Ok(String::from_utf8(output.stdout)?.trim().to_owned())
 }
 
-/// Cargo puts the binaries of tests into `deps`.
-fn is_test() -> bool {
-    std::env::current_exe().is_ok_and(|exe| exe.parent().is_some_and(|dir| dir.ends_with("deps")))
-}
-
-fn build(is_release: bool) -> Result<PathBuf> {
-    let dir = if is_release { "release" } else { "debug" };
-    let progress = Progress::begin(format!("building {} ({dir})", PACKAGES.join(", ")));
+/// Builds all binaries, with progress on standard error; gives their directory.
+///
+/// # Errors
+/// When they do not compile: cargo's messages have been shown then.
+pub fn build(profile: Profile) -> Result<PathBuf> {
     let mut command = cargo();
-    command
-        .args(["build", "--bins"])
-        .args(is_release.then_some("--release"))
-        .args(PACKAGES.iter().flat_map(|package| ["-p", package]));
+    command.args(["build", "--bins"]);
+    let dir = match profile {
+        // Dependencies have the features here that tests have compiled them with: .ci/run checks that.
+        Profile::Dev => {
+            command.arg("--workspace");
+            "debug"
+        }
+        Profile::Release => {
+            command.arg("--release");
+            command.args(PACKAGES.iter().flat_map(|package| ["-p", package]));
+            "release"
+        }
+    };
+    let progress = Progress::begin(format!("building {} ({dir})", PACKAGES.join(", ")));
     command.current_dir(workspace()).stdin(Stdio::null());
     run(command, |line| progress.step(line.trim())).context("cargo build")?;
     progress.done("built");

@@ -14,6 +14,7 @@ use kube::Client;
 use kube::api::{Api, PostParams};
 use serde_json::json;
 
+use crate::binaries::Profile;
 use crate::process::{Process, Usage};
 use crate::{Cluster, binaries, documented, http, pki, ports, wait};
 
@@ -110,7 +111,7 @@ impl OperatorSpec {
         let component = self.component.clone();
         let binary = match self.binary {
             Some(binary) => binary,
-            None => tokio::task::spawn_blocking(move || binaries::operator(&component)).await??,
+            None => tokio::task::spawn_blocking(move || binaries::operator(&component, Profile::Dev)).await??,
         };
         let token = service_account_token(&on, &self.namespace, &self.service_account).await?;
         let kubeconfig = on.kubeconfig_of(&token, self.server.as_deref());

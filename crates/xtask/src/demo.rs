@@ -21,7 +21,7 @@ use std::process::ExitCode;
 
 use anyhow::{Result, anyhow, ensure};
 use futures::FutureExt;
-use nodeward_testkit::binaries;
+use nodeward_testkit::binaries::{self, Profile};
 use nodeward_testkit::operator::Operator;
 
 use self::environment::Environment;
@@ -207,7 +207,7 @@ async fn open(args: &Args, acts: &[Act]) -> Result<(Binaries, Environment)> {
     let mut found = Binaries::new();
     let programs = acts.iter().flat_map(|act| act.programs());
     for &program in programs.filter(|_| !args.without) {
-        let build = || tokio::task::spawn_blocking(|| binaries::operator(program));
+        let build = || tokio::task::spawn_blocking(|| binaries::operator(program, Profile::Dev));
         found.insert(program, build().await??);
     }
     Ok((found, Environment::open(args.kubeconfig.as_deref()).await?))

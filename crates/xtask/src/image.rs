@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result, ensure};
-use nodeward_testkit::binaries;
+use nodeward_testkit::binaries::{self, Profile};
 use nodeward_testkit::ceph::Programs;
 use serde_json::Value;
 
@@ -57,7 +57,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         println!("image: skipped: {reason:#}");
         return Ok(ExitCode::SUCCESS);
     }
-    let binaries = binaries::build_release()?;
+    let binaries = binaries::build(Profile::Release)?;
     let is_asked =
         |component: &&&str| args.components.is_empty() || args.components.iter().any(|one| one == **component);
     for component in COMPONENTS.iter().filter(is_asked) {

@@ -1,6 +1,7 @@
 //! What a person does when a drain cannot wait for Ceph.
 
 use anyhow::{Context, Result, ensure};
+use nodeward_testkit::binaries::Profile;
 use nodeward_testkit::kubectl::Kubectl;
 use nodeward_testkit::{binaries, wait};
 use serde_json::json;
@@ -24,7 +25,7 @@ async fn one_command_opens_what_is_closed_until_it_is_resumed() -> Result<()> {
     };
     wait::until("all to be closed", DEADLINE, closed).await?;
 
-    let plugin = binaries::operator("kubectl-nodeward")?;
+    let plugin = binaries::operator("kubectl-nodeward", Profile::Dev)?;
     let kubectl = Kubectl::of(env.plane)?.plugins(plugin.parent().context("no directory")?);
     let open = [
         "nodeward",

@@ -17,6 +17,7 @@ use kube::api::{Api, DeleteParams, PostParams};
 use nodeward_api::CephClusterState;
 use nodeward_api::ceph_state::{CONFIG_MAP, PublishedDisruptions, STATE_KEY};
 use nodeward_api::reason::CephCondition;
+use nodeward_testkit::binaries::Profile;
 use nodeward_testkit::ceph::{Ceph, CephOptions};
 use nodeward_testkit::operator::Operator;
 use nodeward_testkit::progress::Progress;
@@ -103,7 +104,7 @@ impl Args {
 
 pub async fn bench(args: &Args) -> Result<Figures> {
     let options = args.ceph_options()?;
-    let binary = tokio::task::spawn_blocking(|| binaries::operator("ceph-pdb")).await??;
+    let binary = tokio::task::spawn_blocking(|| binaries::operator("ceph-pdb", Profile::Release)).await??;
     let progress = Progress::begin("control plane");
     let plane = ControlPlane::start(Options {
         // Nodes are never found silent: what their leases cost is not measured here.

@@ -11,6 +11,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use jiff::{SignedDuration, Timestamp};
 use kube::Client;
+use nodeward_testkit::binaries::Profile;
 use nodeward_testkit::foreign::{Foreign, begin_openshift_upgrade};
 use nodeward_testkit::operator::Operator;
 use nodeward_testkit::progress::Progress;
@@ -76,7 +77,7 @@ impl Args {
 /// Measures each size. The figures of the largest come first, those of the others are under `sizes`.
 pub async fn bench(args: &Args) -> Result<Figures> {
     let sizes = args.sizes()?;
-    let binary = tokio::task::spawn_blocking(|| binaries::operator("drain-keeper")).await??;
+    let binary = tokio::task::spawn_blocking(|| binaries::operator("drain-keeper", Profile::Release)).await??;
     let mut others = serde_json::Map::new();
     let mut tables = String::new();
     let mut largest = Figures::default();

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::ValueEnum;
+use nodeward_testkit::binaries::Profile;
 use nodeward_testkit::kubectl::Kubectl;
 use nodeward_testkit::progress::Progress;
 use nodeward_testkit::{AuditScope, ControlPlane, Options, binaries};
@@ -115,7 +116,7 @@ pub async fn bench(args: &Args) -> Result<Figures> {
     let mut found = Vec::new();
     for name in ["drain-lock", "kubectl-nodeward"] {
         if !locked.is_empty() {
-            found.push(tokio::task::spawn_blocking(move || binaries::operator(name)).await??);
+            found.push(tokio::task::spawn_blocking(move || binaries::operator(name, Profile::Release)).await??);
         }
     }
     let mut figures = Figures::default();

@@ -11,6 +11,7 @@ use anyhow::{Result, ensure};
 use kube::Client;
 use kube::api::{Patch, PatchParams};
 use nodeward_api::NodeHealthCheck;
+use nodeward_testkit::binaries::Profile;
 use nodeward_testkit::operator::Operator;
 use nodeward_testkit::progress::Progress;
 use nodeward_testkit::remediator::Family;
@@ -62,7 +63,7 @@ pub struct Args {
 pub async fn bench(args: &Args) -> Result<Figures> {
     let nodes = args.nodes;
     ensure!(nodes >= 20, "{nodes} nodes: at least 20 are needed");
-    let binary = tokio::task::spawn_blocking(|| binaries::operator("health-check")).await??;
+    let binary = tokio::task::spawn_blocking(|| binaries::operator("health-check", Profile::Release)).await??;
     let bench = Bench::new(fleet::start_nodes(nodes).await?, "health-check").await?;
     Family::SelfNode.install(&bench.client).await?;
     bench.plane.namespace(NAMESPACE).await?;

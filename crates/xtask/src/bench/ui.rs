@@ -15,6 +15,7 @@ use k8s_openapi::api::core::v1::Node;
 use kube::api::{Api, Patch, PatchParams};
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, watcher};
+use nodeward_testkit::binaries::Profile;
 use nodeward_testkit::browser::Browser;
 use nodeward_testkit::process::Process;
 use nodeward_testkit::progress::Progress;
@@ -70,7 +71,7 @@ struct Served {
 pub async fn bench(args: &Args) -> Result<Figures> {
     let (nodes, drains) = (args.nodes, args.drains.min(args.nodes));
     ensure!(drains > 0 && args.budgets > 1, "a drain and two budgets are needed");
-    let plugin = tokio::task::spawn_blocking(|| binaries::operator("kubectl-nodeward")).await??;
+    let plugin = tokio::task::spawn_blocking(|| binaries::operator("kubectl-nodeward", Profile::Release)).await??;
     let size = Size {
         nodes,
         drains,

@@ -1,7 +1,7 @@
 //! The demo in a browser.
 
 use anyhow::{Context, Result};
-use nodeward_testkit::binaries;
+use nodeward_testkit::binaries::{self, Profile};
 use nodeward_testkit::process::Process;
 use nodeward_testkit::wait::{self, secs};
 
@@ -9,7 +9,7 @@ use super::environment::Environment;
 
 /// Serves `kubectl nodeward ui` of the demo's cluster, and opens it.
 pub async fn open(env: &Environment) -> Result<Process> {
-    let plugin = tokio::task::spawn_blocking(|| binaries::operator("kubectl-nodeward")).await??;
+    let plugin = tokio::task::spawn_blocking(|| binaries::operator("kubectl-nodeward", Profile::Dev)).await??;
     let log = env.cluster.dir().join("ui.log");
     let page = Process::new("kubectl nodeward ui", plugin, &log)
         .args(["ui", "--kubeconfig"])

@@ -12,6 +12,7 @@ use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Client, ResourceExt};
 use nodeward_api::NodeHealthCheck;
 use nodeward_api::node_health_check::{NodeHealthCheckStatus, Phase};
+use nodeward_testkit::binaries::Profile;
 use nodeward_testkit::fleet::{self, NodeSpec};
 use nodeward_testkit::helm::Release;
 use nodeward_testkit::operator::Operator;
@@ -278,7 +279,7 @@ pub async fn installation(operator: &'static str, config: Value) -> Result<Insta
     Ok(Installation {
         release: Release::new("nodeward", SYSTEM),
         operator,
-        binary: tokio::task::spawn_blocking(|| binaries::operator(operator)).await??,
+        binary: tokio::task::spawn_blocking(|| binaries::operator(operator, Profile::Release)).await??,
         config,
     })
 }

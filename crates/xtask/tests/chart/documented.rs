@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use nodeward_testkit::binaries::Profile;
 use nodeward_testkit::{binaries, toolchain};
 use regex::Regex;
 use serde_json::Value;
@@ -122,7 +123,7 @@ fn every_upgrade_takes_the_new_defaults() {
 /// The subcommand exists, and so does each flag. What stands for a name is taken as one.
 #[test]
 fn documented_plugin_commands_parse() {
-    let plugin = binaries::operator("kubectl-nodeward").unwrap();
+    let plugin = binaries::operator("kubectl-nodeward", Profile::Dev).unwrap();
     let command = Regex::new(r"kubectl nodeward ([a-z][^`\n]*)").unwrap();
     let end = Regex::new(r"  +#| # | && |\|| > |; |\.\s*$").unwrap();
     let word = Regex::new(r#"'[^']*'|"[^"]*"|\S+"#).unwrap();
