@@ -110,7 +110,7 @@ impl fmt::Display for Next {
                 }
                 write!(f, ": {}", strategy.intent())
             }
-            Self::Nothing => f.write_str("nothing by itself"),
+            Self::Nothing => f.write_str(NOTHING),
         }
     }
 }
@@ -134,7 +134,7 @@ impl fmt::Display for Blocker {
         if !about.is_empty() {
             write!(f, " ({})", about.join("; "))?;
         }
-        write!(f, "; next: {}", self.next)?;
+        write!(f, "{NEXT}{}", self.next)?;
         match self.next {
             Next::Nothing => write!(f, "; to do: {}", self.reason.remedy()),
             _ => Ok(()),
@@ -154,6 +154,8 @@ pub struct BlockedMessage {
     pub named: Vec<String>,
 }
 
+const NEXT: &str = "; next: ";
+const NOTHING: &str = "nothing by itself";
 const DRAIN_FAILED: &str = "The drain has failed: everything that may be done has been. ";
 const ONE_KEEPS: &str = " pod keeps the drain from ending: ";
 const MANY_KEEP: &str = " pods keep the drain from ending: ";
@@ -178,6 +180,59 @@ impl BlockedMessage {
             drain_failed,
             pods,
             named,
+        })
+    }
+
+    /// What is done first to one of the named pods, if a time is told; it may have passed.
+    pub fn next_act(&self) -> Option<NextAct<'_>> {
+        let acts = self.named.iter().filter_map(|named| NextAct::parse(named));
+        acts.min_by_key(|act| act.at)
+    }
+
+    /// Whether somebody has to deal with one of the named pods, for nothing else will.
+    pub fn needs_person(&self) -> bool {
+        self.drain_failed || self.nexts().any(|next| next.starts_with(NOTHING))
+    }
+
+    /// The named pod that somebody has to deal with, else the first one.
+    pub fn chief(&self) -> Option<&str> {
+        let of_person = self
+            .named
+            .iter()
+            .find(|named| next_of(named).is_some_and(|next| next.starts_with(NOTHING)));
+        of_person.or(self.named.first()).map(String::as_str)
+    }
+
+    fn nexts(&self) -> impl Iterator<Item = &str> {
+        self.named.iter().filter_map(|named| next_of(named))
+    }
+}
+
+/// What happens to a named pod next, as [`Next`] says it.
+fn next_of(named: &str) -> Option<&str> {
+    named.rsplit_once(NEXT).map(|(_, next)| next)
+}
+
+/// What is done to a pod at its time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NextAct<'a> {
+    pub at: Timestamp,
+    /// `NAMESPACE/NAME`.
+    pub pod: &'a str,
+    /// As [`StrategyName::intent`] says it.
+    pub intent: &'a str,
+}
+
+impl<'a> NextAct<'a> {
+    /// Of what a [`Blocker`] says, where its next is `Delete at TIME: INTENT` or `Delete, not before TIME: INTENT`.
+    fn parse(named: &'a str) -> Option<Self> {
+        let next = next_of(named)?;
+        let (_, rest) = next.split_once(" at ").or_else(|| next.split_once(", not before "))?;
+        let (at, intent) = rest.split_once(": ")?;
+        Some(Self {
+            at: at.parse().ok()?,
+            pod: named.split(' ').next()?,
+            intent,
         })
     }
 }
@@ -252,6 +307,46 @@ mod tests {
     fn nothing_by_itself_has_no_moment() {
         assert_eq!(Next::Nothing.to_string(), "nothing by itself");
         assert_eq!((Next::Nothing.is_pending(), Next::Nothing.due()), (false, None));
+    }
+
+    #[rstest]
+    #[case::by_time(&[Next::At { strategy: StrategyName::PdbDelete, due: at(DUE) }], Some("2026-01-01T10:45:00Z"), false)]
+    #[case::held_back(
+        &[Next::HeldBack { strategy: StrategyName::Delete, due: at(DUE), until: Some(at("2026-01-01T11:00:00Z")) }],
+        Some("2026-01-01T11:00:00Z"), false
+    )]
+    #[case::the_first_counts(
+        &[
+            Next::HeldBack { strategy: StrategyName::Delete, due: at(DUE), until: Some(at("2026-01-01T11:00:00Z")) },
+            Next::At { strategy: StrategyName::PdbDelete, due: at(DUE) },
+        ],
+        Some("2026-01-01T10:45:00Z"), false
+    )]
+    #[case::when_something_changes(&[Next::HeldBack { strategy: StrategyName::Delete, due: at(DUE), until: None }], None, false)]
+    #[case::by_a_person(&[Next::At { strategy: StrategyName::Delete, due: at(DUE) }, Next::Nothing], Some("2026-01-01T10:45:00Z"), true)]
+    fn message_says_who_acts_and_when(
+        #[case] nexts: &[Next],
+        #[case] acts_at: Option<&str>,
+        #[case] needs_person: bool,
+    ) {
+        let named = nexts
+            .iter()
+            .map(|next| blocker(BlockerReason::BudgetExhausted, *next).to_string());
+        let written = BlockedMessage {
+            drain_failed: false,
+            pods: nexts.len(),
+            named: named.collect(),
+        };
+        let read = BlockedMessage::parse(&written.to_string()).unwrap();
+        assert_eq!(
+            (read.next_act().map(|act| act.at), read.needs_person()),
+            (acts_at.map(at), needs_person)
+        );
+        assert!(
+            read.next_act()
+                .is_none_or(|act| act.pod == "shop/web-0" && act.intent.starts_with("evict it"))
+        );
+        assert_eq!(read.chief().is_some_and(|chief| chief.contains(NOTHING)), needs_person);
     }
 
     #[test]

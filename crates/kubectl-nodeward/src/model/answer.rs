@@ -6,6 +6,7 @@ use k8s_openapi::api::core::v1::Node;
 use nodeward_api::NodeHealthCheck;
 use nodeward_api::node_drain::{BlockedBy, Phase};
 use nodeward_api::reason::{HealthReason, LockReason};
+use nodeward_core::verdict::BlockedMessage;
 use serde::Serialize;
 
 use super::Unread;
@@ -322,19 +323,24 @@ fn given_up(drain: &Drain) -> Option<Answer> {
 
 /// drain-keeper finds pods that keep the drain from ending.
 fn blocked(blocked: &Blocked) -> Answer {
-    let has_failed = blocked.pods.as_ref().is_some_and(|pods| pods.drain_failed);
-    let severity = if has_failed {
+    let needs_person = blocked.pods.as_ref().is_some_and(BlockedMessage::needs_person);
+    let severity = if needs_person {
         Severity::NeedsPerson
     } else {
         Severity::Acts
     };
-    let named = blocked.pods.as_ref().filter(|pods| !pods.named.is_empty());
-    let why = named.map_or_else(
+    let chief = blocked.pods.as_ref().and_then(|pods| Some((pods.chief()?, pods.pods)));
+    let why = chief.map_or_else(
         || blocked.message.clone(),
-        |pods| pods.named[0].clone() + &describe::more(pods.pods.saturating_sub(1)),
+        |(chief, pods)| chief.to_owned() + &describe::more(pods.saturating_sub(1)),
     );
     Answer {
         since: blocked.since,
+        until: blocked
+            .pods
+            .as_ref()
+            .and_then(|pods| Some(pods.next_act()?.at))
+            .filter(|_| !needs_person),
         why: Some(why),
         ..Answer::new(NodeState::Blocked, severity)
     }
@@ -514,6 +520,34 @@ mod tests {
         let node = serde_json::from_value(node).unwrap();
         let answer = Answering::new(&[], &[], sight, now()).answer(&node, None).answer;
         assert_eq!((answer.state, answer.severity), (state, severity), "{answer:?}");
+    }
+
+    #[rstest]
+    #[case::override_to_come(
+        "shop/a waits; next: PdbDelete at 2026-01-01T10:00:02Z: evict it",
+        Severity::Acts,
+        Some("2026-01-01T10:00:02Z")
+    )]
+    #[case::when_something_ends("shop/a waits; next: Delete when that ends: evict it", Severity::Acts, None)]
+    #[case::nothing(
+        "shop/a is bare; next: nothing by itself; to do: delete it",
+        Severity::NeedsPerson,
+        None
+    )]
+    fn pod_that_keeps_a_drain_from_ending_says_who_acts(
+        #[case] pod: &str,
+        #[case] severity: Severity,
+        #[case] until: Option<&str>,
+    ) {
+        let message = format!("1 pod keeps the drain from ending: {pod}");
+        let blocked = blocked(&Blocked {
+            reason: "BudgetNeverAllows".to_owned(),
+            since: None,
+            pods: BlockedMessage::parse(&message),
+            message,
+        });
+        assert_eq!((blocked.severity, blocked.why.as_deref()), (severity, Some(pod)));
+        assert_eq!(blocked.until, until.map(|until| until.parse().unwrap()));
     }
 
     #[test]
