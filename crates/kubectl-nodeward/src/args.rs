@@ -34,6 +34,13 @@ pub struct CommandLine {
     pub command: Command,
 }
 
+impl CommandLine {
+    /// Whether a program reads what the command prints, errors included.
+    pub fn wants_json(&self) -> bool {
+        self.global.output == Output::Json
+    }
+}
+
 /// Options of every command.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Options of every command")]
@@ -56,12 +63,34 @@ pub struct Global {
     /// The context of the kubeconfig [default: the current one]
     #[arg(long, value_name = "NAME", global = true)]
     pub context: Option<String>,
+    /// The cluster of the kubeconfig [default: the context's]
+    #[arg(long, value_name = "NAME", global = true)]
+    pub cluster: Option<String>,
+    /// The user of the kubeconfig [default: the context's]
+    #[arg(long, value_name = "NAME", global = true)]
+    pub user: Option<String>,
+    /// The address of the API server [default: the cluster's]
+    #[arg(short, long, value_name = "URL", global = true)]
+    pub server: Option<http::Uri>,
+    /// The bearer token [default: the user's credentials]
+    #[arg(long, value_name = "TOKEN", global = true)]
+    pub token: Option<String>,
+    /// The user to impersonate
+    #[arg(long = "as", value_name = "NAME", global = true)]
+    pub impersonate: Option<String>,
+    /// A group to impersonate; may be given several times
+    #[arg(long = "as-group", value_name = "NAME", requires = "impersonate", global = true)]
+    pub impersonate_groups: Vec<String>,
     /// The namespace of budgets and holds [default: the context's for hold and release, else all]
     #[arg(short, long, value_name = "NAME", global = true)]
     pub namespace: Option<String>,
+    /// Look at all namespaces, as status, why NODE and locks do without -n
+    #[arg(short = 'A', long, conflicts_with = "namespace", global = true)]
+    pub all_namespaces: bool,
     /// The timeout of one request: 30s, 2m; a bare number is seconds, 0 is no timeout
-    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = request_timeout, global = true)]
-    pub request_timeout: Duration,
+    /// [default: 30s; 5s for the first one]
+    #[arg(long, value_name = "DURATION", value_parser = request_timeout, global = true)]
+    pub request_timeout: Option<Duration>,
     /// Print without colours; the environment variable NO_COLOR does the same
     #[arg(long, global = true)]
     pub no_color: bool,
@@ -85,18 +114,16 @@ pub enum Command {
     #[command(after_help = STATUS_EXAMPLES)]
     Status(StatusArgs),
     /// Show what blocks a node's drain, a pod's eviction or a budget's disruptions, and what comes next
-    Why {
-        /// The node, or pod/NAME or pdb/NAME (with -n, or as pod/NAMESPACE/NAME)
-        #[arg(id = "node", value_name = "NODE|pod/NAME|pdb/NAME", value_parser = why_target)]
-        target: WhyTarget,
-    },
-    /// Show what draining a node would take; nothing is evicted
+    #[command(after_help = WHY_EXAMPLES)]
+    Why(WhyArgs),
+    /// Show what draining nodes would take; nothing is evicted
+    #[command(after_help = PLAN_EXAMPLES)]
     Plan {
-        /// The node
-        #[arg(value_name = "NODE", value_parser = node)]
-        node: String,
+        #[command(flatten)]
+        nodes: NodesArgs,
     },
     /// Drain nodes, each in its turn, and show their progress until all are drained
+    #[command(after_help = DRAIN_EXAMPLES)]
     Drain(DrainArgs),
     /// End your request for a drain, or a hold of a budget
     Release(ReleaseArgs),
@@ -104,6 +131,9 @@ pub enum Command {
     Locks,
     /// Keep drains from disrupting the pods of a budget for some time
     Hold(HoldArgs),
+    /// Check that what is installed works, and wait until it does
+    #[command(after_help = CHECK_EXAMPLES)]
+    Check(CheckArgs),
     /// Emergency stop: keep components from writing anything to the cluster until you resume them
     Pause(PauseArgs),
     /// End a pause
@@ -126,14 +156,82 @@ pub enum Command {
 #[derive(Debug, Clone, Args)]
 pub struct StatusArgs {
     /// Exit with 3 if somebody has to act, and with 4 if that cannot be told
-    #[arg(long)]
+    #[arg(long, conflicts_with = "watch")]
     pub exit_code: bool,
+    /// Show it again whenever it changes, until Ctrl-C
+    #[arg(short, long)]
+    pub watch: bool,
 }
 
 const STATUS_EXAMPLES: &str = "\
 Examples:
   kubectl nodeward status                Show the fleet, first what needs a person
+  kubectl nodeward status --watch        Show it again whenever it changes
   kubectl nodeward status --exit-code    The same for a script: 0 nobody has to act, 3 somebody has, 4 it cannot be told";
+
+/// Nodes by name, or by their labels.
+#[derive(Debug, Clone, Args)]
+pub struct NodesArgs {
+    /// The nodes
+    #[arg(value_name = "NODE", required_unless_present = "selector", conflicts_with = "selector", value_parser = node)]
+    pub nodes: Vec<String>,
+    /// The nodes with these labels: pool=a, 'zone in (a,b)'
+    #[arg(short = 'l', long, value_name = "SELECTOR")]
+    pub selector: Option<String>,
+}
+
+/// Arguments of `why`.
+#[derive(Debug, Clone, Args)]
+pub struct WhyArgs {
+    /// The nodes; or pods as pod/NAME, or budgets as pdb/NAME (with -n, or as pod/NAMESPACE/NAME)
+    #[arg(
+        id = "node",
+        value_name = "NODE|pod/NAME|pdb/NAME",
+        required_unless_present = "selector",
+        conflicts_with = "selector",
+        value_parser = why_target
+    )]
+    pub targets: Vec<WhyTarget>,
+    /// The nodes with these labels: pool=a, 'zone in (a,b)'
+    #[arg(short = 'l', long, value_name = "SELECTOR")]
+    pub selector: Option<String>,
+    /// Show it again whenever it changes, until Ctrl-C
+    #[arg(short, long)]
+    pub watch: bool,
+}
+
+const WHY_EXAMPLES: &str = "\
+Examples:
+  kubectl nodeward why worker-1             Show what keeps worker-1 from being drained, or from being remediated
+  kubectl nodeward why -l pool=a            The same of each node of a pool
+  kubectl nodeward why worker-1 --watch     Show it again whenever it changes
+  kubectl nodeward why pod/web-0 -n shop    Show what an eviction of the pod would meet
+  kubectl nodeward why pdb/web -n shop      Show who has the disruptions of the budget, and who waits for them";
+
+const PLAN_EXAMPLES: &str = "\
+Examples:
+  kubectl nodeward plan worker-1     Show what becomes of each pod of worker-1
+  kubectl nodeward plan -l pool=a    The same of each node of a pool";
+
+const DRAIN_EXAMPLES: &str = "\
+Examples:
+  kubectl nodeward drain worker-1 worker-2 --purpose 'kernel 6.12'    Drain two nodes, each in its turn
+  kubectl nodeward drain -l pool=a --dry-run                          Show what draining a pool would take
+  kubectl nodeward drain -l pool=a --no-wait                          Request the drains of a pool
+  kubectl nodeward release worker-1                                   Give worker-1 back when its work is done";
+
+/// Arguments of `check`.
+#[derive(Debug, Clone, Args)]
+pub struct CheckArgs {
+    /// Wait until all works, for at most this time
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub wait: Option<ConfigDuration>,
+}
+
+const CHECK_EXAMPLES: &str = "\
+Examples:
+  kubectl nodeward check              Check each component, and your rights to see what they do
+  kubectl nodeward check --wait 2m    Wait until all works, as after an installation";
 
 const UI_EXAMPLES: &str = "\
 Examples:
@@ -167,9 +265,11 @@ pub struct UiArgs {
 #[derive(Debug, Clone, Args)]
 #[allow(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 pub struct DrainArgs {
-    /// The nodes
-    #[arg(value_name = "NODE", required = true, value_parser = node)]
-    pub nodes: Vec<String>,
+    #[command(flatten)]
+    pub nodes: NodesArgs,
+    /// Show what draining the nodes would take, as plan does, and request nothing
+    #[arg(long)]
+    pub dry_run: bool,
     /// The purpose of the drain, shown to everybody
     #[arg(long, value_name = "TEXT", value_parser = reason)]
     pub purpose: Option<String>,

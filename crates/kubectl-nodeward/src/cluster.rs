@@ -6,10 +6,11 @@ use std::time::Duration;
 use http::HeaderValue;
 use http::header::USER_AGENT;
 use k8s_openapi::api::authentication::v1::SelfSubjectReview;
-use kube::api::PostParams;
-use kube::config::{KubeConfigOptions, Kubeconfig};
+use k8s_openapi::api::core::v1::Node;
+use kube::api::{ListParams, PostParams};
+use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
 use kube::core::NamespaceResourceScope;
-use kube::{Api, Client, Config, Resource};
+use kube::{Api, Client, Config, Resource, ResourceExt};
 use nodeward_api::{NodeDrain, NodeHealthCheck};
 
 use crate::args::Global;
@@ -26,6 +27,12 @@ pub enum ConnectError {
     Setup(#[from] kube::Error),
 }
 
+/// How long a request may take, where the user does not say.
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// The same of the first one, which is small: an API server that hangs is told soon.
+const FIRST_LIMIT: Duration = Duration::from_secs(5);
+
 /// Group and version of Rook's kinds.
 const ROOK: &str = "ceph.rook.io/v1";
 
@@ -41,7 +48,10 @@ pub struct Cluster {
     /// The context's namespace.
     default_namespace: String,
     address: http::Uri,
+    /// How long the next request may take.
     limit: Duration,
+    /// How long the user lets each take.
+    asked_limit: Option<Duration>,
     /// Groups and plurals of Nodeward's kinds, and of Rook's, that the API server serves.
     served: Vec<(String, String)>,
     /// Whether the command changes something: then the rights to look that it lacks do not suffice.
@@ -66,7 +76,8 @@ impl Cluster {
             client: Client::try_from(config)?,
             namespace: global.namespace.clone(),
             default_namespace,
-            limit: global.request_timeout,
+            limit: global.request_timeout.unwrap_or(FIRST_LIMIT),
+            asked_limit: global.request_timeout,
             served: Vec::new(),
             changes: false,
         })
@@ -99,6 +110,7 @@ impl Cluster {
     /// Finds out which of Nodeward's kinds, and of Rook's, the API server serves, for a command that `changes` something or does not.
     pub async fn discover(&mut self, changes: bool) -> Result<(), Failure> {
         self.changes = changes;
+        self.limit = self.asked_limit.unwrap_or(FIRST_LIMIT);
         let mut served = Vec::new();
         // All kinds of a group are of one version. Nothing that changes anything concerns the health of nodes, or Ceph.
         let versions = [
@@ -118,7 +130,24 @@ impl Cluster {
             }
         }
         self.served = served;
+        self.limit = self.asked_limit.unwrap_or(LIMIT);
         Ok(())
+    }
+
+    /// The names of the nodes with these labels, in their order.
+    pub async fn nodes_with(&self, selector: &str) -> Result<Vec<String>, Failure> {
+        let nodes: Api<Node> = Api::all(self.client.clone());
+        let found = self
+            .ask(nodes.list_metadata(&ListParams::default().labels(selector)))
+            .await?;
+        let mut names: Vec<String> = found.items.iter().map(ResourceExt::name_any).collect();
+        names.sort();
+        if names.is_empty() {
+            return Err(Failure::NotFound(format!(
+                "there is no node with the labels {selector}"
+            )));
+        }
+        Ok(names)
     }
 
     /// Whether the API server serves the kind, if it is Nodeward's.
@@ -171,14 +200,32 @@ impl Cluster {
 async fn config(global: &Global) -> Result<Config, ConnectError> {
     let options = KubeConfigOptions {
         context: global.context.clone(),
-        ..KubeConfigOptions::default()
+        cluster: global.cluster.clone(),
+        user: global.user.clone(),
     };
-    if let Some(file) = &global.kubeconfig {
+    let is_asked = [&global.context, &global.cluster, &global.user]
+        .iter()
+        .any(|one| one.is_some());
+    let mut config = if let Some(file) = &global.kubeconfig {
         let kubeconfig = Kubeconfig::read_from(file)?;
-        return Ok(Config::from_custom_kubeconfig(kubeconfig, &options).await?);
+        Config::from_custom_kubeconfig(kubeconfig, &options).await?
+    } else if is_asked {
+        Config::from_kubeconfig(&options).await?
+    } else {
+        Config::infer().await?
+    };
+    if let Some(server) = &global.server {
+        config.cluster_url = server.clone();
     }
-    if global.context.is_some() {
-        return Ok(Config::from_kubeconfig(&options).await?);
+    if let Some(token) = &global.token {
+        config.auth_info = AuthInfo {
+            token: Some(token.clone().into()),
+            ..AuthInfo::default()
+        };
     }
-    Ok(Config::infer().await?)
+    if let Some(user) = &global.impersonate {
+        config.auth_info.impersonate = Some(user.clone());
+        config.auth_info.impersonate_groups = Some(global.impersonate_groups.clone());
+    }
+    Ok(config)
 }

@@ -1,6 +1,7 @@
 //! The commands, from the arguments to the exit status. Each file reads, models and prints one command.
 
 mod ceph;
+mod check;
 pub mod completion;
 mod drain;
 mod hold;
@@ -14,7 +15,11 @@ pub mod status;
 mod ui;
 pub mod why;
 
+use std::time::Duration;
+
 use jiff::Timestamp;
+use serde::Serialize;
+use tokio::time::MissedTickBehavior;
 
 use self::ceph::Opened;
 use self::locks::Locks;
@@ -23,12 +28,17 @@ use self::plan::NodePlan;
 use self::printed::{PrintedCommands, options};
 use self::release::Releases;
 use self::status::Status;
-use self::why::Why;
-use self::why::budget::WhyBudget;
-use self::why::pod::WhyPod;
-use crate::args::{CephCommand, Command, CommandLine, Global, WhyTarget};
+use self::why::answers::{WhyAnswer, targets};
+use crate::args::{CephCommand, Command, CommandLine, Global, NodesArgs, WhyArgs};
 use crate::cluster::Cluster;
+use crate::failure::Failure;
 use crate::screen::Screen;
+use crate::text::Style;
+use crate::text::page::Page;
+use crate::text::time::distance;
+
+/// Between two looks of `--watch`.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
 
 /// The exit of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,10 +81,17 @@ pub async fn run(line: CommandLine) -> anyhow::Result<Exit> {
         return ui::run(args, &line.global, &screen).await;
     }
     let mut cluster = Cluster::connect(&line.global).await?;
-    let changes = !matches!(line.command, Command::Status(_) | Command::Why { .. } | Command::Locks);
-    cluster.discover(changes).await?;
+    let looks = matches!(
+        line.command,
+        Command::Status(_) | Command::Why(_) | Command::Locks | Command::Check(_)
+    );
+    cluster.discover(!looks).await?;
     let now = Timestamp::now();
     match line.command {
+        Command::Status(args) if args.watch => {
+            let print = |status: &Status, page: &mut Page, now| status.print(page, now);
+            return watch(&mut cluster, &screen, Status::fetch, print).await;
+        }
         Command::Status(args) => {
             let status = Status::fetch(&cluster).await?;
             screen.show(&status, |page| status.print(page, now))?;
@@ -82,15 +99,14 @@ pub async fn run(line: CommandLine) -> anyhow::Result<Exit> {
                 return Ok(status.exit());
             }
         }
-        Command::Why { target } => why(&cluster, target, &line.global, &screen, now).await?,
+        Command::Why(args) => return why(&mut cluster, &args, &line.global, &screen).await,
+        Command::Check(args) => return check::run(&cluster, &args, &screen).await,
         Command::Locks => {
             let locks = Locks::fetch(&cluster).await?;
             screen.show(&locks, |page| locks.print(page, now))?;
         }
-        Command::Plan { node } => {
-            let plan = NodePlan::fetch(&cluster, &node).await?;
-            screen.show(&plan, |page| plan.print(page))?;
-        }
+        Command::Plan { nodes } => return plan(&cluster, &nodes, &screen).await,
+        Command::Drain(args) if args.dry_run => return plan(&cluster, &args.nodes, &screen).await,
         Command::Drain(args) => return drain::run(&cluster, &args, &options(&line.global), &screen).await,
         Command::Release(args) => {
             let releases = Releases::run(&cluster, &args).await?;
@@ -123,29 +139,126 @@ pub async fn run(line: CommandLine) -> anyhow::Result<Exit> {
     Ok(Exit::Done)
 }
 
-async fn why(
-    cluster: &Cluster,
-    target: WhyTarget,
-    global: &Global,
-    screen: &Screen,
-    now: Timestamp,
-) -> anyhow::Result<()> {
+async fn why(cluster: &mut Cluster, args: &WhyArgs, global: &Global, screen: &Screen) -> anyhow::Result<Exit> {
     // Without a name of one's own the commands name the requester.
     let own = request::requester(cluster).await.ok().map(|(_, requester)| requester);
     let commands = PrintedCommands::new(global, own);
-    let namespace = |given: Option<String>| given.unwrap_or_else(|| cluster.one_namespace().to_owned());
-    match target {
-        WhyTarget::Node(node) => {
-            let why = Why::fetch(cluster, &node).await?;
-            screen.show(&why, |page| why.print(page, &commands, now))
+    if args.watch {
+        let fetch = async |cluster: &Cluster| {
+            let mut answers = Vec::new();
+            for target in targets(cluster, args).await? {
+                answers.push(WhyAnswer::fetch(cluster, &target).await?);
+            }
+            Ok(answers)
+        };
+        let print = |answers: &Vec<WhyAnswer>, page: &mut Page, now| {
+            for answer in answers {
+                answer.print(page, &commands, now);
+            }
+        };
+        return watch(cluster, screen, fetch, print).await;
+    }
+    let targets = targets(cluster, args).await?;
+    let cluster = &*cluster;
+    let answer = async |target: &_| WhyAnswer::fetch(cluster, target).await;
+    let print = |answer: &WhyAnswer, page: &mut Page| answer.print(page, &commands, Timestamp::now());
+    each(&targets, args.selector.is_some(), screen, answer, print).await
+}
+
+async fn plan(cluster: &Cluster, args: &NodesArgs, screen: &Screen) -> anyhow::Result<Exit> {
+    let nodes = args.of(cluster).await?;
+    let answer = async |node: &String| NodePlan::fetch(cluster, node).await;
+    each(&nodes, args.selector.is_some(), screen, answer, NodePlan::print).await
+}
+
+impl NodesArgs {
+    /// The nodes that the command line names, each once.
+    async fn of(&self, cluster: &Cluster) -> Result<Vec<String>, Failure> {
+        let Some(selector) = &self.selector else {
+            let mut nodes = self.nodes.clone();
+            let mut seen = std::collections::HashSet::new();
+            nodes.retain(|node| seen.insert(node.clone()));
+            return Ok(nodes);
+        };
+        cluster.nodes_with(selector).await
+    }
+}
+
+/// Answers about each of several things; one that cannot be answered does not keep the others from it. One that is named alone is one
+/// document for a program, and all else is a list.
+async fn each<T, A: Serialize>(
+    asked: &[T],
+    is_selected: bool,
+    screen: &Screen,
+    answer: impl AsyncFn(&T) -> Result<A, Failure>,
+    print: impl Fn(&A, &mut Page),
+) -> anyhow::Result<Exit> {
+    if let ([one], false) = (asked, is_selected) {
+        let answer = answer(one).await?;
+        screen.show(&answer, |page| print(&answer, page))?;
+        return Ok(Exit::Done);
+    }
+    let (mut answers, mut exit) = (Vec::new(), Exit::Done);
+    for one in asked {
+        match answer(one).await {
+            Ok(answer) => answers.push(answer),
+            Err(failure @ (Failure::Timeout(_) | Failure::Unreachable(_) | Failure::Unauthenticated(_))) => {
+                return Err(failure.into());
+            }
+            Err(failure) => {
+                eprintln!("error: {failure}");
+                exit = Exit::Failed;
+            }
         }
-        WhyTarget::Pod { namespace: given, name } => {
-            let why = WhyPod::fetch(cluster, &namespace(given), &name).await?;
-            screen.show(&why, |page| why.print(page, &commands, now))
+    }
+    screen.show(&answers, |page| {
+        for answer in &answers {
+            print(answer, page);
         }
-        WhyTarget::Budget { namespace: given, name } => {
-            let why = WhyBudget::fetch(cluster, &namespace(given), &name).await?;
-            screen.show(&why, |page| why.print(page, &commands, now))
+    })?;
+    Ok(exit)
+}
+
+/// Shows what there is, and again every few seconds, until Ctrl-C. While the cluster does not answer the last answer stays, with its
+/// age.
+async fn watch<T: Serialize>(
+    cluster: &mut Cluster,
+    screen: &Screen,
+    fetch: impl AsyncFn(&Cluster) -> Result<T, Failure>,
+    print: impl Fn(&T, &mut Page, Timestamp),
+) -> anyhow::Result<Exit> {
+    let mut ticks = tokio::time::interval(LOOK_EVERY);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut last: Option<(T, Timestamp)> = None;
+    loop {
+        let look = async {
+            ticks.tick().await;
+            // What is installed meanwhile is shown, too.
+            cluster.discover(false).await?;
+            fetch(cluster).await
+        };
+        let found = tokio::select! {
+            found = look => found,
+            _ = tokio::signal::ctrl_c() => return Ok(Exit::Interrupted),
+        };
+        let now = Timestamp::now();
+        let failure = match found {
+            Ok(found) => {
+                last = Some((found, now));
+                None
+            }
+            Err(failure) => Some(failure),
+        };
+        match (&last, failure) {
+            (Some((shown, at)), failure) => screen.redraw(shown, |page| {
+                if let Some(failure) = &failure {
+                    let text = format!("{failure}. What follows was so {}.", distance(*at, now));
+                    page.text(Style::Bad, text);
+                }
+                print(shown, page, now);
+            })?,
+            (None, Some(failure)) => return Err(failure.into()),
+            (None, None) => {}
         }
     }
 }

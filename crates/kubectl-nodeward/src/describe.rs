@@ -38,6 +38,9 @@ pub fn phase_meaning(drain: &Drain) -> &'static str {
     match drain.phase {
         _ if drain.ending => "cancelled; it ends when its disruptions have returned",
         None => "drain-lock has not answered yet",
+        Some(Phase::Scheduled) if drain.blocked_by.iter().all(|blocked| blocked.reason.is_a_step()) => {
+            "has not begun yet"
+        }
         Some(Phase::Scheduled) => "has not begun: something stands in its way that no other drain lifts",
         Some(Phase::Queued) => "waits for other drains; pods that find room elsewhere may leave already",
         Some(Phase::Granted) => "its claim is granted and is being confirmed",
@@ -82,21 +85,27 @@ pub fn pods_short(counts: PodCounts) -> String {
     format!("{}/{}", counts.gone, counts.total)
 }
 
-/// The deadline of the present phase, and its consequence. One that is only reported moves nothing, and says so.
-pub fn deadline(drain: &Drain, now: Timestamp) -> Option<String> {
-    let deadline = drain.deadline?;
-    let at = moment(deadline, now);
+/// What drain-lock does when the drain's time is over; `None` where that is only reported.
+pub fn requeue(drain: &Drain, now: Timestamp) -> Option<String> {
+    let deadline = drain.deadline.filter(|deadline| *deadline > now)?;
     let acts = drain.granted && drain.fallback == Fallback::ReleaseAndRequeue;
-    match drain.phase? {
-        Phase::Released | Phase::Failed => None,
-        Phase::Draining | Phase::Granted if acts && deadline > now => Some(format!(
-            "drain-lock releases what it can and queues it again at {at} (fallback ReleaseAndRequeue)"
-        )),
-        _ if deadline <= now => Some(format!(
-            "it is overdue since {at}, which is reported and changes nothing"
-        )),
-        _ => Some(format!("it is reported as overdue from {at} on, which changes nothing")),
+    let acts = acts && matches!(drain.phase?, Phase::Draining | Phase::Granted);
+    let at = moment(deadline, now);
+    acts.then(|| format!("drain-lock releases what it can and queues it again at {at} (fallback ReleaseAndRequeue)"))
+}
+
+/// A deadline that is only reported.
+pub fn overdue(drain: &Drain, now: Timestamp) -> Option<String> {
+    let deadline = drain.deadline?;
+    if matches!(drain.phase?, Phase::Released | Phase::Failed) || requeue(drain, now).is_some() {
+        return None;
     }
+    let at = moment(deadline, now);
+    Some(if deadline <= now {
+        format!("it is overdue since {at}, which is reported and changes nothing")
+    } else {
+        format!("it is reported as overdue from {at} on, which changes nothing")
+    })
 }
 
 /// The time since which a drain is in its phase, as far as its NodeDrain tells.

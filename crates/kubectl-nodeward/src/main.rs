@@ -9,9 +9,10 @@ use kubectl_nodeward::{CommandLine, Exit, chain, complete, run, words_to_complet
 fn main() -> ExitCode {
     let words = words_to_complete(std::env::args_os());
     let line = words.is_none().then(CommandLine::parse);
+    let wants_json = line.as_ref().is_some_and(CommandLine::wants_json);
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
-        Err(error) => return failed(&error.into()),
+        Err(error) => return failed(&error.into(), wants_json),
     };
     let outcome = runtime.block_on(async {
         if let Some(line) = line {
@@ -24,17 +25,22 @@ fn main() -> ExitCode {
     runtime.shutdown_background();
     match outcome {
         Ok(exit) => ExitCode::from(exit.status()),
-        Err(error) => failed(&error),
+        Err(error) => failed(&error, wants_json),
     }
 }
 
 /// Prints the error on one line, unless the reader has gone away (`… | head`).
-fn failed(error: &anyhow::Error) -> ExitCode {
+fn failed(error: &anyhow::Error, wants_json: bool) -> ExitCode {
     let is_closed = error
         .downcast_ref::<std::io::Error>()
         .is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe);
     if !is_closed {
-        eprintln!("error: {}", chain(error.as_ref()));
+        let said = chain(error.as_ref());
+        if wants_json {
+            eprintln!("{}", serde_json::json!({ "error": said }));
+        } else {
+            eprintln!("error: {said}");
+        }
     }
     ExitCode::FAILURE
 }

@@ -74,6 +74,27 @@ impl Screen {
         Ok(())
     }
 
+    /// Prints a result in place of the one before: on a terminal as much of it as there are lines, elsewhere one after the other.
+    pub fn redraw<T: Serialize>(&self, value: &T, print: impl FnOnce(&mut Page)) -> anyhow::Result<()> {
+        let Some((_, rows)) = self.size().filter(|_| self.is_live()) else {
+            let separator = if self.output == Output::Yaml { "---\n" } else { "" };
+            write(separator)?;
+            return self.show(value, print);
+        };
+        let text = self.text(print);
+        let lines: Vec<&str> = text.lines().collect();
+        // A full last line would scroll.
+        let fitting = rows.saturating_sub(2).max(1);
+        let shown = lines[..lines.len().min(fitting)].join("\n");
+        let rest = match lines.len().checked_sub(fitting) {
+            None | Some(0) => String::new(),
+            Some(more) => format!("… {more} more lines: make the terminal higher\n"),
+        };
+        // Cursor to the first line, and everything below it away.
+        write(&format!("\u{1b}[H\u{1b}[J{shown}\n{rest}"))?;
+        Ok(())
+    }
+
     /// Prints a message on the way to the result: on the standard error where the result is for a program.
     pub fn say(&self, print: impl FnOnce(&mut Page)) {
         let text = self.text(print);

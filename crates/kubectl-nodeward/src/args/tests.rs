@@ -18,6 +18,16 @@ fn command_line_definition_is_valid() {
 #[rstest]
 #[case("status")]
 #[case("why node-1 -o json")]
+#[case("why node-1 node-2 pod/web-0 -n shop")]
+#[case("why -l pool=a --watch")]
+#[case("status -w --as bob --as-group a --as-group b")]
+#[case("status --server https://127.0.0.1:6443 --token t")]
+#[case("status --cluster c --user u")]
+#[case("locks -A")]
+#[case("plan a b")]
+#[case("plan -l pool=a")]
+#[case("drain -l pool=a --dry-run")]
+#[case("check --wait 2m")]
 #[case("why node/node-1")]
 #[case("why pod/web-0 -n shop")]
 #[case("why pod/shop/web-0")]
@@ -48,7 +58,12 @@ fn valid_lines_are_accepted(#[case] line: &str) {
 #[case::no_command("", ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand)]
 #[case::unknown_command("stauts", ErrorKind::InvalidSubcommand)]
 #[case::no_node("why", ErrorKind::MissingRequiredArgument)]
-#[case::two_nodes("why a b", ErrorKind::UnknownArgument)]
+#[case::nodes_beside_labels("why a -l pool=a", ErrorKind::ArgumentConflict)]
+#[case::plan_of_nothing("plan", ErrorKind::MissingRequiredArgument)]
+#[case::drain_of_nodes_beside_labels("drain a -l pool=a", ErrorKind::ArgumentConflict)]
+#[case::groups_of_nobody("status --as-group a", ErrorKind::MissingRequiredArgument)]
+#[case::all_namespaces_beside_one("locks -A -n shop", ErrorKind::ArgumentConflict)]
+#[case::exit_code_of_a_watch("status -w --exit-code", ErrorKind::ArgumentConflict)]
 #[case::bad_name("why Node_1", ErrorKind::ValueValidation)]
 #[case::name_of_another_kind("why deployment/a", ErrorKind::ValueValidation)]
 #[case::namespace_before_the_name("why shop/web-0", ErrorKind::ValueValidation)]
@@ -76,13 +91,12 @@ fn wrong_usage_exits_with_2(#[case] line: &str, #[case] kind: ErrorKind) {
 }
 
 #[rstest]
-#[case("status", Some(30))]
-#[case("status --request-timeout 5", Some(5))]
-#[case("--request-timeout 2m status", Some(120))]
-#[case("status --request-timeout=0", None)]
-fn request_timeout_reads_as_in_kubectl(#[case] line: &str, #[case] seconds: Option<u64>) {
-    let limit = parse(line).unwrap().global.request_timeout;
-    assert_eq!(limit, seconds.map_or(Duration::MAX, Duration::from_secs));
+#[case("status", None)]
+#[case("status --request-timeout 5", Some(Duration::from_secs(5)))]
+#[case("--request-timeout 2m status", Some(Duration::from_mins(2)))]
+#[case("status --request-timeout=0", Some(Duration::MAX))]
+fn request_timeout_reads_as_in_kubectl(#[case] line: &str, #[case] limit: Option<Duration>) {
+    assert_eq!(parse(line).unwrap().global.request_timeout, limit);
 }
 
 #[test]

@@ -95,8 +95,15 @@ async fn objects(given: &GivenWords, target: &CompletionTarget) -> Option<Vec<Ca
         output: Output::Table,
         kubeconfig: option("kubeconfig").map(Into::into),
         context: option("context"),
+        cluster: option("cluster"),
+        user: option("user"),
+        server: option("server").and_then(|server| server.parse().ok()),
+        token: option("token"),
+        impersonate: option("impersonate"),
+        impersonate_groups: option("impersonate_groups").into_iter().collect(),
         namespace: option("namespace"),
-        request_timeout: TIMEOUT,
+        all_namespaces: false,
+        request_timeout: Some(TIMEOUT),
         no_color: true,
     };
     let cluster = Cluster::connect(&global).await.ok()?;

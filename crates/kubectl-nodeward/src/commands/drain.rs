@@ -2,7 +2,6 @@
 
 pub mod progress;
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use futures::{StreamExt, TryStreamExt};
@@ -85,12 +84,11 @@ async fn request_and_watch(
 ) -> Result<(), Failure> {
     cluster.require::<NodeDrain>()?;
     let (_, requester) = requester(cluster).await?;
-    let mut seen = BTreeSet::new();
     let mut requests = Vec::new();
     // All names are checked first: a mistake in the last one requests nothing.
-    for node in args.nodes.iter().filter(|node| seen.insert(*node)) {
-        let node_uid = node_uid(cluster, node).await?;
-        requests.push(drain_request(args, node, node_uid, &requester));
+    for node in args.nodes.of(cluster).await? {
+        let node_uid = node_uid(cluster, &node).await?;
+        requests.push(drain_request(args, &node, node_uid, &requester));
     }
     let tell = |style, text: &str| screen.say(|page| page.text(style, text));
     for request in &requests {

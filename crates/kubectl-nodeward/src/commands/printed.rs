@@ -3,7 +3,6 @@
 use nodeward_core::drain_request::releases_by_itself;
 
 use crate::args::Global;
-use crate::describe::prefixed;
 use crate::model::drain::Drain;
 
 /// The commands that a page prints.
@@ -53,9 +52,26 @@ impl PrintedCommands {
 
 /// The options that find the same cluster again.
 pub fn options(global: &Global) -> String {
-    let kubeconfig = global.kubeconfig.as_ref().map(|file| quoted(&file.to_string_lossy()));
-    let context = global.context.as_ref().map(|context| quoted(context));
-    prefixed(" --kubeconfig ", kubeconfig) + &prefixed(" --context ", context)
+    // A token is a secret, and stays out of what is printed.
+    let given = [
+        (
+            "kubeconfig",
+            global
+                .kubeconfig
+                .as_ref()
+                .map(|file| file.to_string_lossy().into_owned()),
+        ),
+        ("context", global.context.clone()),
+        ("cluster", global.cluster.clone()),
+        ("user", global.user.clone()),
+        ("server", global.server.as_ref().map(ToString::to_string)),
+        ("as", global.impersonate.clone()),
+    ];
+    let groups = global.impersonate_groups.iter().cloned();
+    let given = given.into_iter().chain(groups.map(|group| ("as-group", Some(group))));
+    given
+        .filter_map(|(option, value)| Some(format!(" --{option} {}", quoted(&value?))))
+        .collect()
 }
 
 /// As one word of a shell.
@@ -104,6 +120,15 @@ mod tests {
         let line = CommandLine::parse_from(["kubectl-nodeward", "--context", "my lab", "locks"]);
         let commands = PrintedCommands::new(&line.global, Some(ALICE.to_owned()));
         assert_eq!(commands.end_of(&drain(requesters)), command);
+    }
+
+    #[rstest]
+    #[case(&["--server", "https://h:6443", "--token", "secret"], " --server https://h:6443/")]
+    #[case(&["--as", "bob", "--as-group", "a", "--as-group", "b c"], " --as bob --as-group a --as-group 'b c'")]
+    #[case(&["--cluster", "c", "--user", "u"], " --cluster c --user u")]
+    fn options_find_the_same_cluster_without_secrets(#[case] given: &[&str], #[case] printed: &str) {
+        let line = ["kubectl-nodeward", "locks"].iter().chain(given);
+        assert_eq!(options(&CommandLine::parse_from(line).global), printed);
     }
 
     #[rstest]

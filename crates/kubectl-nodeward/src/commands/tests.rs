@@ -20,7 +20,7 @@ use super::why::budget::{Override, WhyBudget};
 use super::why::pod::WhyPod;
 use super::why::pods::{KeptBy, PodObstacle, PodsOnNode};
 use crate::args::CommandLine;
-use crate::describe::deadline;
+use crate::describe::{overdue, requeue};
 use crate::failure::MissingRight;
 use crate::model::Unread;
 use crate::model::acts::Act;
@@ -118,7 +118,7 @@ fn deadline_says_what_follows(
         deadline: Some(now() + jiff::SignedDuration::from_secs(seconds)),
         ..waiting_drain()
     };
-    let text = deadline(&drain, now()).unwrap();
+    let text = requeue(&drain, now()).or_else(|| overdue(&drain, now())).unwrap();
     assert!(text.contains(said), "{text}");
 }
 

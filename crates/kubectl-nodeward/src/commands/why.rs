@@ -1,5 +1,6 @@
 //! `why`: what stands in the way of one node's drain, of one pod's eviction, or of one budget's disruptions.
 
+pub mod answers;
 pub mod budget;
 mod ceph;
 pub mod health;
@@ -213,10 +214,11 @@ impl Why {
         health::print_summary(page, self.health.as_deref());
         ceph::print_summary(page, self.ceph.as_deref());
         match &self.drain {
-            Some(drain) => self.print_drain(page, drain, commands, now),
+            Some(drain) => print_drain(page, drain, now),
             None if self.unread.iter().any(|unread| unread.what() == "drains") => (),
             None => page.field("drain", "not requested from drain-lock"),
         }
+        next::print(page, &self.next(commands, now));
         let tells = self.components.iter().filter_map(|component| component.leads(now));
         page.fields("told by", tells);
         self.print_keeper(page, now);
@@ -242,39 +244,41 @@ impl Why {
     fn has_component(&self, name: &str) -> bool {
         self.components.iter().any(|component| component.name == name)
     }
+}
 
-    fn print_drain(&self, page: &mut Page, drain: &Drain, commands: &PrintedCommands, now: Timestamp) {
-        let ticket = prefixed(", ticket ", drain.ticket);
-        let since = prefixed(", since ", drain.since().map(|since| moment(since, now)));
-        let (phase, meaning) = (describe::phase(drain), describe::phase_meaning(drain));
-        let style = describe::phase_style(drain.phase);
-        page.field("drain", Cell::new(style, format!("{phase}{ticket}{since}: {meaning}")));
-        let requesters = match drain.requesters.as_slice() {
-            [] => "nobody any more".to_owned(),
-            requesters => requesters.join(", "),
-        };
-        let purpose = prefixed(", for: ", drain.purpose.as_ref());
-        page.field("requesters", requesters + &purpose);
-        if let Some(counts) = drain.pods {
-            page.field("pods", describe::pods(counts));
-        }
-        let holds = drain.holds.iter().map(|held| {
-            let disruptions = counted(held.disruptions, "disruption");
-            format!("{disruptions} of {} for {}", held.pdb, held.pods.join(", "))
-        });
-        page.fields("holds", holds);
-        let obstacles = describe::distinct(&drain.blocked_by);
-        let blocked = obstacles.iter().map(|blocked| describe::obstacle(blocked));
-        page.fields("blocked by", blocked.map(|text| Cell::new(Style::Warning, text)));
-        // A message that only repeats the phase or the obstacles adds nothing.
-        let repeats = |message: &&String| {
-            let mut obstacles = obstacles.iter();
-            *message == meaning || obstacles.any(|one| message.contains(one.reason.explanation()))
-        };
-        if let Some(message) = drain.message.as_ref().filter(|message| !repeats(message)) {
-            page.field("message", message);
-        }
-        next::print(page, &self.next(drain, commands, now));
+fn print_drain(page: &mut Page, drain: &Drain, now: Timestamp) {
+    let ticket = prefixed(", ticket ", drain.ticket);
+    let since = prefixed(", since ", drain.since().map(|since| moment(since, now)));
+    let (phase, meaning) = (describe::phase(drain), describe::phase_meaning(drain));
+    let style = describe::phase_style(drain.phase);
+    page.field("drain", Cell::new(style, format!("{phase}{ticket}{since}: {meaning}")));
+    let requesters = match drain.requesters.as_slice() {
+        [] => "nobody any more".to_owned(),
+        requesters => requesters.join(", "),
+    };
+    let purpose = prefixed(", for: ", drain.purpose.as_ref());
+    page.field("requesters", requesters + &purpose);
+    if let Some(counts) = drain.pods {
+        page.field("pods", describe::pods(counts));
+    }
+    let holds = drain.holds.iter().map(|held| {
+        let disruptions = counted(held.disruptions, "disruption");
+        format!("{disruptions} of {} for {}", held.pdb, held.pods.join(", "))
+    });
+    page.fields("holds", holds);
+    let obstacles = describe::distinct(&drain.blocked_by);
+    let blocked = obstacles.iter().map(|blocked| describe::obstacle(blocked));
+    page.fields("blocked by", blocked.map(|text| Cell::new(Style::Warning, text)));
+    // A message that only repeats the phase or the obstacles adds nothing.
+    let repeats = |message: &&String| {
+        let mut obstacles = obstacles.iter();
+        *message == meaning || obstacles.any(|one| message.contains(one.reason.explanation()))
+    };
+    if let Some(message) = drain.message.as_ref().filter(|message| !repeats(message)) {
+        page.field("message", message);
+    }
+    if let Some(deadline) = describe::overdue(drain, now) {
+        page.field("deadline", deadline);
     }
 }
 

@@ -198,7 +198,7 @@ impl Component {
     }
 
     /// Why it does nothing; `None` for one that works, as far as can be seen.
-    fn acts_not(&self) -> Option<String> {
+    pub fn acts_not(&self) -> Option<String> {
         let Self { name, paused, .. } = self;
         match (self.state, paused) {
             (_, Some(paused)) => Some(format!("{name} is paused: {}", paused.reason)),

@@ -4,6 +4,7 @@
 
 mod drains;
 mod environment;
+mod flags;
 mod pages;
 mod pause;
 mod person;

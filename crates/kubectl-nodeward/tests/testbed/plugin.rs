@@ -52,7 +52,7 @@ async fn kubectl_finds_the_plugin_and_its_completion() -> Result<()> {
     says(&admin.page(&["--version"]).await?, &[env!("CARGO_PKG_VERSION")])?;
     // As a shell's completion of kubectl asks; the link's name is kubectl's convention.
     for (line, offered) in [
-        (&["nodeward", "pl"][..], "plan\tShow what draining a node would take"),
+        (&["nodeward", "pl"][..], "plan\tShow what draining nodes would take"),
         (&["nodeward", "why", &env.name], &node),
         (&["nodeward", "hold", "-n", &env.name, ""], "web\n:4"),
         (&["nodeward", "status", "--context", ""], "testbed\n:4"),

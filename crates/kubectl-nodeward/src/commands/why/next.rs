@@ -12,6 +12,7 @@ use nodeward_core::ledger::{Claim, Ledger};
 use super::Why;
 use crate::commands::printed::PrintedCommands;
 use crate::describe::{self, prefixed};
+use crate::model::answer::{Answer, NodeState};
 use crate::model::component::{COMPONENT, Component, DRAIN_LOCK, stopped};
 use crate::model::drain::Drain;
 use crate::model::locks::BudgetLocks;
@@ -123,10 +124,49 @@ pub fn ahead_of(ahead: usize) -> String {
 }
 
 impl Why {
+    /// What happens here and who does it: the components, in the order in which they act, and a person.
+    pub(super) fn next(&self, commands: &PrintedCommands, now: Timestamp) -> Vec<Step> {
+        let mut next: Vec<Step> = self.of_keeper(commands, now).into_iter().collect();
+        if let Some(drain) = &self.drain {
+            next.extend(self.of_drain(drain, commands, now));
+        }
+        let is_forgotten = |answer: &Answer| answer.state == NodeState::Cordoned && answer.needs_person();
+        if self.answer.as_ref().is_some_and(is_forgotten) {
+            next.push(Step {
+                commands: vec![
+                    commands.nodeward("drain", &self.name),
+                    commands.kubectl(&format!("uncordon {}", self.name)),
+                ],
+                ..Step::new("nothing happens here until you drain the node, or give it back:")
+            });
+        }
+        next
+    }
+
+    /// What drain-keeper does with the first pod that keeps the drain from ending.
+    fn of_keeper(&self, commands: &PrintedCommands, now: Timestamp) -> Option<Step> {
+        let keeper = self.node.as_ref()?.drain_keeper.as_ref()?;
+        let act = keeper.blocked.as_ref()?.pods.as_ref()?.next_act()?;
+        if let Some((component, why)) = stopped(&self.components, "drain-keeper") {
+            let text = format!("drain-keeper does not act on {}: {why}; see to that", act.pod);
+            return Some(Step::with(text, restoring(component, commands)));
+        }
+        let when = if act.at > now {
+            format!("at {}", moment(act.at, now))
+        } else {
+            "now".to_owned()
+        };
+        Some(Step::new(format!(
+            "drain-keeper acts {when} on {}: {}",
+            act.pod, act.intent
+        )))
+    }
+
     /// The events that the drain waits for, and the commands that help.
-    pub(super) fn next(&self, drain: &Drain, commands: &PrintedCommands, now: Timestamp) -> Vec<Step> {
+    fn of_drain(&self, drain: &Drain, commands: &PrintedCommands, now: Timestamp) -> Vec<Step> {
         if let Some((component, why)) = stopped(&self.components, DRAIN_LOCK) {
-            return vec![restore(component, &why, commands)];
+            let text = format!("nothing goes on here: {why}; first see to that");
+            return vec![Step::with(text, restoring(component, commands))];
         }
         let mut next = Vec::new();
         if drain.phase == Some(Phase::Queued) {
@@ -142,7 +182,7 @@ impl Why {
                 }
             }
         }
-        next.extend(describe::deadline(drain, now).map(Step::new));
+        next.extend(describe::requeue(drain, now).map(Step::new));
         next.extend(command_of_phase(drain, commands));
         next
     }
@@ -235,15 +275,14 @@ impl Why {
     }
 }
 
-/// How a component that does nothing is made to act again: before that nothing else comes true.
-fn restore(component: &Component, why: &str, commands: &PrintedCommands) -> Step {
+/// What makes a component act again that does nothing, or shows why it does not.
+fn restoring(component: &Component, commands: &PrintedCommands) -> String {
     let (name, namespace) = (&component.name, &component.namespace);
-    let command = if component.paused.is_some() {
+    if component.paused.is_some() {
         commands.nodeward("resume", name)
     } else {
         commands.kubectl(&format!("get pods -n {namespace} -l {COMPONENT}={name}"))
-    };
-    Step::with(format!("nothing goes on here: {why}; first see to that"), command)
+    }
 }
 
 /// Pods that the steps name.

@@ -1,0 +1,54 @@
+//! The answers about all that `why` was asked.
+
+use jiff::Timestamp;
+use serde::Serialize;
+
+use super::Why;
+use super::budget::WhyBudget;
+use super::pod::WhyPod;
+use crate::args::{WhyArgs, WhyTarget};
+use crate::cluster::Cluster;
+use crate::commands::printed::PrintedCommands;
+use crate::failure::Failure;
+use crate::text::page::Page;
+
+/// The answer about one target.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(untagged)]
+pub enum WhyAnswer {
+    Node(Box<Why>),
+    Pod(Box<WhyPod>),
+    Budget(Box<WhyBudget>),
+}
+
+impl WhyAnswer {
+    pub async fn fetch(cluster: &Cluster, target: &WhyTarget) -> Result<Self, Failure> {
+        let namespace = |given: &Option<String>| given.clone().unwrap_or_else(|| cluster.one_namespace().to_owned());
+        Ok(match target {
+            WhyTarget::Node(node) => Self::Node(Box::new(Why::fetch(cluster, node).await?)),
+            WhyTarget::Pod { namespace: given, name } => {
+                Self::Pod(Box::new(WhyPod::fetch(cluster, &namespace(given), name).await?))
+            }
+            WhyTarget::Budget { namespace: given, name } => {
+                Self::Budget(Box::new(WhyBudget::fetch(cluster, &namespace(given), name).await?))
+            }
+        })
+    }
+
+    pub fn print(&self, page: &mut Page, commands: &PrintedCommands, now: Timestamp) {
+        match self {
+            Self::Node(why) => why.print(page, commands, now),
+            Self::Pod(why) => why.print(page, commands, now),
+            Self::Budget(why) => why.print(page, commands, now),
+        }
+    }
+}
+
+/// What the command line names.
+pub async fn targets(cluster: &Cluster, args: &WhyArgs) -> Result<Vec<WhyTarget>, Failure> {
+    let Some(selector) = &args.selector else {
+        return Ok(args.targets.clone());
+    };
+    let nodes = cluster.nodes_with(selector).await?;
+    Ok(nodes.into_iter().map(WhyTarget::Node).collect())
+}

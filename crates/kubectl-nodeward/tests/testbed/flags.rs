@@ -1,0 +1,123 @@
+//! What users of kubectl expect of every command: several targets, labels, other users and servers, `--watch`, errors for programs.
+
+use std::net::TcpListener;
+
+use anyhow::{Context, Result, ensure};
+use kube::api::ListParams;
+use nodeward_api::node_drain::Phase;
+use nodeward_testkit::proxy::Proxy;
+use nodeward_testkit::wait::{self, secs};
+use serde_json::Value;
+
+use crate::environment::Environment;
+use crate::person::{Person, says};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn several_nodes_are_answered_for_by_name_or_labels() -> Result<()> {
+    let env = Environment::new().await?;
+    let [n1, n2] = env.workers().await?;
+    let admin = &env.admin;
+    let selector = format!("kubernetes.io/hostname in ({n1},{n2})");
+    for command in [
+        &["why", &n1, &n2][..],
+        &["why", "-l", &selector],
+        &["plan", &n2, &n1, &n2],
+        &["plan", "-l", &selector],
+        &["drain", "-l", &selector, "--dry-run"],
+    ] {
+        let page = admin.page(command).await?;
+        says(&page, &[&n1, &n2])?;
+        let read = admin.json(command).await?;
+        ensure!(read.as_array().map(Vec::len) == Some(2), "{command:?}: {read}");
+    }
+    let drains = env.drains().list(&ListParams::default()).await?.items;
+    let of_both = drains
+        .iter()
+        .filter(|drain| [&n1, &n2].contains(&&drain.spec.node_name));
+    assert_eq!(of_both.count(), 0);
+
+    // One that is not there keeps nobody from the other.
+    let answer = admin.nodeward(&["why", "missing", &n1]).await?;
+    assert_eq!(answer.code, 1, "{answer:?}");
+    says(&answer.out, &[&n1])?;
+    says(&answer.err, &["error: there is no node missing"])?;
+    let error = admin.nodeward(&["plan", "-l", "pool=none"]).await?.error()?;
+    says(&error, &["there is no node with the labels pool=none"])
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn user_and_server_are_those_of_the_options() -> Result<()> {
+    let env = Environment::new().await?;
+    let [node] = env.workers().await?;
+    let admin = &env.admin;
+    let alone = format!("{}-alone", env.name);
+    let status = admin.page(&["status", "--as", &alone]).await?;
+    says(&status, &[&format!("{alone} may not list nodes in the whole cluster")])?;
+    let status = admin
+        .page(&["status", "--as", &alone, "--as-group", "system:masters"])
+        .await?;
+    ensure!(!status.contains("Cannot tell"), "{status}");
+    // Printed commands are for the same user.
+    let why = ["why", &node, "--as", &alone, "--as-group", "system:masters"];
+    admin.page(&["drain", &node, "--no-wait"]).await?;
+    env.phase(&node, Phase::Drained).await?;
+    let why = admin.page(&why).await?;
+    ensure!(
+        why.contains(&format!("--as {alone} --as-group system:masters")),
+        "{why}"
+    );
+    admin.page(&["release", &node]).await?;
+
+    let error = admin.nodeward(&["status", "--token", "nobody's"]).await?.error()?;
+    says(&error, &["the API server does not know who you are"])?;
+    let nobody_listens = ["status", "--server", "https://127.0.0.1:1", "-o", "json"];
+    let answer = admin.nodeward(&nobody_listens).await?;
+    assert_eq!((answer.code, answer.out.as_str()), (1, ""), "{answer:?}");
+    let error: Value = serde_json::from_str(&answer.err).with_context(|| answer.err.clone())?;
+    let error = error["error"].as_str().unwrap_or_default();
+    says(error, &["the API server cannot be reached: https://127.0.0.1:1"])?;
+    // It takes connections and says nothing.
+    let hung = TcpListener::bind("127.0.0.1:0")?;
+    let server = format!("https://{}", hung.local_addr()?);
+    let error = admin.nodeward(&["status", "--server", &server]).await?.error()?;
+    says(&error, &["the API server did not answer within 5s"])
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn watch_shows_what_was_while_the_server_is_away() -> Result<()> {
+    let env = Environment::new().await?;
+    let [node] = env.workers().await?;
+    let proxy = Proxy::start(env.plane).await?;
+    let far = Person::through(env.plane, &proxy)?;
+    let watch = far.start(&["why", &node, "--watch"])?;
+    let times = |text: &str, part: &str| text.matches(part).count();
+    wait::until("two looks", secs(60), || async {
+        let said = watch.text();
+        ensure!(
+            times(&said, &format!("\n{node}")) + usize::from(said.starts_with(&node)) >= 2,
+            "{said}"
+        );
+        Ok(())
+    })
+    .await?;
+    drop(proxy);
+    wait::until("the last answer with its age", secs(60), || async {
+        let said = watch.text();
+        says(&said, &["What follows was so"])?;
+        ensure!(watch.ended().is_none(), "it has ended: {said}");
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn check_names_what_does_not_work() -> Result<()> {
+    let env = Environment::new().await?;
+    let checked = wait::until("all to work", secs(60), || async { env.admin.page(&["check"]).await }).await?;
+    says(&checked, &["drain-lock in", "works", "All that is installed works."])?;
+    let alone = format!("{}-alone", env.name);
+    let answer = env.admin.nodeward(&["check", "--as", &alone]).await?;
+    assert_eq!(answer.code, 4, "{answer:?}");
+    says(&answer.out, &["Cannot tell: components"])?;
+    Ok(())
+}
