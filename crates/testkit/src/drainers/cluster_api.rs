@@ -228,6 +228,23 @@ impl ClusterApi {
         Ok(())
     }
 
+    /// From now on the infrastructure provider answers no more: its machines neither come nor go.
+    ///
+    /// # Errors
+    /// When its machines cannot be written.
+    pub async fn silence_provider(&self) -> Result<()> {
+        self.provider.abort();
+        let machines = self.api(INFRASTRUCTURE, "TestbedMachine");
+        let held = json!({ "metadata": { "finalizers": ["testbed.nodeward.dev/silent"] } });
+        for machine in machines.list(&ListParams::default()).await? {
+            let patch = Patch::Merge(&held);
+            machines
+                .patch(&machine.name_any(), &PatchParams::default(), &patch)
+                .await?;
+        }
+        Ok(())
+    }
+
     /// The Machines that match these labels, by name.
     ///
     /// # Errors

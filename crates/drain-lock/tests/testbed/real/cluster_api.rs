@@ -2,6 +2,7 @@
 
 use anyhow::{Context, Result, ensure};
 use kube::ResourceExt;
+use kube::api::DynamicObject;
 use nodeward_api::node_drain::Phase;
 use nodeward_api::reason::LockReason;
 use nodeward_testkit::Options;
@@ -10,7 +11,7 @@ use nodeward_testkit::wait::{self, secs};
 use nodeward_testkit::workload::PodTemplate;
 use serde_json::{Value, json};
 
-use super::{Figures, Stage, compare, show_log};
+use super::{Figures, Stage, compare, compare_configured, show_log};
 use crate::environment::{APPS, Environment};
 
 pub const POOL: &str = "workers";
@@ -117,6 +118,61 @@ async fn drain_many(stage: &Stage) -> Result<Figures> {
         Ok(())
     })
     .await;
+    begun.end(outcome).await
+}
+
+/// A Machine whose infrastructure never goes keeps its node, cordoned and empty. The drain of that node ends all the same, and the
+/// next node is drained.
+#[tokio::test(flavor = "multi_thread")]
+async fn provider_that_never_answers_keeps_no_disruption() -> Result<()> {
+    let config = json!({ "auto": { "quietPeriod": "30s" } });
+    Box::pin(compare_configured(
+        "Cluster API, a provider that never answers",
+        &config,
+        drain_for_silent_provider,
+    ))
+    .await
+}
+
+async fn drain_for_silent_provider(stage: &Stage) -> Result<Figures> {
+    let env = &stage.env;
+    let cluster = ClusterApi::start(&env.plane).await?;
+    let deletion = json!({ "nodeDrainTimeoutSeconds": 0 });
+    cluster.add_machines(POOL, 3, deletion).await?;
+    let machines = cluster.machines(SELECTOR).await?;
+    // All pods begin on the two nodes that go.
+    let leaving = &machines[..2];
+    let nodes: Vec<&str> = leaving.iter().filter_map(node_of).collect();
+    ensure!(nodes.len() == 2, "{nodes:?}");
+    let stays = node_of(&machines[2]).context("no node")?;
+    nodeward_testkit::fleet::cordon(&env.client, stays).await?;
+    env.add_app("web", &[nodes[0], nodes[0], nodes[1]], small("web"))
+        .await?;
+    env.uncordon(stays).await?;
+    cluster.silence_provider().await?;
+
+    let begun = stage.begin(ClusterApi::USER)?;
+    let outcome = async {
+        for (machine, node) in leaving.iter().zip(&nodes) {
+            cluster.delete_machine(&machine.name_any()).await?;
+            wait::until(format!("{node} to be empty"), secs(240), || async {
+                ensure!(env.pods_on(node).await?.is_empty(), "pods are left");
+                stage.all_ready("web", 3).await
+            })
+            .await?;
+            stage.released(secs(120)).await?;
+        }
+        let left = cluster.machines(SELECTOR).await?;
+        let is_there = |machine: &&DynamicObject| left.iter().any(|left| left.name_any() == machine.name_any());
+        ensure!(leaving.iter().all(|machine| is_there(&machine)), "a Machine went");
+        for node in &nodes {
+            let node = env.nodes().get(node).await?;
+            ensure!(node.spec.is_some_and(|spec| spec.unschedulable == Some(true)));
+        }
+        Ok(())
+    }
+    .await;
+    show_log("Cluster API", cluster.process(), &outcome);
     begun.end(outcome).await
 }
 
