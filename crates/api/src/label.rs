@@ -3,10 +3,14 @@
 /// On a Pod: how a drain treats it.
 pub const DRAIN: &str = "nodeward.dev/drain";
 
-/// On a PodDisruptionBudget: [`FORCE_DRAIN_NEVER`] keeps every strategy from overriding it.
+/// On a PodDisruptionBudget: whether its pods may be forced, [`FORCE_DRAIN_ALLOWED`] or [`FORCE_DRAIN_NEVER`]. Any other value counts
+/// as the latter.
 pub const FORCE_DRAIN: &str = "nodeward.dev/force-drain";
 
-/// The value of [`FORCE_DRAIN`] that keeps a budget from being overridden.
+/// The value of [`FORCE_DRAIN`] by which its owner lets the budget be overridden.
+pub const FORCE_DRAIN_ALLOWED: &str = "allowed";
+
+/// The value of [`FORCE_DRAIN`] that keeps every strategy from the budget's pods.
 pub const FORCE_DRAIN_NEVER: &str = "never";
 
 /// On a Node: it runs a member of etcd. Where no node has it, the control-plane nodes do.

@@ -23,6 +23,29 @@ const COUNTED_WITHIN: SignedDuration = SignedDuration::from_mins(1);
 /// The eviction handler refuses every eviction while more pods than these are marked as disrupted.
 pub const MAX_DISRUPTED_PODS: usize = 2000;
 
+/// What the label `nodeward.dev/force-drain` of a budget says.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum ForceDrain {
+    /// Nothing.
+    #[default]
+    Unlabelled,
+    Allowed,
+    Never,
+    /// A value that nobody knows may have meant `never`, and counts as that.
+    Unknown(Arc<str>),
+}
+
+impl ForceDrain {
+    fn of(label: Option<&String>) -> Self {
+        match label.map(String::as_str) {
+            None => Self::Unlabelled,
+            Some(label::FORCE_DRAIN_ALLOWED) => Self::Allowed,
+            Some(label::FORCE_DRAIN_NEVER) => Self::Never,
+            Some(unknown) => Self::Unknown(unknown.into()),
+        }
+    }
+}
+
 /// A PodDisruptionBudget, projected to what decisions read.
 #[allow(
     clippy::struct_excessive_bools,
@@ -36,8 +59,8 @@ pub struct BudgetView {
     pub resource_version: ResourceVersion,
     /// Which pods of its namespace it covers.
     pub selector: Selector,
-    /// Labelled `nodeward.dev/force-drain: never`.
-    pub never_forced: bool,
+    /// Whether its owner lets its pods be forced.
+    pub force_drain: ForceDrain,
     /// Guards a Ceph daemon that Rook manages.
     pub ceph: bool,
     /// Rook or ceph-pdb keeps it, and opens and closes it as Ceph stands.
@@ -164,7 +187,7 @@ impl BudgetView {
             key: BudgetKey::new(meta.namespace.as_deref()?, meta.name.as_deref()?),
             uid: meta.uid.as_deref().unwrap_or_default().into(),
             resource_version: meta.resource_version.as_deref().unwrap_or_default().into(),
-            never_forced: force_drain.is_some_and(|value| value == label::FORCE_DRAIN_NEVER),
+            force_drain: ForceDrain::of(force_drain),
             ceph: guards_ceph(budget, &selector),
             kept_by_ceph_operator: is_kept_by_ceph_operator(budget),
             counts_nodes: annotation(annotation::COUNTS).is_some_and(|value| value == annotation::COUNTS_NODE)
@@ -192,7 +215,7 @@ impl BudgetView {
     /// Why it is never overridden, whatever the waits; `None` for a budget that may be. The label comes before Ceph: it
     /// is what somebody wrote. Of several budgets' reasons the least ([`Ord`]) is therefore the one to name.
     pub fn forbids_force(&self) -> Option<BlockerReason> {
-        if self.never_forced {
+        if matches!(self.force_drain, ForceDrain::Never | ForceDrain::Unknown(_)) {
             return Some(BlockerReason::BudgetNeverForced);
         }
         self.ceph.then_some(BlockerReason::CephBudget)
@@ -493,8 +516,8 @@ mod tests {
             ("u1", "7", 3)
         );
         assert_eq!(
-            (budget.never_forced, budget.ceph, budget.last_override.clone()),
-            (false, false, None)
+            (budget.force_drain.clone(), budget.ceph, budget.last_override.clone()),
+            (ForceDrain::Unlabelled, false, None)
         );
         assert_eq!(budget.unhealthy_policy, UnhealthyPolicy::IfHealthyBudget);
         let disrupted = [("web-1".to_owned(), "2026-01-02T03:04:05Z".parse().unwrap())];
@@ -623,25 +646,29 @@ mod tests {
     }
 
     #[rstest]
-    #[case::label(json!({ "labels": { "nodeward.dev/force-drain": "never" } }), true)]
-    #[case::another_value(json!({ "labels": { "nodeward.dev/force-drain": "Never" } }), false)]
-    #[case::an_annotation_is_no_label(json!({ "annotations": { "nodeward.dev/force-drain": "never" } }), false)]
-    fn only_the_label_forbids_force(#[case] metadata: Value, #[case] never: bool) {
-        assert_eq!(project(metadata, json!({}), json!({})).never_forced, never);
+    #[case::never(json!({ "labels": { "nodeward.dev/force-drain": "never" } }), ForceDrain::Never)]
+    #[case::allowed(json!({ "labels": { "nodeward.dev/force-drain": "allowed" } }), ForceDrain::Allowed)]
+    #[case::another_spelling(json!({ "labels": { "nodeward.dev/force-drain": "Allowed" } }), ForceDrain::Unknown("Allowed".into()))]
+    #[case::empty(json!({ "labels": { "nodeward.dev/force-drain": "" } }), ForceDrain::Unknown("".into()))]
+    #[case::an_annotation_is_no_label(json!({ "annotations": { "nodeward.dev/force-drain": "never" } }), ForceDrain::Unlabelled)]
+    fn label_says_whether_pods_may_be_forced(#[case] metadata: Value, #[case] force_drain: ForceDrain) {
+        assert_eq!(project(metadata, json!({}), json!({})).force_drain, force_drain);
     }
 
     #[rstest]
-    #[case::neither(false, false, None)]
-    #[case::label(true, false, Some(BlockerReason::BudgetNeverForced))]
-    #[case::ceph(false, true, Some(BlockerReason::CephBudget))]
-    #[case::label_before_ceph(true, true, Some(BlockerReason::BudgetNeverForced))]
+    #[case::neither(ForceDrain::Unlabelled, false, None)]
+    #[case::label(ForceDrain::Never, false, Some(BlockerReason::BudgetNeverForced))]
+    #[case::unknown_label(ForceDrain::Unknown("no".into()), false, Some(BlockerReason::BudgetNeverForced))]
+    #[case::ceph(ForceDrain::Unlabelled, true, Some(BlockerReason::CephBudget))]
+    #[case::ceph_whatever_is_allowed(ForceDrain::Allowed, true, Some(BlockerReason::CephBudget))]
+    #[case::label_before_ceph(ForceDrain::Never, true, Some(BlockerReason::BudgetNeverForced))]
     fn labelled_and_ceph_budgets_are_never_overridden(
-        #[case] never_forced: bool,
+        #[case] force_drain: ForceDrain,
         #[case] ceph: bool,
         #[case] reason: Option<BlockerReason>,
     ) {
         let budget = BudgetView {
-            never_forced,
+            force_drain,
             ceph,
             ..with_spec(json!({}))
         };

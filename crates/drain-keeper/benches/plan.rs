@@ -33,6 +33,7 @@ const POOLS: usize = 20;
 
 /// All of the kinds of signals are asked for each node.
 const CONFIG: &str = r#"
+overrideBudgets: all
 upgradeSignal:
   allOf:
     - openshift

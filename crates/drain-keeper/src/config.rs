@@ -41,6 +41,9 @@ pub struct Config {
     pub unmanaged_pods: Option<UnmanagedPods>,
     /// Whether pods that must not run twice are forced off a node that is not Ready. Default false.
     pub force_on_unreachable: bool,
+    /// Which budgets may be overridden once their time is over. Default `all` with the `openshift` signals and the preset
+    /// `machineConfig`, else `never`.
+    pub override_budgets: Option<OverrideBudgets>,
     /// How far opt-outs of owners count. Default: all of them, everywhere, without end.
     pub opt_outs: OptOutsConfig,
     /// Limits of forced pods.
@@ -88,6 +91,18 @@ pub enum UnmanagedPods {
     Keep,
     /// They are treated as any other pod.
     Delete,
+}
+
+/// Which budgets may be overridden: a pod whose eviction they refuse is deleted then.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum OverrideBudgets {
+    /// All that nobody protects.
+    All,
+    /// Those with the label `nodeward.dev/force-drain: allowed`.
+    Labelled,
+    /// None.
+    Never,
 }
 
 /// The block `optOuts`.

@@ -2,21 +2,23 @@
 
 use std::collections::BTreeSet;
 use std::num::NonZeroU32;
+use std::sync::Arc;
 
 use jiff::SignedDuration;
+use nodeward_core::budget::{BudgetView, ForceDrain};
 use nodeward_core::duration::ConfigDuration;
 use nodeward_core::node::NodeView;
 use nodeward_core::pattern::NamespacePatterns;
 use nodeward_core::selector::Selector;
 use nodeward_core::signal::{
-    DrainMarkers, NodeMarker, PdbForceDrainTimeout, SignalSpec, UpgradeSignal, WatchedResource,
+    DrainMarkers, NodeMarker, PdbForceDrainTimeout, Preset, SignalSpec, UpgradeSignal, WatchedResource,
 };
 use nodeward_core::strategy::Waits;
 use nodeward_runtime::ConfigError;
 
 use crate::config::{Config, NodeDrain, RemediationKind};
 
-pub use crate::config::{ConfigMapRef, OptOutKind, UnmanagedPods};
+pub use crate::config::{ConfigMapRef, OptOutKind, OverrideBudgets, UnmanagedPods};
 
 const TIME_OUT: SignedDuration = SignedDuration::from_mins(45);
 const EXPECTED_NODE_DRAIN_TIME: SignedDuration = SignedDuration::from_mins(8);
@@ -52,6 +54,8 @@ pub struct Policy {
     pub unmanaged_pods: UnmanagedPods,
     /// Whether pods that must not run twice are forced off a node that is not Ready.
     pub force_on_unreachable: bool,
+    /// Which budgets may be overridden.
+    pub override_budgets: OverrideBudgets,
     /// How far opt-outs of owners count.
     pub opt_outs: OptOutLimits,
     /// Forced pods on their way out at once, a node.
@@ -148,6 +152,14 @@ impl Policy {
             } else {
                 UnmanagedPods::Keep
             });
+        let override_budgets =
+            config
+                .override_budgets
+                .unwrap_or(if upgrades_openshift_only(config.upgrade_signal.spec()) {
+                    OverrideBudgets::All
+                } else {
+                    OverrideBudgets::Never
+                });
         let lease_namespace = config.lease_namespace;
         if lease_namespace.as_deref() == Some("") {
             return Err(ConfigError::at(
@@ -165,6 +177,7 @@ impl Policy {
                 .protected_finalizers
                 .unwrap_or_else(|| PROTECTED_FINALIZERS.map(str::to_owned).to_vec()),
             unmanaged_pods,
+            override_budgets,
             force_on_unreachable: config.force_on_unreachable,
             opt_outs: OptOutLimits {
                 honour: config.opt_outs.honour,
@@ -209,6 +222,19 @@ impl Policy {
             ));
         }
         warnings
+    }
+
+    /// Whether all of these budgets may be overridden, as far as the configuration says. None are known where a refusal alone tells
+    /// of one.
+    pub fn may_override(&self, budgets: &[Arc<BudgetView>]) -> bool {
+        match self.override_budgets {
+            OverrideBudgets::All => true,
+            OverrideBudgets::Labelled => {
+                let is_allowed = |budget: &Arc<BudgetView>| budget.force_drain == ForceDrain::Allowed;
+                !budgets.is_empty() && budgets.iter().all(is_allowed)
+            }
+            OverrideBudgets::Never => false,
+        }
     }
 
     pub fn drain_for(&self, node: &NodeView) -> &DrainSettings {
@@ -283,5 +309,14 @@ fn is_openshift_only(signal: &SignalSpec) -> bool {
         SignalSpec::OpenShift | SignalSpec::OpenShiftClusterVersion | SignalSpec::MachineConfigPool => true,
         SignalSpec::AnyOf(all) | SignalSpec::AllOf(all) => all.iter().all(is_openshift_only),
         SignalSpec::Always | SignalSpec::Preset(_) | SignalSpec::Node(_) | SignalSpec::Resource(_) => false,
+    }
+}
+
+/// Whether every signal tells of an upgrade of OpenShift's machines, whose upgraders override budgets in the end.
+fn upgrades_openshift_only(signal: &SignalSpec) -> bool {
+    match signal {
+        SignalSpec::Preset(signal) => signal.preset == Preset::MachineConfig,
+        SignalSpec::AnyOf(all) | SignalSpec::AllOf(all) => all.iter().all(upgrades_openshift_only),
+        other => is_openshift_only(other),
     }
 }

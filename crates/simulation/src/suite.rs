@@ -131,7 +131,7 @@ pub fn draw_large(seed: u64) -> (Kind, Setup) {
 }
 
 /// A drain-keeper that waits longer than any drain which goes on takes.
-const KEEPER: &str = "upgradeSignal: always\ncountsAsDrain: nodeDrain\n";
+const KEEPER: &str = "upgradeSignal: always\noverrideBudgets: all\ncountsAsDrain: nodeDrain\n";
 
 /// What came of a seed.
 #[derive(Debug, Clone)]

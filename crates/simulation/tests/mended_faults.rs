@@ -66,7 +66,7 @@ fn turns(lasts: &'static str) -> Setup {
     Setup {
         lock: Some(lasts),
         keeper: Some(
-            "upgradeSignal: always\ncountsAsDrain: nodeDrain\nnodeDrain: { timeOut: 1, expectedNodeDrainTime: 1 }\n\
+            "upgradeSignal: always\noverrideBudgets: all\ncountsAsDrain: nodeDrain\nnodeDrain: { timeOut: 1, expectedNodeDrainTime: 1 }\n\
              pdbForceDrainTimeout: 8\noverrideSpacing: 1m\n",
         ),
         ..setup(&[9, 9], apps, vec![drained(0, PARALLEL)])

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use nodeward_api::drain_clock::DrainClock;
 use nodeward_api::reason::BlockerReason;
-use nodeward_core::budget::BudgetView;
+use nodeward_core::budget::{BudgetView, ForceDrain};
 use nodeward_core::deadline::{is_due, saturating_add};
 use nodeward_core::hold::{Holder, Holds};
 use nodeward_core::node::NodeView;
@@ -16,12 +16,12 @@ use nodeward_core::opt_out::OptOut;
 use nodeward_core::pod::PodView;
 use nodeward_core::predicate::{belongs_to_node, is_ceph_daemon, must_not_run_twice};
 use nodeward_core::signal::DrainRules;
-use nodeward_core::strategy::{Remedy, Strategy, Wait, Waits, removable_finalizers};
+use nodeward_core::strategy::{Remedy, Strategy, StrategyName, Wait, Waits, removable_finalizers};
 use nodeward_core::verdict::Next;
 
 use crate::gate::cordon_taint;
 use crate::planned_pods::{PlannedPods, UnderClaim};
-use crate::policy::{Policy, UnmanagedPods};
+use crate::policy::{OverrideBudgets, Policy, UnmanagedPods};
 use crate::snapshot::Memory;
 
 pub use self::opt_out::{end_of_opt_outs, ignored_opt_outs};
@@ -90,7 +90,8 @@ pub enum Decision {
 /// i. no second copy of it could run meanwhile, be it that its node cannot be asked, or that the kubelet has not confirmed its end;
 /// j. drain-lock has granted its node what it needs, if it is to go down under the claim of the node;
 /// k. nobody holds a budget that selects it, its owner as far as the configuration honours it;
-/// l. the strategy's wait has passed, and the pod's own grace.
+/// l. its budgets let it go, or the configuration lets them be overridden;
+/// m. the strategy's wait has passed, and the pod's own grace.
 ///
 /// Called twice: by the plan (`plan.rs`), with what the caches show, and right before a write that the server does not judge
 /// by itself (`execute/preconditions.rs`), with what was read by quorum.
@@ -125,7 +126,7 @@ pub fn may_force(pod: &PodView, evidence: &Evidence<'_>, now: Timestamp) -> Deci
     }
 }
 
-/// Conditions c to l.
+/// Conditions c to m.
 fn judge(pod: &PodView, evidence: &Evidence<'_>, now: Timestamp) -> Decision {
     let Evidence { node, policy, .. } = *evidence;
     let drain = policy.drain_for(node);
@@ -144,13 +145,16 @@ fn judge(pod: &PodView, evidence: &Evidence<'_>, now: Timestamp) -> Decision {
         return nothing(BlockerReason::ToleratesCordon, "");
     }
     // e: such a budget guards data, and a delete goes around it.
-    if let Some(reason) = evidence
-        .budgets
-        .iter()
-        .filter_map(|budget| budget.forbids_force())
-        .min()
-    {
-        return nothing(reason, "");
+    let forbidding = evidence.budgets.iter();
+    let forbidding = forbidding.filter_map(|budget| Some((budget.forbids_force()?, budget)));
+    if let Some((reason, budget)) = forbidding.min_by_key(|(reason, _)| *reason) {
+        let detail = match &budget.force_drain {
+            ForceDrain::Unknown(value) => {
+                format!("its label nodeward.dev/force-drain: {value} is not known, and counts as never")
+            }
+            ForceDrain::Unlabelled | ForceDrain::Allowed | ForceDrain::Never => String::new(),
+        };
+        return nothing(reason, &detail);
     }
     if is_ceph_daemon(pod) {
         return nothing(
@@ -177,6 +181,17 @@ fn judge(pod: &PodView, evidence: &Evidence<'_>, now: Timestamp) -> Decision {
             detail: String::new(),
             last_due: Some(eviction_due(pod, is_covered, evidence)),
         };
+    };
+    // Where no budget of it may be overridden, it is evicted once they let it go, and only then.
+    let is_left_to_budgets = strategy.remedy == Remedy::EvictOrDelete && !policy.may_override(evidence.budgets);
+    let strategy = if is_left_to_budgets {
+        Strategy {
+            name: StrategyName::Delete,
+            remedy: Remedy::Evict,
+            ..strategy
+        }
+    } else {
+        strategy
     };
     let due = due(pod, strategy, evidence);
     let blocked = |reason, next, detail: String| Decision::Blocked {
@@ -232,7 +247,17 @@ fn judge(pod: &PodView, evidence: &Evidence<'_>, now: Timestamp) -> Decision {
         };
         return blocked(reason, next, hold.to_string());
     }
-    // l: the pod may still go by itself.
+    // l: what is left is to override a budget, which the administrator does not want.
+    if is_left_to_budgets && reason != BlockerReason::AwaitingEviction {
+        let detail = match policy.override_budgets {
+            OverrideBudgets::Labelled => {
+                "overrideBudgets is labelled, and not all of its budgets have the label nodeward.dev/force-drain: allowed"
+            }
+            OverrideBudgets::All | OverrideBudgets::Never => "overrideBudgets is never",
+        };
+        return blocked(reason, Next::Nothing, detail.to_owned());
+    }
+    // m: the pod may still go by itself.
     if !is_due(due, now) {
         let next = Next::At {
             strategy: strategy.name,

@@ -6,7 +6,7 @@ use rstest::rstest;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::policy::UnmanagedPods;
+use crate::policy::{OverrideBudgets, UnmanagedPods};
 
 fn policy(text: &str) -> Policy {
     Settings::parse(text).unwrap_or_else(|error| panic!("{error}")).policy
@@ -75,6 +75,7 @@ nodeSelector: { matchLabels: { pool: blue } }
 protectedFinalizers: [a.io/x]
 unmanagedPods: keep
 forceOnUnreachable: true
+overrideBudgets: labelled
 limits: { forcedPerNode: 3, forcedPerMinute: 10 }
 pools: [ { selector: { pool: slow }, nodeDrain: { timeOut: "2h" } } ]
 managedUpgradeConfigMap: {}
@@ -105,12 +106,28 @@ fn every_field_is_read() {
         (policy.unmanaged_pods, policy.force_on_unreachable),
         (UnmanagedPods::Keep, true)
     );
+    assert_eq!(policy.override_budgets, OverrideBudgets::Labelled);
     assert_eq!(policy.protected_finalizers, ["a.io/x"]);
     let config_map = policy.managed_upgrade_config_map.unwrap();
     assert_eq!(
         (config_map.namespace.as_str(), config_map.name.as_str()),
         ("openshift-managed-upgrade-operator", "managed-upgrade-operator-config")
     );
+}
+
+#[rstest]
+#[case::default("{}", OverrideBudgets::All)]
+#[case::openshift("upgradeSignal: openshift", OverrideBudgets::All)]
+#[case::machine_config_pools("upgradeSignal: machineConfigPool", OverrideBudgets::All)]
+#[case::machine_config_operator("upgradeSignal: {preset: machineConfig}", OverrideBudgets::All)]
+#[case::all_of_openshift("upgradeSignal: {anyOf: [openshift, {preset: machineConfig}]}", OverrideBudgets::All)]
+#[case::another_beside_it("upgradeSignal: {anyOf: [openshift, {preset: kured}]}", OverrideBudgets::Never)]
+#[case::another("upgradeSignal: {preset: karpenter}", OverrideBudgets::Never)]
+#[case::always("{upgradeSignal: always, countsAsDrain: all}", OverrideBudgets::Never)]
+#[case::chosen("{upgradeSignal: {preset: kured}, overrideBudgets: all}", OverrideBudgets::All)]
+#[case::chosen_against("overrideBudgets: never", OverrideBudgets::Never)]
+fn budgets_are_overridden_by_default_only_as_openshift_does(#[case] text: &str, #[case] choice: OverrideBudgets) {
+    assert_eq!(policy(text).override_budgets, choice);
 }
 
 #[rstest]
@@ -164,6 +181,7 @@ fn every_field_is_read() {
 #[case::opt_out_without_time("optOuts: {maxDuration: 0}", "optOuts.maxDuration", "more than 0")]
 #[case::opt_outs_without_selector("optOuts: {namespaces: {}}", "optOuts.namespaces", "selector")]
 #[case::unknown_choice("unmanagedPods: remove", "unmanagedPods", "keep")]
+#[case::unknown_budgets("overrideBudgets: some", "overrideBudgets", "labelled")]
 #[case::bad_selector(
     "nodeSelector: {matchExpressions: [{key: a, operator: Near}]}",
     "nodeSelector",

@@ -164,6 +164,7 @@ impl<'a> Environment<'a> {
             "pdbForceDrainTimeout": "1h",
             "forceAfter": "2s",
             "upgradeSignal": "always",
+            "overrideBudgets": "all",
             "countsAsDrain": "all",
             "nodeSelector": { ENVIRONMENT: self.name },
         });

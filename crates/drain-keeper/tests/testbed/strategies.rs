@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use futures::TryStreamExt;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::ResourceExt;
 use kube::api::{Api, ListParams, Patch, PatchParams, WatchEvent, WatchParams};
@@ -307,6 +307,45 @@ async fn pods_with_budget_are_forced_unless_protected() -> Result<()> {
         first.is_some_and(|first| due <= first.received),
         "before it was due, at {due}: {first:?}"
     );
+    env.end([keeper]).await
+}
+
+/// What the administrator does not let it override it evicts once the budget allows that.
+#[tokio::test(flavor = "multi_thread")]
+async fn configuration_says_which_budgets_are_overridden() -> Result<()> {
+    let env = Environment::new().await?;
+    let node = env.add_cordoned_node("a").await?;
+    let [allowed, plain] = env
+        .add_pods([("allowed", managed(&node)), ("plain", managed(&node))])
+        .await?;
+    env.add_budget(env.tight("allowed", 1).label("nodeward.dev/force-drain", "allowed"), 1)
+        .await?;
+    env.add_budget(env.tight("plain", 1), 1).await?;
+    let keeper = env
+        .start(json!({ "pdbForceDrainTimeout": "1s", "overrideBudgets": "labelled" }))
+        .await?;
+    workload::gone(&env.client, &allowed, secs(60)).await?;
+    acted(&keeper, &[("PdbDelete", "budget-overridden")]).await?;
+    wait::until("the node's condition to name the choice", secs(60), || async {
+        let nodes: Api<Node> = Api::all(env.client.clone());
+        let node = nodes.get(&node).await?;
+        let conditions = node.status.and_then(|status| status.conditions).unwrap_or_default();
+        let told = conditions.iter().any(|condition| {
+            let message = condition.message.as_deref().unwrap_or_default();
+            message.contains("overrideBudgets is labelled") && message.contains("next: nothing by itself")
+        });
+        ensure!(told, "{conditions:?}");
+        Ok(())
+    })
+    .await?;
+    is_untouched(&env.pods(), &plain).await?;
+    let budgets: Api<PodDisruptionBudget> = Api::namespaced(env.client.clone(), &env.name);
+    let open = json!({ "spec": { "minAvailable": 0 } });
+    budgets
+        .patch("plain", &PatchParams::default(), &Patch::Merge(open))
+        .await?;
+    workload::gone(&env.client, &plain, secs(60)).await?;
+    acted(&keeper, &[("PdbDelete", "budget-overridden"), ("Delete", "evicted")]).await?;
     env.end([keeper]).await
 }
 

@@ -34,6 +34,7 @@ pub async fn start_keeper(env: &Environment, changes: Value) -> Result<Operator>
         "pdbForceDrainTimeout": "1s",
         "forceAfter": "2s",
         "upgradeSignal": "always",
+        "overrideBudgets": "all",
         "countsAsDrain": "all",
     });
     for (field, value) in changes.as_object().into_iter().flatten() {

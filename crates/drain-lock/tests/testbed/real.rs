@@ -74,7 +74,7 @@ impl Operators {
             operator.ready(secs(60)).await?;
             anyhow::Ok(operator)
         };
-        let of_keeper = json!({ "upgradeSignal": "always", "countsAsDrain": "nodeDrain" });
+        let of_keeper = json!({ "upgradeSignal": "always", "overrideBudgets": "all", "countsAsDrain": "nodeDrain" });
         Ok(Self {
             keeper: start("drain-keeper", of_keeper).await?,
             health_check: start("health-check", json!({ "default": check })).await?,

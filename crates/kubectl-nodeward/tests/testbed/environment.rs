@@ -187,7 +187,9 @@ impl SetUp {
             ];
             operator::granted(&client, SYSTEM, account, &rights).await?;
         }
-        let keeper = serde_yaml::to_string(&json!({ "upgradeSignal": "always", "countsAsDrain": "nodeDrain" }))?;
+        let keeper = serde_yaml::to_string(
+            &json!({ "upgradeSignal": "always", "overrideBudgets": "all", "countsAsDrain": "nodeDrain" }),
+        )?;
         let operators = [
             OperatorSpec::new("drain-lock", SYSTEM, "nodeward-drain-lock")
                 .config(&installed_config(&client, "nodeward-drain-lock").await?)

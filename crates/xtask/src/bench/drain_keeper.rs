@@ -107,6 +107,7 @@ fn config(signals: bool) -> Value {
     let seconds = |duration: SignedDuration| format!("{}s", duration.as_secs());
     json!({
         "upgradeSignal": signal,
+        "overrideBudgets": "all",
         "nodeDrain": { "timeOut": seconds(TIME_OUT), "expectedNodeDrainTime": seconds(BUDGET_WAIT) },
         "forceAfter": seconds(FORCE_AFTER),
         "overrideSpacing": seconds(OVERRIDE_SPACING),

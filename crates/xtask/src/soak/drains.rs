@@ -303,6 +303,7 @@ fn configurations(storage: Option<&Storage>) -> Vec<(&'static str, Value)> {
         "overrideSpacing": format!("{}s", OVERRIDE_SPACING.as_secs()),
         "flapTolerance": "5s",
         "upgradeSignal": "always",
+        "overrideBudgets": "all",
         "countsAsDrain": "all",
     });
     let mut all = vec![("drain-keeper", keeper), ("drain-lock", json!({}))];

@@ -8,8 +8,9 @@ use rstest::rstest;
 use serde_json::{Value, json};
 
 use super::world::{World, budget, claim_of, finalizers, minute, not_ready, pod, reserved_for, terminating, with};
+use crate::snapshot::Outcome;
 
-use StrategyName::{Delete, PdbDelete};
+use StrategyName::{Delete, PdbDelete, PdbFinalizer, PdbStuckTerminating};
 
 #[rstest]
 #[case::room(json!({}), BlockerReason::AwaitingEviction, json!({ "disruptionsAllowed": 1 }))]
@@ -71,6 +72,7 @@ fn budget_covers_full_selector_matches_in_namespace(#[case] patch: Value, #[case
 
 #[rstest]
 #[case::labelled(json!({ "metadata": { "labels": { "nodeward.dev/force-drain": "never" } } }), BlockerReason::BudgetNeverForced)]
+#[case::of_another_spelling(json!({ "metadata": { "labels": { "nodeward.dev/force-drain": "Allowed" } } }), BlockerReason::BudgetNeverForced)]
 #[case::of_rooks_owner(
     json!({ "metadata": { "ownerReferences": [{ "apiVersion": "ceph.rook.io/v1", "kind": "CephCluster", "name": "c", "uid": "c" }] } }),
     BlockerReason::CephBudget
@@ -118,12 +120,80 @@ fn ceph_daemons_are_never_forced_without_budget(
     assert!(plan.has_failed());
 }
 
-#[rstest]
-#[case::of_another_value(json!({ "metadata": { "labels": { "nodeward.dev/force-drain": "Never" } } }))]
-#[case::in_an_annotation(json!({ "metadata": { "annotations": { "nodeward.dev/force-drain": "never" } } }))]
-fn budget_is_protected_only_by_exact_label(#[case] patch: Value) {
-    let world = World::draining().pod(pod("p")).budget(with(budget("web", 0), patch));
+#[test]
+fn annotation_protects_no_budget() {
+    let annotated = json!({ "metadata": { "annotations": { "nodeward.dev/force-drain": "never" } } });
+    let world = World::draining()
+        .pod(pod("p"))
+        .budget(with(budget("web", 0), annotated));
     assert_eq!(world.at(68).strategy(), Some(PdbDelete));
+}
+
+#[test]
+fn unknown_value_of_the_label_is_named() {
+    let labelled = json!({ "metadata": { "labels": { "nodeward.dev/force-drain": "Allowed" } } });
+    let world = World::draining().pod(pod("p")).budget(with(budget("web", 0), labelled));
+    let detail = "its label nodeward.dev/force-drain: Allowed is not known, and counts as never";
+    assert_eq!(world.at(68).blocker("p").unwrap().detail, detail);
+}
+
+fn allowed(name: &str, room: i32) -> Value {
+    let labelled = json!({ "metadata": { "labels": { "nodeward.dev/force-drain": "allowed" } } });
+    with(budget(name, room), labelled)
+}
+
+/// What the configuration says decides on the override alone: an eviction that the budget lets pass, finalizers and a pod that is
+/// stuck are as ever.
+#[rstest]
+#[case::all("all", json!({}), vec![budget("a", 0)], Some(PdbDelete))]
+#[case::labelled("labelled", json!({}), vec![allowed("a", 0)], Some(PdbDelete))]
+#[case::labelled_both("labelled", json!({}), vec![allowed("a", 0), allowed("b", 0)], Some(PdbDelete))]
+#[case::without_a_label("labelled", json!({}), vec![budget("a", 0)], None)]
+#[case::one_of_two_without_a_label("labelled", json!({}), vec![allowed("a", 0), budget("b", 0)], None)]
+#[case::never("never", json!({}), vec![allowed("a", 0)], None)]
+#[case::never_though_several_select_it("never", json!({}), vec![budget("a", 1), budget("b", 1)], None)]
+#[case::never_with_room("never", json!({}), vec![budget("a", 1)], Some(Delete))]
+#[case::never_with_finalizers("never", with(terminating(30, 1), finalizers(&["a.io/x"])), vec![budget("a", 0)], Some(PdbFinalizer))]
+#[case::never_when_stuck("never", terminating(30, 1), vec![budget("a", 0)], Some(PdbStuckTerminating))]
+fn configuration_decides_which_budgets_are_overridden(
+    #[case] choice: &str,
+    #[case] state: Value,
+    #[case] budgets: Vec<Value>,
+    #[case] strategy: Option<StrategyName>,
+) {
+    let world = World::draining()
+        .config(&format!(
+            "{{upgradeSignal: always, countsAsDrain: all, overrideBudgets: {choice}}}"
+        ))
+        .pod(with(pod("p"), state))
+        .budgets(budgets);
+    let plan = world.at(10_000);
+    assert_eq!(plan.strategy(), strategy);
+    if strategy.is_none() {
+        let blocker = plan.blocker("p").unwrap();
+        assert_eq!(blocker.next, Next::Nothing);
+        assert!(
+            blocker.detail.starts_with(&format!("overrideBudgets is {choice}")),
+            "{}",
+            blocker.detail
+        );
+        assert!(plan.has_failed());
+        // Nothing is promised before, either.
+        assert_eq!(world.at(1).next("p"), Next::Nothing);
+    }
+}
+
+/// A budget that the cache does not show yet, told by a refusal, has no label.
+#[rstest]
+fn refusal_of_unseen_budget_is_overridden_only_where_all_are(#[values("all", "labelled", "never")] choice: &str) {
+    let world = World::draining()
+        .config(&format!(
+            "{{upgradeSignal: always, countsAsDrain: all, overrideBudgets: {choice}}}"
+        ))
+        .pod(pod("p"))
+        .attempted("p", Outcome::RefusedByBudget, minute(1));
+    let is_overridden = world.at(10_000).strategy() == Some(PdbDelete);
+    assert_eq!(is_overridden, choice == "all");
 }
 
 #[rstest]

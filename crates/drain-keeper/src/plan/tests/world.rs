@@ -191,7 +191,7 @@ impl World {
             ..Memory::default()
         };
         Self {
-            config: "{upgradeSignal: always, countsAsDrain: all}".to_owned(),
+            config: "{upgradeSignal: always, countsAsDrain: all, overrideBudgets: all}".to_owned(),
             nodes: Vec::new(),
             pods: Vec::new(),
             budgets: Vec::new(),
@@ -231,7 +231,9 @@ impl World {
 
     /// The ordinary configuration with more fields.
     pub fn also(self, fields: &str) -> Self {
-        self.config(&format!("{{upgradeSignal: always, countsAsDrain: all, {fields}}}"))
+        self.config(&format!(
+            "{{upgradeSignal: always, countsAsDrain: all, overrideBudgets: all, {fields}}}"
+        ))
     }
 
     pub fn node(mut self, node: Value) -> Self {

@@ -122,6 +122,7 @@ pub fn installations(env: &Environment, binaries: &Binaries, storage: Option<&St
         "overrideSpacing": "30s",
         "flapTolerance": "5s",
         "upgradeSignal": "always",
+        "overrideBudgets": "all",
         "countsAsDrain": "nodeDrain",
     });
     let mut all = vec![

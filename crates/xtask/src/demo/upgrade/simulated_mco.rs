@@ -106,6 +106,7 @@ impl SimulatedMco {
             "overrideSpacing": "30s",
             "flapTolerance": "5s",
             "upgradeSignal": "openshift",
+            "overrideBudgets": "all",
         });
         if matches!(self, Self::Annotation) {
             let mark = self.mark();
