@@ -255,7 +255,12 @@ fn judge(pod: &PodView, evidence: &Evidence<'_>, now: Timestamp) -> Decision {
             }
             OverrideBudgets::All | OverrideBudgets::Never => "overrideBudgets is never",
         };
-        return blocked(reason, Next::Nothing, detail.to_owned());
+        let next = Next::HeldBack {
+            strategy: strategy.name,
+            due,
+            until: None,
+        };
+        return blocked(reason, next, detail.to_owned());
     }
     // m: the pod may still go by itself.
     if !is_due(due, now) {

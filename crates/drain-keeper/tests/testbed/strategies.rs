@@ -332,7 +332,7 @@ async fn configuration_says_which_budgets_are_overridden() -> Result<()> {
         let conditions = node.status.and_then(|status| status.conditions).unwrap_or_default();
         let told = conditions.iter().any(|condition| {
             let message = condition.message.as_deref().unwrap_or_default();
-            message.contains("overrideBudgets is labelled") && message.contains("next: nothing by itself")
+            message.contains("overrideBudgets is labelled") && message.contains("next: Delete when that ends")
         });
         ensure!(told, "{conditions:?}");
         Ok(())
