@@ -194,6 +194,11 @@ impl BlockedMessage {
         self.drain_failed || self.nexts().any(|next| next.starts_with(NOTHING))
     }
 
+    /// What is done to the [chief](Self::chief) of the named pods, if a time is told.
+    pub fn chief_act(&self) -> Option<NextAct<'_>> {
+        self.chief().and_then(NextAct::parse)
+    }
+
     /// The named pod that somebody has to deal with, else the first one.
     pub fn chief(&self) -> Option<&str> {
         let of_person = self

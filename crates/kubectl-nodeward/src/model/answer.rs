@@ -339,7 +339,7 @@ fn blocked(blocked: &Blocked) -> Answer {
         until: blocked
             .pods
             .as_ref()
-            .and_then(|pods| Some(pods.next_act()?.at))
+            .and_then(|pods| Some(pods.chief_act()?.at))
             .filter(|_| !needs_person),
         why: Some(why),
         ..Answer::new(NodeState::Blocked, severity)

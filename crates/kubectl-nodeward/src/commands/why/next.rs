@@ -126,7 +126,10 @@ pub fn ahead_of(ahead: usize) -> String {
 impl Why {
     /// What happens here and who does it: the components, in the order in which they act, and a person.
     pub(super) fn next(&self, commands: &PrintedCommands, now: Timestamp) -> Vec<Step> {
-        let mut next: Vec<Step> = self.of_keeper(commands, now).into_iter().collect();
+        let requeue = self.drain.as_ref().and_then(|drain| self.requeue(drain, now));
+        let mut timed: Vec<(Timestamp, Step)> = self.of_keeper(commands, now).into_iter().chain(requeue).collect();
+        timed.sort_by_key(|(at, _)| *at);
+        let mut next: Vec<Step> = timed.into_iter().map(|(_, step)| step).collect();
         if let Some(drain) = &self.drain {
             next.extend(self.of_drain(drain, commands, now));
         }
@@ -144,22 +147,26 @@ impl Why {
     }
 
     /// What drain-keeper does with the first pod that keeps the drain from ending.
-    fn of_keeper(&self, commands: &PrintedCommands, now: Timestamp) -> Option<Step> {
+    fn of_keeper(&self, commands: &PrintedCommands, now: Timestamp) -> Option<(Timestamp, Step)> {
         let keeper = self.node.as_ref()?.drain_keeper.as_ref()?;
         let act = keeper.blocked.as_ref()?.pods.as_ref()?.next_act()?;
         if let Some((component, why)) = stopped(&self.components, "drain-keeper") {
             let text = format!("drain-keeper does not act on {}: {why}; see to that", act.pod);
-            return Some(Step::with(text, restoring(component, commands)));
+            return Some((act.at, Step::with(text, restoring(component, commands))));
         }
         let when = if act.at > now {
             format!("at {}", moment(act.at, now))
         } else {
             "now".to_owned()
         };
-        Some(Step::new(format!(
-            "drain-keeper acts {when} on {}: {}",
-            act.pod, act.intent
-        )))
+        let text = format!("drain-keeper acts {when} on {}: {}", act.pod, act.intent);
+        Some((act.at, Step::new(text)))
+    }
+
+    /// What drain-lock does when the drain's time is over.
+    fn requeue(&self, drain: &Drain, now: Timestamp) -> Option<(Timestamp, Step)> {
+        let text = describe::requeue(drain, now).filter(|_| stopped(&self.components, DRAIN_LOCK).is_none())?;
+        Some((drain.deadline?, Step::new(text)))
     }
 
     /// The events that the drain waits for, and the commands that help.
@@ -182,7 +189,6 @@ impl Why {
                 }
             }
         }
-        next.extend(describe::requeue(drain, now).map(Step::new));
         next.extend(command_of_phase(drain, commands));
         next
     }
