@@ -8,6 +8,7 @@ mod poller;
 mod stop_questions;
 #[cfg(test)]
 mod tests;
+mod watched_thread;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -15,7 +16,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use nodeward_runtime::supervise::TaskGuard;
-use nodeward_runtime::{Metrics, ReconcileTrigger, Supervisor};
+use nodeward_runtime::{Liveness, Metrics, ReconcileTrigger, Supervisor};
 use parking_lot::Mutex;
 use rados::Options;
 use serde_json::json;
@@ -67,11 +68,11 @@ struct Polling {
 }
 
 impl CephConnections {
-    /// None yet. Each change of what Ceph says notifies `trigger`.
-    pub fn new(supervisor: &Supervisor, trigger: ReconcileTrigger, metrics: &Metrics) -> Self {
-        let threads = supervisor.clone();
+    /// None yet. Each change of what Ceph says notifies `trigger`; a thread that hangs in librados fails `liveness`.
+    pub fn new(supervisor: &Supervisor, liveness: &Liveness, trigger: ReconcileTrigger, metrics: &Metrics) -> Self {
+        let (threads, liveness) = (supervisor.clone(), liveness.clone());
         let open: OpenClient = Arc::new(move |options, wake| {
-            let client = RadosClient::spawn(&threads, options, wake)?;
+            let client = RadosClient::spawn(&threads, &liveness, options, wake)?;
             Ok(Arc::new(client))
         });
         Self::with_clients(open, supervisor, trigger, metrics)

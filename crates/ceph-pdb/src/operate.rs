@@ -64,7 +64,12 @@ impl Operator for CephPdb {
         Ok(Self {
             clients: context.clients.clone(),
             config: context.config.clone(),
-            connections: CephConnections::new(&context.supervisor, context.trigger.clone(), &context.metrics),
+            connections: CephConnections::new(
+                &context.supervisor,
+                &context.liveness,
+                context.trigger.clone(),
+                &context.metrics,
+            ),
             observer: Observer::open(context),
             tracker: ActionTracker::default(),
             reporter: Reporter::new(context),

@@ -9,7 +9,7 @@ use ceph_pdb::ceph::OsdId;
 use ceph_pdb::connection::{CephConnections, NooutAnswer};
 use ceph_pdb::snapshot::{CephProblem, CephProblemKind, CephQuestions, CephState, CephView, Namespace};
 use jiff::{SignedDuration, Timestamp};
-use nodeward_runtime::{CancellationToken, Component, Metrics, ReconcileTrigger, Supervisor};
+use nodeward_runtime::{CancellationToken, Component, Liveness, Metrics, ReconcileTrigger, Supervisor};
 use nodeward_testkit::ceph::{Ceph, CephOptions, CephRelease};
 use nodeward_testkit::wait;
 use rados::Options;
@@ -51,7 +51,7 @@ impl Fixture {
         let supervisor = Supervisor::new(CancellationToken::new());
         let metrics = Metrics::new(Component::new("ceph-pdb", "0.0.0"));
         Self {
-            connections: CephConnections::new(&supervisor, ReconcileTrigger::new(), &metrics),
+            connections: CephConnections::new(&supervisor, &Liveness::new(), ReconcileTrigger::new(), &metrics),
             supervisor,
             metrics,
         }

@@ -73,7 +73,12 @@ pub struct Progress(Arc<Loop>);
 impl Progress {
     /// Call at the top of each pass; the pass ends when the guard is dropped.
     pub fn begin_pass(&self) -> Pass<'_> {
-        self.0.set(Some(Instant::now()));
+        self.begin_pass_at(Instant::now())
+    }
+
+    /// As [`Progress::begin_pass`], for a pass that began before.
+    pub fn begin_pass_at(&self, began: Instant) -> Pass<'_> {
+        self.0.set(Some(began));
         Pass(&self.0)
     }
 }

@@ -7,11 +7,13 @@ use std::time::Duration;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use nodeward_runtime::blocking_service::{Hung, ServiceState};
-use nodeward_runtime::{BlockingService, Supervisor};
+use nodeward_runtime::{BlockingService, Liveness, Supervisor};
 use rados::{Answer, Cluster, Error, Librados, LogLine, Options};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::sync::Notify;
+use tokio::time::sleep;
 
+use super::watched_thread::WatchedThread;
 use crate::snapshot::{CephProblem, CephProblemKind};
 
 /// How long the monitors may take. librados gives up before that by itself, unless it hangs.
@@ -19,6 +21,9 @@ const MON_DEADLINE: Duration = Duration::from_secs(12);
 
 /// How long the manager may take. What it has not answered by then is not known, and so not safe.
 const MGR_DEADLINE: Duration = Duration::from_secs(5);
+
+/// Between questions over another connection, while a thread hangs.
+const ELSEWHERE_EVERY: Duration = Duration::from_mins(1);
 
 /// From this level up the cluster log says what changes, without our own commands (those come at `debug`).
 const LOG_LEVEL: &str = "info";
@@ -46,43 +51,86 @@ pub trait CephClient: Send + Sync + 'static {
 
 type Question = Box<dyn FnOnce(&Cluster) -> Result<Answer, Error> + Send>;
 type Service = BlockingService<Question, Result<Answer, Error>>;
+type Thread = WatchedThread<Question, Result<Answer, Error>>;
 
 /// The real one. It connects when it is first asked, and anew after each failure.
 pub struct RadosClient {
-    mon: Service,
-    mgr: Service,
+    mon: Thread,
+    mgr: Thread,
 }
 
 impl RadosClient {
-    /// Starts its threads. A line of the cluster log notifies `wake`.
+    /// Starts its threads. A line of the cluster log notifies `wake`; a thread that hangs fails `liveness`.
     ///
     /// # Errors
     /// The system has no thread for it.
-    pub fn spawn(supervisor: &Supervisor, options: Options, wake: Arc<Notify>) -> io::Result<Self> {
-        let mut mgr = Link {
-            // A call to the manager that times out leaves librados with pointers into a stack that is gone.
-            options: Options {
-                timeout: None,
-                ..options.clone()
-            },
-            wake: None,
-            cluster: None,
+    pub fn spawn(
+        supervisor: &Supervisor,
+        liveness: &Liveness,
+        options: Options,
+        wake: Arc<Notify>,
+    ) -> io::Result<Self> {
+        // A call to the manager that times out leaves librados with pointers into a stack that is gone.
+        let of_mgr = Options {
+            timeout: None,
+            ..options.clone()
         };
-        let mut mon = Link {
-            options,
-            wake: Some(wake),
-            cluster: None,
+        let start = |name, mut link: Link, elsewhere: Elsewhere| {
+            let answered = move || answered(elsewhere.clone());
+            Thread::spawn(supervisor, liveness, name, move |question| link.ask(question), answered)
         };
+        let elsewhere = |options: &Options, question, deadline| Elsewhere {
+            supervisor: supervisor.clone(),
+            options: options.clone(),
+            question,
+            deadline,
+        };
+        let (ask_mons, ask_mgr) = (
+            elsewhere(&options, stored, MON_DEADLINE),
+            elsewhere(&of_mgr, summary, MGR_DEADLINE),
+        );
         Ok(Self {
-            mon: Service::spawn(supervisor, "ceph mon", move |question| mon.ask(question))?,
-            mgr: Service::spawn(supervisor, "ceph mgr", move |question| mgr.ask(question))?,
+            mon: start("ceph mon", Link::new(options, Some(wake)), ask_mons)?,
+            mgr: start("ceph mgr", Link::new(of_mgr, None), ask_mgr)?,
         })
+    }
+}
+
+/// What the monitors answer without a command.
+fn stored() -> Question {
+    Box::new(|cluster| cluster.cluster_stat().map(|_| Answer::default()))
+}
+
+/// A cheap question for the manager.
+fn summary() -> Question {
+    Box::new(|cluster| cluster.mgr_command(&json!({"prefix": "pg stat"})))
+}
+
+/// A question over another connection than the one that hangs.
+#[derive(Clone)]
+struct Elsewhere {
+    supervisor: Supervisor,
+    options: Options,
+    question: fn() -> Question,
+    deadline: Duration,
+}
+
+/// Returns once it is answered. A refusal is an answer.
+async fn answered(elsewhere: Elsewhere) {
+    let mut link = Link::new(elsewhere.options, None);
+    let thread = Service::spawn(&elsewhere.supervisor, "ceph again", move |question| link.ask(question));
+    let Ok(thread) = thread else {
+        return std::future::pending().await;
+    };
+    let question = elsewhere.question;
+    while !matches!(thread.ask(question(), elsewhere.deadline).await, Ok(Ok(_))) {
+        sleep(ELSEWHERE_EVERY).await;
     }
 }
 
 impl RadosClient {
     async fn ask_mons(&self, question: Question) -> Result<Answer, CephProblem> {
-        let answered = self.mon.ask(question, MON_DEADLINE).await;
+        let answered = self.mon.service.ask(question, MON_DEADLINE).await;
         Ok(answered.map_err(|hung| hung_problem("connection to the monitors", hung))??)
     }
 }
@@ -94,21 +142,20 @@ impl CephClient for RadosClient {
     }
 
     fn mons_answer(&self) -> BoxFuture<'_, Result<(), CephProblem>> {
-        let question = Box::new(|cluster: &Cluster| cluster.cluster_stat().map(|_| Answer::default()));
-        async { self.ask_mons(question).await.map(drop) }.boxed()
+        async { self.ask_mons(stored()).await.map(drop) }.boxed()
     }
 
     fn mgr_command(&self, command: Value) -> BoxFuture<'_, Result<Answer, CephProblem>> {
         async {
             let hung = |hung| hung_problem("manager", hung);
             // Asked now, it would wait for its turn, and then nobody for its answer.
-            if let ServiceState::InCall { since } = *self.mgr.state().borrow() {
+            if let ServiceState::InCall { since } = *self.mgr.service.state().borrow() {
                 return Err(hung(Hung {
                     deadline: since.elapsed(),
                 }));
             }
             let question: Question = Box::new(move |cluster| cluster.mgr_command(&command));
-            Ok(self.mgr.ask(question, MGR_DEADLINE).await.map_err(hung)??)
+            Ok(self.mgr.service.ask(question, MGR_DEADLINE).await.map_err(hung)??)
         }
         .boxed()
     }
@@ -123,6 +170,14 @@ struct Link {
 }
 
 impl Link {
+    fn new(options: Options, wake: Option<Arc<Notify>>) -> Self {
+        Self {
+            options,
+            wake,
+            cluster: None,
+        }
+    }
+
     fn ask(&mut self, question: Question) -> Result<Answer, Error> {
         let cluster = match self.cluster.take() {
             Some(cluster) => cluster,
