@@ -354,7 +354,7 @@ const HEALTH_CHECK: [Firing; 12] = [
 ];
 
 /// The namespace is that of the CephCluster, which a monitor renames.
-const CEPH_PDB: [Firing; 8] = [
+const CEPH_PDB: [Firing; 9] = [
     firing(
         "NodewardCephUnavailable",
         &[(
@@ -399,6 +399,15 @@ const CEPH_PDB: [Firing; 8] = [
         )],
         &[("exported_namespace", "rook-ceph")],
         (10, 16),
+    ),
+    firing(
+        "NodewardCephOsdPodAbandoned",
+        &[(
+            "nodeward_ceph_pdb_conditions{JOB,reason=\"OsdPodAbandoned\",exported_namespace=\"rook-ceph\"}",
+            FROM_MINUTE_10,
+        )],
+        &[("exported_namespace", "rook-ceph")],
+        (14, 20),
     ),
     firing(
         "NodewardCephPdbConfigRejected",
