@@ -694,6 +694,10 @@ reasons! {
         KeyTypeUnknown => "has a key of a type that librados does not know",
         /// The API server does not take what is to be written.
         BudgetWriteRefused => "has budgets that could not be written",
+        /// Ceph does not take a change of the flag `noout`, or the API server its record.
+        NooutRefused => "has flags noout that could not be changed",
+        /// Rook's own manager is on again after ceph-pdb has managed the budgets.
+        ManagedByRookAgain => "has its budgets managed by Rook again, after ceph-pdb managed them",
         /// CRUSH has no bucket of the type that is configured.
         FailureDomainTypeUnknown => "has no bucket of the configured failureDomainType",
         /// The manager does not say which OSDs may be stopped.

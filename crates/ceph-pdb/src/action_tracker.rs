@@ -10,7 +10,7 @@ use nodeward_runtime::{ActionResult, Expectations};
 
 use crate::execute::{Executed, Written};
 use crate::plan::Verdicts;
-use crate::plan::write::{PlannedWrite, Write};
+use crate::plan::write::{PlannedWrite, Write, WriteKey};
 use crate::snapshot::{BudgetFacts, ClusterSnapshot, Namespace, Published, Snapshot, StateMap};
 
 type Version = Option<Arc<str>>;
@@ -24,8 +24,8 @@ pub struct ActionTracker {
     budgets: Expectations<(Namespace, Arc<str>), Option<BudgetFacts>, Version>,
     state_maps: Expectations<Namespace, StateMap, Version>,
     published: Expectations<Namespace, Published, Version>,
-    /// Budgets that could not be written last, each with the API server's words.
-    refused: BTreeMap<(Namespace, Arc<str>), Arc<str>>,
+    /// What could not be written last, each with the API server's words, or Ceph's.
+    refused: BTreeMap<WriteKey, Arc<str>>,
     /// Changes of `noout` that Ceph has carried out, and when.
     noout: BTreeMap<(Namespace, bool, BTreeSet<Arc<str>>), Timestamp>,
     /// What this process has seen for itself when it published, or found it published.
@@ -54,10 +54,8 @@ impl ActionTracker {
         }
         for (namespace, cluster) in &mut snapshot.clusters {
             let cluster = Arc::make_mut(cluster);
-            let refused = self.refused.iter().filter(|((of, _), _)| of == namespace);
-            cluster.refused_writes = refused
-                .map(|((_, name), why)| (Arc::clone(name), Arc::clone(why)))
-                .collect();
+            let refused = self.refused.iter().filter(|(key, _)| key.namespace() == namespace);
+            cluster.refused_writes = refused.map(|(key, why)| (key.clone(), Arc::clone(why))).collect();
             let cached = cluster.state_map.resource_version.clone();
             if let Some(written) = self.state_maps.effective(namespace, &cached, now) {
                 cluster.state_map.clone_from(written);
@@ -115,12 +113,9 @@ impl ActionTracker {
     /// Writes have ended.
     pub fn completed(&mut self, executed: &Executed, now: Timestamp) {
         for (planned, result) in &executed.writes {
-            if let Some(name) = planned.write.budget() {
-                let key = (Arc::clone(&planned.owner.namespace), Arc::clone(name));
-                match result {
-                    ActionResult::Failed(error) => drop(self.refused.insert(key, error.to_string().into())),
-                    _ => drop(self.refused.remove(&key)),
-                }
+            match result {
+                ActionResult::Failed(error) => drop(self.refused.insert(planned.key(), error.to_string().into())),
+                _ => drop(self.refused.remove(&planned.key())),
             }
             if let ActionResult::Acted(written) = result {
                 self.expect(planned, written.clone(), now);

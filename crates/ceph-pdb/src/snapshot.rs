@@ -17,6 +17,7 @@ use crate::ceph::stop_check::StopAnswer;
 use crate::ceph::topology::DomainType;
 use crate::plan::daemon_budgets::{DaemonBudget, Daemons};
 use crate::plan::noout::NooutRecord;
+use crate::plan::write::WriteKey;
 
 /// Name of a namespace. Rook has one CephCluster in each.
 pub type Namespace = Arc<str>;
@@ -46,8 +47,8 @@ pub struct ClusterSnapshot {
     pub budgets: BTreeMap<Arc<str>, BudgetFacts>,
     /// How many of each other daemon there are to be. Monitors out of the quorum are those that Ceph names.
     pub daemons: Daemons,
-    /// The budgets that could not be written last, each with the API server's words.
-    pub refused_writes: BTreeMap<Arc<str>, Arc<str>>,
+    /// What could not be written last, each with the API server's words, or Ceph's.
+    pub refused_writes: BTreeMap<WriteKey, Arc<str>>,
     /// ConfigMap `rook-ceph-pdbstatemap`.
     pub state_map: StateMap,
     /// ConfigMap `nodeward-ceph-pdb`: what was published last.

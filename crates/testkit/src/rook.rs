@@ -35,13 +35,9 @@ pub const OSD_ID: &str = "ceph-osd-id";
 /// The user that may see all and do nothing but set and unset `noout` on groups.
 const USER: &str = "nodeward";
 
-/// What this user may do.
-const CAPS: [&str; 4] = [
-    "mon",
-    "allow r, allow command \"osd set-group\" with flags=noout, allow command \"osd unset-group\" with flags=noout",
-    "mgr",
-    "allow r",
-];
+/// What the monitors let this user do.
+pub const MON_CAPS: &str =
+    "allow r, allow command \"osd set-group\" with flags=noout, allow command \"osd unset-group\" with flags=noout";
 
 /// How long all pods may take to run.
 const RUNNING_WITHIN: Duration = Duration::from_mins(3);
@@ -121,7 +117,7 @@ impl<C: RookCeph> Rook<C> {
             _osd_pods: osd_pods,
             ceph,
         };
-        rook.add_user(USER, &CAPS).await?;
+        rook.add_user(USER, &["mon", MON_CAPS, "mgr", "allow r"]).await?;
         workload::ready_pods(
             client,
             namespace,

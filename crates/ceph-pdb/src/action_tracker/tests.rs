@@ -70,7 +70,10 @@ fn refused_budget_is_told_until_a_write_of_it_succeeds() {
     let writes = vec![(release, ActionResult::Failed(ApiError::Timeout))];
     tracker.completed(&Executed { writes }, second(0));
     let said = refused(&mut tracker);
-    assert_eq!(*said["rook-ceph-osd"], *ApiError::Timeout.to_string());
+    assert_eq!(
+        *said[&WriteKey::Budget("ns".into(), "rook-ceph-osd".into())],
+        *ApiError::Timeout.to_string()
+    );
     patched(&mut tracker, None);
     assert!(refused(&mut tracker).is_empty());
 }

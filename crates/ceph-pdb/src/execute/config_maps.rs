@@ -16,8 +16,12 @@ use serde_json::{Value, json};
 use super::{Ended, Scope, Written};
 use crate::budgets;
 use crate::plan::noout::NooutRecord;
-use crate::snapshot::{Published, StateMap};
+use crate::snapshot::{CephProblem, CephProblemKind, Published, StateMap};
 use crate::state_map::{self, NAME};
+
+/// What Ceph's user may do to change flags, beside reading.
+const NOOUT_CAPS: &str =
+    r#"allow r, allow command "osd set-group" with flags=noout, allow command "osd unset-group" with flags=noout"#;
 
 type Records = BTreeMap<Arc<str>, NooutRecord>;
 
@@ -83,12 +87,20 @@ pub(super) async fn set_noout(
             scope.permits.check_act().await?;
         }
         let answer = scope.context.connections.set_noout(namespace, bucket, on).await;
-        let answer = answer.map_err(|problem| ApiError::Transport {
-            message: format!("noout of {bucket}: {}", problem.message),
-        })?;
+        let answer = answer.map_err(|problem| not_changed(bucket, &problem))?;
         tracing::info!(%namespace, %bucket, on, ?answer, "noout");
     }
     Ok(Written::Noout)
+}
+
+fn not_changed(bucket: &str, problem: &CephProblem) -> ApiError {
+    let message = format!("noout of {bucket}: {}", problem.message);
+    match problem.kind {
+        CephProblemKind::CommandFailed => ApiError::Forbidden {
+            message: format!("{message}; Ceph's user needs the caps mon '{NOOUT_CAPS}'"),
+        },
+        _ => ApiError::Transport { message },
+    }
 }
 
 /// Creates a ConfigMap that goes with its CephCluster, or changes keys of the one of this version; null removes a key.

@@ -34,18 +34,27 @@ struct Server {
     answers: Arc<Mutex<VecDeque<(String, u16, Value)>>>,
     sent: Sent,
     commands: Sent,
+    /// What Ceph answers.
+    ceph_code: i32,
 }
 
-/// Notes each command, and does it.
-struct NotingCeph(Sent);
+/// Notes each command, and answers it.
+struct NotingCeph {
+    commands: Sent,
+    code: i32,
+}
 
 impl CephClient for NotingCeph {
     fn mon_command(&self, command: Value) -> BoxFuture<'_, Result<Answer, CephProblem>> {
         let prefix = command["prefix"].as_str().unwrap_or_default().to_owned();
         if prefix.ends_with("set-group") {
-            self.0.lock().push((prefix, command));
+            self.commands.lock().push((prefix, command));
         }
-        async { Ok(Answer::default()) }.boxed()
+        let answer = Answer {
+            code: self.code,
+            ..Answer::default()
+        };
+        async { Ok(answer) }.boxed()
     }
 
     fn mons_answer(&self) -> BoxFuture<'_, Result<(), CephProblem>> {
@@ -65,6 +74,7 @@ impl Server {
             answers: Arc::new(Mutex::new(answers.collect())),
             sent: Sent::default(),
             commands: Sent::default(),
+            ceph_code: 0,
         }
     }
 
@@ -126,9 +136,12 @@ impl Server {
     }
 
     fn connections(&self) -> CephConnections {
-        let commands = Arc::clone(&self.commands);
+        let (commands, code) = (Arc::clone(&self.commands), self.ceph_code);
         let connections = CephConnections::with_clients(
-            Arc::new(move |_, _| Ok(Arc::new(NotingCeph(Arc::clone(&commands))))),
+            Arc::new(move |_, _| {
+                let commands = Arc::clone(&commands);
+                Ok(Arc::new(NotingCeph { commands, code }))
+            }),
             &Supervisor::new(nodeward_runtime::CancellationToken::new()),
             ReconcileTrigger::new(),
             &Metrics::new(Component::new("ceph-pdb", "0")),
@@ -335,6 +348,21 @@ async fn flags_are_set_once_their_records_stand() {
         ("osd set-group", &json!(["host-b"])),
     ];
     assert_eq!(buckets, expected);
+}
+
+#[tokio::test]
+async fn refused_flag_names_the_caps() {
+    let written = json!({ "metadata": { "name": "rook-ceph-pdbstatemap", "resourceVersion": "9" } });
+    let server = Server {
+        ceph_code: -13,
+        ..Server::new([("PATCH", STATE_MAP, 200, written)])
+    };
+    let ActionResult::Failed(error) = server.run(&[], set_noout()).await else {
+        panic!("it is refused");
+    };
+    let said = error.to_string();
+    let caps = r#"allow command "osd set-group" with flags=noout"#;
+    assert!(said.contains("noout of host-a") && said.contains(caps), "{said}");
 }
 
 #[rstest]

@@ -160,7 +160,7 @@ impl<'a> Case<'a> {
         let mut state = self.state_since(PublishedDisruptions::Unmanaged, reason);
         state.noout = self.noout();
         let checked = if reason == CephReason::ManagedByRook {
-            self.check(&mut state)
+            self.check(&mut state, &writes)
         } else {
             BTreeSet::new()
         };
@@ -181,7 +181,7 @@ impl<'a> Case<'a> {
     }
 
     /// While Rook manages the budgets, what would keep us from it is told: Ceph is asked as it will be, of one failure domain.
-    fn check(&self, state: &mut CephClusterState) -> BTreeSet<BTreeSet<OsdId>> {
+    fn check(&self, state: &mut CephClusterState, writes: &[Write]) -> BTreeSet<BTreeSet<OsdId>> {
         let domain = domains(&self.osds.osds).into_iter().next();
         let checked: BTreeSet<_> = domain
             .map(|domain| members(&self.osds.osds, &domain))
@@ -202,7 +202,7 @@ impl<'a> Case<'a> {
             budgets: &BudgetView::new(&self.cluster.budgets),
             unsurvivable: &unsurvivable,
             left_out: &BTreeSet::new(),
-            writes: &[],
+            writes,
             is_timeout_ignored: false,
         });
         state.failure_domain_type = self.last_view().map(|_| self.osds.domain_type.to_string());

@@ -105,16 +105,30 @@ pub enum WriteKey {
 impl PlannedWrite {
     /// What it is about.
     pub fn key(&self) -> WriteKey {
-        let namespace = Arc::clone(&self.owner.namespace);
-        match (self.write.budget(), &self.write) {
-            (Some(name), _) => WriteKey::Budget(namespace, Arc::clone(name)),
-            (None, Write::Publish { .. }) => WriteKey::State(namespace),
-            (None, _) => WriteKey::Noout(namespace),
+        self.write.key(&self.owner.namespace)
+    }
+}
+
+impl WriteKey {
+    /// Of which namespace.
+    pub const fn namespace(&self) -> &Namespace {
+        match self {
+            Self::Budget(namespace, _) | Self::Noout(namespace) | Self::State(namespace) => namespace,
         }
     }
 }
 
 impl Write {
+    /// What it is about, in this namespace.
+    pub fn key(&self, namespace: &Namespace) -> WriteKey {
+        let namespace = Arc::clone(namespace);
+        match (self.budget(), self) {
+            (Some(name), _) => WriteKey::Budget(namespace, Arc::clone(name)),
+            (None, Self::Publish { .. }) => WriteKey::State(namespace),
+            (None, _) => WriteKey::Noout(namespace),
+        }
+    }
+
     /// The PodDisruptionBudget that it is about.
     pub const fn budget(&self) -> Option<&Arc<str>> {
         match self {

@@ -40,3 +40,39 @@ async fn noout_expires_and_foreign_flags_stay() -> Result<()> {
     env.noout_is([&other]).await?;
     env.end([operator]).await
 }
+
+/// The user has lost the right, and is given it again while the flag is missing.
+#[tokio::test(flavor = "multi_thread")]
+async fn refused_noout_is_reported_until_it_is_set() -> Result<()> {
+    let env = Environment::new().await?;
+    let set_caps = async |mon: &str| {
+        let caps = ["mon", mon, "mgr", "allow r"];
+        let command = json!({"prefix": "auth caps", "entity": "client.nodeward", "caps": caps});
+        env.ceph().command(command).await
+    };
+    set_caps("allow r").await?;
+    let operator = env.start(json!({})).await?;
+    env.open().await?;
+    env.drain(0).await?;
+    env.condition("NooutRefused").await?;
+    let state = env.state().await?.to_string();
+    ensure!(
+        state.contains("osd set-group") && state.contains("with flags=noout"),
+        "{state}"
+    );
+    env.is_closed_but_for("rack-0").await?;
+    env.has_noout([]).await?;
+
+    set_caps(nodeward_testkit::rook::MON_CAPS).await?;
+    env.noout_is([&env.rook.node_of(0)]).await?;
+    wait::until("no condition", DEADLINE, || async {
+        let state = env.state().await?;
+        ensure!(!state.to_string().contains("NooutRefused"), "{state}");
+        Ok(())
+    })
+    .await?;
+    env.bring_back(0).await?;
+    env.open().await?;
+    env.noout_is([]).await?;
+    env.end([operator]).await
+}

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use nodeward_api::ceph_state::PublishedCondition;
+use nodeward_api::ceph_state::{PublishedCondition, PublishedDisruptions};
 use nodeward_api::reason::{CephCondition, CephReason};
 use nodeward_core::deadline::{is_due, saturating_add};
 
@@ -10,7 +10,7 @@ use super::super::budget_writes::BudgetView;
 use super::super::noout::NooutPhase;
 use super::super::osd_disruptions::{Decision, Disruptions};
 use super::super::pools::obstacles_to_healing;
-use super::super::write::Write;
+use super::super::write::{Write, WriteKey};
 use super::Case;
 use crate::ceph::OsdId;
 use crate::ceph::answers::Pool;
@@ -53,12 +53,17 @@ impl Case<'_> {
         {
             note(CephCondition::KeyTypeUnknown, problem.message.to_string());
         }
-        let refused = findings.writes.iter().filter_map(Write::budget);
-        let refused = refused.filter_map(|name| Some(format!("{name}: {}", cluster.refused_writes.get(name)?)));
-        note(
-            CephCondition::BudgetWriteRefused,
-            refused.collect::<Vec<_>>().join("; "),
-        );
+        let (mut budgets, mut flags) = (Vec::new(), "");
+        for write in findings.writes {
+            let key = write.key(&cluster.cluster.namespace);
+            match (&key, cluster.refused_writes.get(&key)) {
+                (WriteKey::Budget(_, name), Some(why)) => budgets.push(format!("{name}: {why}")),
+                (WriteKey::Noout(_), Some(why)) => flags = why,
+                _ => {}
+            }
+        }
+        note(CephCondition::BudgetWriteRefused, budgets.join("; "));
+        note(CephCondition::NooutRefused, flags.to_owned());
         if let Some(configured) = self
             .policy
             .failure_domain_type
@@ -66,6 +71,12 @@ impl Case<'_> {
         {
             let message = format!("CRUSH has no {configured}; {} is taken", self.osds.domain_type);
             note(CephCondition::FailureDomainTypeUnknown, message);
+        }
+        if decision.reason == CephReason::ManagedByRook && self.was_managed() {
+            note(
+                CephCondition::ManagedByRookAgain,
+                "managePodBudgets is true again".to_owned(),
+            );
         }
         let is_answered = |osds| {
             self.last_view()
@@ -166,6 +177,15 @@ impl Case<'_> {
             note(CephCondition::HealthCheckTimeoutIgnored, message.to_owned());
         }
         found
+    }
+
+    /// The budgets were ours before.
+    fn was_managed(&self) -> bool {
+        self.published.is_some_and(|before| {
+            let mut known = before.conditions.iter();
+            before.disruptions != PublishedDisruptions::Unmanaged
+                || known.any(|condition| condition.kind == CephCondition::ManagedByRookAgain)
+        })
     }
 
     /// A condition, since it was published first.

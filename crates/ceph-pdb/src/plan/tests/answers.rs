@@ -75,9 +75,10 @@ fn key_that_librados_does_not_know_is_named() {
 #[test]
 fn budget_that_cannot_be_written_is_named_until_it_is() {
     let mut world = World::settled();
-    world
-        .refused_writes
-        .insert(OSD_BUDGET.into(), "a policy denies it".into());
+    world.refused_writes.insert(
+        WriteKey::Budget("ns".into(), OSD_BUDGET.into()),
+        "a policy denies it".into(),
+    );
     world.run();
     assert_eq!(
         world.condition(CephCondition::BudgetWriteRefused),

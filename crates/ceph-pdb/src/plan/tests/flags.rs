@@ -73,6 +73,30 @@ fn flag_outlasts_an_uncordon_until_the_osds_are_up(#[case] comes_back: bool) {
 }
 
 #[test]
+fn flag_that_cannot_be_changed_is_named_until_it_is() {
+    let mut world = World::settled();
+    let refused = WriteKey::Noout("ns".into());
+    world.refused_writes.insert(refused.clone(), "access denied".into());
+    world.run();
+    assert_eq!(
+        world.condition(CephCondition::NooutRefused),
+        None,
+        "nothing is to be changed"
+    );
+    world.drain(2);
+    let said = |world: &World| {
+        let found = world.verdict().state.conditions.into_iter();
+        let mut found = found.filter(|found| found.kind == CephCondition::NooutRefused);
+        found.next().map(|found| found.message)
+    };
+    assert_eq!(said(&world).as_deref(), Some("access denied"));
+    world.run();
+    assert_eq!(said(&world), None, "it is set");
+    world.cluster.is_managed_by_rook = true;
+    assert_eq!(said(&world).as_deref(), Some("access denied"), "it is to be cleared");
+}
+
+#[test]
 fn own_maintenance_timeout_counts() {
     let mut world = World::settled();
     world.cluster.osd_maintenance_timeout = Some(minutes(5));

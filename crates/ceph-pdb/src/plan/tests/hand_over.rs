@@ -195,6 +195,24 @@ fn cluster_is_checked_before_rook_hands_over(#[case] change: fn(&mut World), #[c
     assert_eq!(conditions.first().copied(), found, "{conditions:?}");
 }
 
+/// OpenShift Data Foundation does so, and a GitOps tool whose manifest has not been changed.
+#[rstest]
+#[case::by_itself(World::settled(), true)]
+#[case::before_the_first_hand_over(World::new(), false)]
+fn rook_that_manages_again_is_reported(#[case] mut world: World, #[case] is_told: bool) {
+    for _ in 0..2 {
+        world.cluster.is_managed_by_rook = true;
+        world.run();
+        world.pass(minutes(1));
+        world.run();
+        let said = world.condition(CephCondition::ManagedByRookAgain);
+        assert_eq!(said.is_some(), is_told);
+    }
+    world.cluster.is_managed_by_rook = false;
+    world.run();
+    assert_eq!(world.condition(CephCondition::ManagedByRookAgain), None);
+}
+
 #[test]
 fn osd_outside_of_any_domain_is_reported() {
     let mut world = World::settled();

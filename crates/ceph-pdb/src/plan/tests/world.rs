@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::super::budget_steps::{OsdBudgets, selected_by};
 use super::super::daemon_budgets::{Daemons, Limit};
-use super::super::{ClusterVerdict, Plan, Write, plan};
+use super::super::{ClusterVerdict, Plan, Write, WriteKey, plan};
 use crate::budgets::OSD_BUDGET;
 use crate::ceph::OsdId;
 use crate::ceph::answers::{OsdDump, PgCount};
@@ -40,7 +40,7 @@ pub struct World {
     pub osds_changed_at: Timestamp,
     pub budgets: BTreeMap<Arc<str>, BudgetFacts>,
     pub daemons: Daemons,
-    pub refused_writes: BTreeMap<Arc<str>, Arc<str>>,
+    pub refused_writes: BTreeMap<WriteKey, Arc<str>>,
     pub state_map: StateMap,
     pub published: Option<Published>,
     pub view: CephView,

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use nodeward_api::CephClusterState;
 use nodeward_api::ceph_state::PublishedDisruptions;
-use nodeward_api::reason::CephReason;
+use nodeward_api::reason::{CephCondition, CephReason};
 
 use crate::describe::{self, prefixed};
 use crate::model::ceph::{CephCluster, Published};
@@ -60,7 +60,8 @@ pub fn print(page: &mut Page, clusters: &[CephCluster], now: Timestamp) {
 /// Whether nothing would keep ceph-pdb from managing the budgets: it has asked Ceph all, and there is nothing to look at.
 fn is_ready_to_take_over(state: &CephClusterState) -> bool {
     let is_checked = state.reason == CephReason::ManagedByRook && state.failure_domain_type.is_some();
-    is_checked && state.conditions.is_empty()
+    let mut open = state.conditions.iter().map(|condition| condition.kind);
+    is_checked && open.all(|kind| kind == CephCondition::ManagedByRookAgain)
 }
 
 fn row(name: Cell, state: &CephClusterState, now: Timestamp) -> [Cell; 8] {

@@ -185,6 +185,12 @@ const fn help_by_condition(condition: CephCondition) -> Option<&'static str> {
         CephCondition::BudgetWriteRefused => {
             Some("budgets may still allow what is to be refused: see what denies the write")
         }
+        CephCondition::NooutRefused => Some(
+            "until noout is changed, Ceph may move the data of drained hosts: give Ceph's user the caps that the message names",
+        ),
+        CephCondition::ManagedByRookAgain => Some(
+            "unless you handed them back: see who sets managePodBudgets, with kubectl get cephcluster --show-managed-fields -o yaml",
+        ),
         CephCondition::FailureDomainTypeUnknown => Some("mend failureDomainType in ceph-pdb's configuration"),
         CephCondition::StopCheckDisagrees => {
             Some("the stricter of the two holds; compare ceph osd ok-to-stop with ceph pg dump, and report it to Ceph")
@@ -255,6 +261,8 @@ mod tests {
     #[case("StopCheckFailed", "ceph mgr stat")]
     #[case("KeyTypeUnknown", "newer librados")]
     #[case("BudgetWriteRefused", "see what denies the write")]
+    #[case("NooutRefused", "give Ceph's user the caps")]
+    #[case("ManagedByRookAgain", "see who sets managePodBudgets")]
     #[case("FailureDomainTypeUnknown", "mend failureDomainType")]
     #[case("StopCheckDisagrees", "the stricter of the two holds")]
     #[case("NoManager", "ceph mgr stat")]
