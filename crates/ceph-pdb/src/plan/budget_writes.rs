@@ -135,16 +135,17 @@ impl<'a> BudgetView<'a> {
         // While a kind cannot be listed, a daemon that is not named may exist.
         let surplus = self.all.iter().filter(|(name, budget)| {
             let is_wanted = wanted.iter().any(|wanted| *wanted.name == ***name);
-            budget.is_ours && matches!(budget.form, Some(BudgetForm::Daemon(_))) && !is_wanted
+            is_usable(name, budget) && matches!(budget.form, Some(BudgetForm::Daemon(_))) && !is_wanted
         });
-        writes.extend(surplus.filter(|_| daemons.unknown.is_empty()).map(|(name, budget)| {
+        for (name, budget) in surplus.filter(|_| daemons.unknown.is_empty()) {
             // A Rook operator that runs keeps this one itself.
-            if **name == *MGR_BUDGET && daemons.mgrs.is_none() {
-                release(name, budget)
-            } else {
-                delete(name, budget, None)
+            let is_rooks = **name == *MGR_BUDGET && daemons.mgrs.is_none();
+            match (is_rooks, budget.is_ours) {
+                (false, _) => writes.push(delete(name, budget, None)),
+                (true, true) => writes.push(release(name, budget)),
+                (true, false) => {}
             }
-        }));
+        }
         writes
     }
 

@@ -66,10 +66,18 @@ async fn leftovers_of_rook_are_taken_over() -> Result<()> {
     let foreign = Budget::max_unavailable(namespace, "rook-ceph-mon-pdb", 0)
         .of("somebody-else")
         .build()?;
+    // The object store has one gateway less than when Rook wrote this.
+    let gateway = json!({"spec": {"gateway": {"instances": 1}}});
+    env.rook.put(CephKind::ObjectStore, "store", gateway).await?;
+    let outgrown = serde_json::from_value(json!({
+        "metadata": {"name": "rook-ceph-rgw-store", "namespace": namespace},
+        "spec": {"minAvailable": 1, "selector": {"matchLabels": {"rgw": "store"}}},
+    }))?;
     for budget in [
         rook!(&env, "pdb-rack-1").await?,
         rook!(&env, "pdb-rack-2").await?,
         foreign,
+        outgrown,
     ] {
         budgets.create(&PostParams::default(), &budget).await?;
     }
@@ -90,6 +98,8 @@ async fn leftovers_of_rook_are_taken_over() -> Result<()> {
         let budgets = env.osd_budgets().await?;
         let ours = budgets.values().filter(|budget| is_ours(budget)).count();
         ensure!(ours == 3 && budgets.len() == 3, "{:?}", budgets.keys());
+        let all = env.budgets().await?;
+        ensure!(!all.contains_key("rook-ceph-rgw-store"), "{:?}", all.keys());
         Ok(())
     })
     .await?;
@@ -125,6 +135,7 @@ async fn leftovers_of_rook_are_taken_over() -> Result<()> {
     .await?;
     env.noout_is([&env.rook.node_of(0)]).await?;
     set_managed_by_rook(&env, true).await?;
+    env.condition("ManagedByRookAgain").await?;
     env.noout_is([]).await?;
     env.no_records().await?;
     closed().await?;

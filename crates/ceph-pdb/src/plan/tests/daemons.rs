@@ -49,6 +49,43 @@ fn daemon_budget_without_purpose_is_deleted(#[case] name: &str, #[case] change: 
     assert!(world.budgets.keys().eq(&names), "{name} of {:?}", world.budgets.keys());
 }
 
+/// Rook has not followed a daemon that was scaled down: its budget would refuse the last one for ever.
+#[rstest]
+#[case::of_fewer_gateways("rook-ceph-rgw-store", ("rgw", "store"), Some(2), |_: &mut Daemons| (), false)]
+#[case::of_more_gateways("rook-ceph-rgw-store", ("rgw", "store"), Some(2), |all: &mut Daemons| all.gateways[0].1 = 3, true)]
+#[case::of_gateways_that_cannot_be_listed("rook-ceph-rgw-store", ("rgw", "store"), Some(2), |all: &mut Daemons| all.unknown = vec!["CephObjectStore".to_owned()], true)]
+#[case::of_fewer_servers("rook-ceph-mds-fs", ("rook_file_system", "fs"), Some(1), |_: &mut Daemons| (), false)]
+#[case::of_fewer_monitors(MON_BUDGET, ("app", "rook-ceph-mon"), None, |_: &mut Daemons| (), false)]
+#[case::of_managers_beside_rook(MGR_BUDGET, ("app", "rook-ceph-mgr"), None, |_: &mut Daemons| (), true)]
+#[case::of_one_manager(MGR_BUDGET, ("app", "rook-ceph-mgr"), None, |all: &mut Daemons| all.mgrs = Some(1), false)]
+#[case::of_somebody_else("my-gateways", ("rgw", "store"), Some(2), |_: &mut Daemons| (), true)]
+fn leftover_of_rook_without_purpose_is_deleted(
+    #[case] name: &str,
+    #[case] (key, value): (&'static str, &str),
+    #[case] min_available: Option<i32>,
+    #[case] change: fn(&mut Daemons),
+    #[case] is_left: bool,
+) {
+    let mut world = World::new();
+    world.daemons.gateways = vec![("store".to_owned(), 1)];
+    world.daemons.metadata_servers = vec![("fs".to_owned(), 1, false)];
+    change(&mut world.daemons);
+    let budget = DaemonBudget {
+        name: name.to_owned(),
+        selector: (key, value.to_owned()),
+        limit: min_available.map_or(Limit::MaxUnavailable(1), Limit::MinAvailable),
+        evicts_unready: false,
+    };
+    let rooks = leftover(BudgetForm::Daemon(budget));
+    world.budgets.insert(name.into(), rooks);
+    world.run();
+    assert_eq!(world.budgets.contains_key(name), is_left);
+    assert!(
+        !world.budgets.get(MGR_BUDGET).is_some_and(|budget| budget.is_ours),
+        "Rook keeps it"
+    );
+}
+
 #[test]
 fn silent_ceph_raises_no_monitor_limit() {
     let mut world = World::settled();
