@@ -63,6 +63,9 @@ pub struct CephClusterState {
     /// What somebody should look at.
     #[serde(default)]
     pub conditions: Vec<PublishedCondition>,
+    /// While Rook manages the budgets, what ceph-pdb would have them allow.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub preview: Option<DisruptionsPreview>,
 }
 
 impl CephClusterState {
@@ -116,6 +119,20 @@ impl PublishedDisruptions {
     pub const fn is_closed(self) -> bool {
         matches!(self, Self::Closed | Self::Closing)
     }
+}
+
+/// What budgets would allow.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DisruptionsPreview {
+    /// No OSD may go but what is exempt; else one at a time may.
+    pub is_closed: bool,
+    /// What is exempt, for people: as [`CephClusterState::exempt`] tells it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exempt: Option<String>,
+    /// Why.
+    #[serde(deserialize_with = "CephReason::lenient")]
+    pub reason: CephReason,
 }
 
 /// What somebody should look at.

@@ -5,7 +5,7 @@ use std::fmt::{Display, Write as _};
 
 use jiff::Timestamp;
 use nodeward_api::CephClusterState;
-use nodeward_api::ceph_state::{PublishedCondition, PublishedDisruptions};
+use nodeward_api::ceph_state::{DisruptionsPreview, PublishedCondition, PublishedDisruptions};
 use nodeward_api::node_drain::{BlockedBy, Fallback, Phase, PodCounts};
 use nodeward_api::reason::CephReason;
 
@@ -191,6 +191,17 @@ pub fn domain_type(state: &CephClusterState) -> &str {
 pub fn ceph_condition(condition: &PublishedCondition, now: Timestamp) -> String {
     let PublishedCondition { kind, message, since } = condition;
     format!("{}: {message} [{kind}, {}]", kind.explanation(), distance(*since, now))
+}
+
+/// What ceph-pdb would do while Rook manages the budgets: completes "CephCluster …: ".
+pub fn ceph_preview(would: &DisruptionsPreview) -> String {
+    let may_go = match (would.is_closed, &would.exempt) {
+        (false, _) => "one OSD at a time".to_owned(),
+        (true, Some(exempt)) => format!("only OSDs of {exempt}"),
+        (true, None) => "no OSD".to_owned(),
+    };
+    let (explanation, reason) = (would.reason.explanation(), would.reason);
+    format!("ceph-pdb would let {may_go} go: the cluster {explanation} [{reason}]")
 }
 
 /// `, +2`; nothing for none.

@@ -1,24 +1,25 @@
 //! The decision for one CephCluster: facts, decision, writes, report, in this order.
 
 mod conditions;
+mod state;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 use nodeward_api::CephClusterState;
-use nodeward_api::ceph_state::{PublishedCondition, PublishedDisruptions};
+use nodeward_api::ceph_state::PublishedDisruptions;
 use nodeward_api::reason::CephReason;
 use nodeward_core::deadline::{RequeueAt, is_due, saturating_add};
 
 use self::conditions::Findings;
+use self::state::preview;
 use super::budget_writes::BudgetView;
 use super::facts::{OsdView, ceph_facts, current_view};
-use super::noout::{Flags, NooutPhase};
+use super::noout::Flags;
 use super::osd_disruptions::{CephFacts, Decision, Disruptions, PgHealth, decide, domains, members};
 use super::pools::unsurvivable;
 use super::verdict::{ClusterVerdict, OsdCounts};
 use super::write::{Owner, Write};
-use crate::ceph::OsdId;
 use crate::ceph::answers::Pool;
 use crate::ceph::stop_check::PoolId;
 use crate::policy::Policy;
@@ -74,23 +75,25 @@ struct Case<'a> {
     osds: OsdView,
 }
 
+/// How a cluster's OSDs stand.
+struct Judgement<'a> {
+    unsurvivable: Vec<&'a Pool>,
+    /// Pools that no judgement counts.
+    left_out: BTreeSet<PoolId>,
+    ceph: Option<CephFacts>,
+    decision: Decision,
+}
+
 impl<'a> Case<'a> {
     fn manage(self, requeue_at: &mut RequeueAt) -> PlannedCluster {
         let cluster = self.cluster;
-        let view = current_view(cluster);
         for osd in cluster.osds.values() {
             requeue_at.note(osd.abandoned_at);
         }
         let mut budgets = BudgetView::new(&cluster.budgets);
         let current = budgets.current(&self.osds);
 
-        // 1. What Ceph says, pools aside that cannot lose a host even when all is well.
-        let unsurvivable: Vec<&Pool> = self.last_view().into_iter().flat_map(unsurvivable).collect();
-        let left_out = unsurvivable.iter().map(|pool| pool.id);
-        let left_out: BTreeSet<PoolId> = left_out.filter(|_| !self.policy.blocks_on_unsurvivable_pools).collect();
-        let ceph = ceph_facts(cluster, &left_out);
-
-        // 2. The decision.
+        // 1. The decision.
         let recovering_since = self.recovering_since(&current);
         let timeout = cluster
             .cluster
@@ -101,17 +104,16 @@ impl<'a> Case<'a> {
             .map(|(since, timeout)| saturating_add(since, timeout));
         requeue_at.note(timeout_ends);
         let timeout_is_over = timeout_ends.is_some_and(|ends| is_due(ends, self.now));
-        let mut decision = decide(&self.osds.osds, ceph.as_ref(), &current, timeout_is_over);
-        if self.policy.blocks_on_unsurvivable_pools && !unsurvivable.is_empty() {
-            decision.disruptions = Disruptions::Closed {
-                exempt: BTreeSet::new(),
-            };
-            decision.reason = CephReason::UnsurvivablePool;
-        }
+        let Judgement {
+            unsurvivable,
+            left_out,
+            ceph,
+            decision,
+        } = self.judge(&current, timeout_is_over);
         let ceph = ceph.filter(|ceph| ceph.is_current);
         let is_clean = |ceph: &CephFacts| ceph.is_fresh && ceph.pgs == PgHealth::Clean;
         let is_settled = ceph.as_ref().is_some_and(is_clean) && self.osds.down().next().is_none();
-        // 3. The writes.
+        // 2. The writes.
         let mut daemons = cluster.daemons.clone();
         if let Some(view) = self.last_view() {
             let out = i32::try_from(view.mons_out_of_quorum.len()).unwrap_or(i32::MAX);
@@ -123,7 +125,7 @@ impl<'a> Case<'a> {
         writes.extend(budgets.daemon_writes(&daemons, is_answering));
         writes.extend(self.flags(Some(&decision)).write(self.now, requeue_at));
 
-        // 4. What is reported.
+        // 3. What is reported.
         let is_closed = matches!(decision.disruptions, Disruptions::Closed { .. });
         // The questions begin with the end of the time: until they are answered nothing is ignored.
         let answers = ceph.as_ref().map(|ceph| &ceph.safe_together);
@@ -141,7 +143,7 @@ impl<'a> Case<'a> {
         writes.extend(self.publish(&state).filter(|_| !self.is_too_early(&state)));
         let questions = CephQuestions {
             is_watchful: !is_settled || is_closed || is_moving || !cluster.state_map.noout.is_empty(),
-            wants_pool_states: !left_out.is_empty() && view.is_some_and(|view| self.is_unclean(view)),
+            wants_pool_states: self.wants_pool_states(&left_out),
             may_stop: decision.questions,
         };
         PlannedCluster {
@@ -159,54 +161,75 @@ impl<'a> Case<'a> {
         }
         let mut state = self.state_since(PublishedDisruptions::Unmanaged, reason);
         state.noout = self.noout();
-        let checked = if reason == CephReason::ManagedByRook {
-            self.check(&mut state, &writes)
-        } else {
-            BTreeSet::new()
+        let mut questions = CephQuestions {
+            is_watchful: !self.cluster.state_map.noout.is_empty(),
+            ..CephQuestions::default()
         };
+        if reason == CephReason::ManagedByRook {
+            self.check(&mut state, &mut questions, &writes);
+        }
         // While it is deleted, so is what it owns.
         if reason != CephReason::ClusterDeleting {
             writes.extend(self.publish(&state));
         }
-        let questions = (!self.cluster.cluster.is_external).then(|| CephQuestions {
-            is_watchful: !self.cluster.state_map.noout.is_empty(),
-            may_stop: checked,
-            ..CephQuestions::default()
-        });
         PlannedCluster {
             writes,
-            questions,
+            questions: (!self.cluster.cluster.is_external).then_some(questions),
             verdict: self.verdict(state),
         }
     }
 
-    /// While Rook manages the budgets, what would keep us from it is told: Ceph is asked as it will be, of one failure domain.
-    fn check(&self, state: &mut CephClusterState, writes: &[Write]) -> BTreeSet<BTreeSet<OsdId>> {
+    /// While Rook manages the budgets, what we would do and what would keep us from it are told: Ceph is asked as it will be, of one
+    /// failure domain at least.
+    fn check(&self, state: &mut CephClusterState, questions: &mut CephQuestions, writes: &[Write]) {
+        let budgets = BudgetView::new(&self.cluster.budgets);
+        let current = budgets.current(&self.osds);
+        let mut judgement = self.judge(&current, false);
         let domain = domains(&self.osds.osds).into_iter().next();
-        let checked: BTreeSet<_> = domain
-            .map(|domain| members(&self.osds.osds, &domain))
-            .into_iter()
-            .collect();
-        let decision = Decision {
-            disruptions: Disruptions::Open {
-                excluded: BTreeSet::new(),
-            },
-            reason: state.reason,
-            questions: checked.clone(),
-            noout_hosts: BTreeSet::new(),
-            missed_hosts: BTreeSet::new(),
-        };
-        let unsurvivable: Vec<&Pool> = self.last_view().into_iter().flat_map(unsurvivable).collect();
-        state.conditions = self.conditions(&Findings {
-            decision: &decision,
-            budgets: &BudgetView::new(&self.cluster.budgets),
-            unsurvivable: &unsurvivable,
-            left_out: &BTreeSet::new(),
+        let asked = domain.map(|domain| members(&self.osds.osds, &domain));
+        judgement.decision.questions.extend(asked);
+        let conditions = self.conditions(&Findings {
+            decision: &judgement.decision,
+            budgets: &budgets,
+            unsurvivable: &judgement.unsurvivable,
+            left_out: &judgement.left_out,
             writes,
             is_timeout_ignored: false,
         });
+        let ceph = judgement.ceph.filter(|ceph| ceph.is_current);
+        let is_clean = ceph.map(|ceph| ceph.pgs == PgHealth::Clean);
+        let would = self.state(&judgement.decision, &current, is_clean, None, conditions);
+        state.preview = Some(preview(&would));
         state.failure_domain_type = self.last_view().map(|_| self.osds.domain_type.to_string());
-        checked
+        (state.is_clean, state.statistics_fresh_since) = (would.is_clean, would.statistics_fresh_since);
+        (state.down_osds, state.conditions) = (would.down_osds, would.conditions);
+        questions.wants_pool_states = self.wants_pool_states(&judgement.left_out);
+        questions.may_stop = judgement.decision.questions;
+    }
+
+    /// What Ceph says, pools aside that cannot lose a host even when all is well, and what follows for the budgets.
+    fn judge(&self, current: &Disruptions, timeout_is_over: bool) -> Judgement<'a> {
+        let unsurvivable: Vec<&Pool> = self.last_view().into_iter().flat_map(unsurvivable).collect();
+        let left_out = unsurvivable.iter().map(|pool| pool.id);
+        let left_out = left_out.filter(|_| !self.policy.blocks_on_unsurvivable_pools).collect();
+        let ceph = ceph_facts(self.cluster, &left_out);
+        let mut decision = decide(&self.osds.osds, ceph.as_ref(), current, timeout_is_over);
+        if self.policy.blocks_on_unsurvivable_pools && !unsurvivable.is_empty() {
+            decision.disruptions = Disruptions::Closed {
+                exempt: BTreeSet::new(),
+            };
+            decision.reason = CephReason::UnsurvivablePool;
+        }
+        Judgement {
+            unsurvivable,
+            left_out,
+            ceph,
+            decision,
+        }
+    }
+
+    fn wants_pool_states(&self, left_out: &BTreeSet<PoolId>) -> bool {
+        !left_out.is_empty() && current_view(self.cluster).is_some_and(|view| self.is_unclean(view))
     }
 
     fn is_unclean(&self, view: &CephView) -> bool {
@@ -248,114 +271,6 @@ impl<'a> Case<'a> {
         is_recovering.then(|| before.unwrap_or(self.now))
     }
 
-    /// Since when statistics are fresh. Each process knows of its own time only: two that lead at once would write in turns.
-    fn fresh_since(&self) -> Option<Timestamp> {
-        let own = current_view(self.cluster)?.fresh_since?;
-        let before = self.published.and_then(|state| state.statistics_fresh_since);
-        Some(before.map_or(own, |before| before.min(own)))
-    }
-
-    fn state(
-        &self,
-        decision: &Decision,
-        current: &Disruptions,
-        is_clean: Option<bool>,
-        recovering_since: Option<Timestamp>,
-        conditions: Vec<PublishedCondition>,
-    ) -> CephClusterState {
-        let none = BTreeSet::new();
-        let (disruptions, exempt, excluded) = match &decision.disruptions {
-            Disruptions::Open { excluded } => (PublishedDisruptions::Open, &none, excluded),
-            Disruptions::Closed { exempt } if current.allows_no_more_than(exempt) => {
-                (PublishedDisruptions::Closed, exempt, &none)
-            }
-            Disruptions::Closed { exempt } => (PublishedDisruptions::Closing, exempt, &none),
-        };
-        let mut down_osds: BTreeMap<String, BTreeSet<i64>> = BTreeMap::new();
-        for (id, osd) in self.osds.down() {
-            let domain = osd.domain.as_deref().unwrap_or_default();
-            down_osds.entry(domain.to_owned()).or_default().insert(id);
-        }
-        let is_type_known = self.policy.failure_domain_type.is_some() || self.last_view().is_some();
-        CephClusterState {
-            exempt_domain: self.osds.domain_of(exempt).map(ToString::to_string),
-            exempt_nodes: self.osds.nodes_of(exempt),
-            failure_domain_type: if is_type_known {
-                Some(self.osds.domain_type.to_string())
-            } else {
-                self.published.and_then(|state| state.failure_domain_type.clone())
-            },
-            // Until the budgets are open, not only decided to be: the steps between rest on the same time.
-            recovering_since,
-            is_clean,
-            statistics_fresh_since: self.fresh_since(),
-            down_osds,
-            nodes: self.osds.domains_of_nodes(excluded),
-            noout: self.noout(),
-            conditions,
-            ..self.state_since(disruptions, decision.reason)
-        }
-    }
-
-    /// A state without details, since it was published first.
-    fn state_since(&self, disruptions: PublishedDisruptions, reason: CephReason) -> CephClusterState {
-        let before = self.published.filter(|before| before.disruptions == disruptions);
-        CephClusterState {
-            cluster: self.cluster.cluster.name.to_string(),
-            leader_lease: self.cluster.leader_lease.clone(),
-            disruptions,
-            exempt_domain: None,
-            exempt_nodes: BTreeSet::new(),
-            since: before.map_or(self.now, |before| before.since),
-            reason,
-            failure_domain_type: None,
-            recovering_since: None,
-            is_clean: None,
-            statistics_fresh_since: None,
-            down_osds: BTreeMap::new(),
-            nodes: BTreeMap::new(),
-            noout: BTreeMap::new(),
-            conditions: Vec::new(),
-        }
-    }
-
-    /// Flags that are ours, from the first record to the last.
-    fn noout(&self) -> BTreeMap<String, Timestamp> {
-        let records = self.cluster.state_map.noout.iter();
-        let ours = records.filter(|(_, record)| record.phase != NooutPhase::Over);
-        ours.map(|(bucket, record)| (bucket.to_string(), record.since))
-            .collect()
-    }
-
-    /// Only a transition is written.
-    fn publish(&self, state: &CephClusterState) -> Option<Write> {
-        let published = self.cluster.published.as_ref();
-        (self.published != Some(state)).then(|| Write::Publish {
-            resource_version: published.map(|published| published.resource_version.clone()),
-            state: Box::new(state.clone()),
-            is_own_view: self
-                .published
-                .is_some_and(|published| differ_in_own_view(published, state)),
-        })
-    }
-
-    /// A process that has just begun to ask knows less than what is published, unless budgets or OSDs have changed.
-    fn is_too_early(&self, state: &CephClusterState) -> bool {
-        let has_just_begun = match &self.cluster.ceph {
-            CephState::Connecting => true,
-            CephState::Answering(view) => !view.is_freshness_known,
-            CephState::Silent { .. } => false,
-        };
-        let is_known = |published: &CephClusterState| {
-            let known: BTreeSet<_> = published.down_osds.values().flatten().collect();
-            let mut down = state.down_osds.values().flatten();
-            let is_same = published.disruptions == state.disruptions
-                || (published.disruptions.is_closed() && state.disruptions.is_closed());
-            is_same && down.all(|osd| known.contains(osd))
-        };
-        has_just_begun && self.published.is_some_and(is_known)
-    }
-
     fn verdict(&self, state: CephClusterState) -> ClusterVerdict {
         let (facts, view) = (&self.cluster.cluster, self.last_view());
         let mut osds: BTreeMap<String, OsdCounts> = BTreeMap::new();
@@ -384,18 +299,4 @@ impl<'a> Case<'a> {
             asked_at: view.map(|view| view.asked_at),
         }
     }
-}
-
-/// Whether two states differ only in how far Ceph has answered the process that tells: what two that lead at once see at
-/// different moments.
-fn differ_in_own_view(published: &CephClusterState, state: &CephClusterState) -> bool {
-    let shared = CephClusterState {
-        reason: state.reason,
-        is_clean: state.is_clean,
-        statistics_fresh_since: state.statistics_fresh_since,
-        recovering_since: state.recovering_since,
-        conditions: state.conditions.clone(),
-        ..published.clone()
-    };
-    shared == *state
 }

@@ -16,7 +16,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use jiff::SignedDuration;
-use nodeward_api::ceph_state::PublishedDisruptions;
+use nodeward_api::ceph_state::{DisruptionsPreview, PublishedDisruptions};
 use nodeward_api::reason::{CephCondition, CephReason};
 use rstest::rstest;
 use serde_json::json;

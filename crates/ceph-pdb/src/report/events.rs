@@ -27,6 +27,7 @@ pub(super) struct Announcer {
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Told {
     state: Option<(PublishedDisruptions, Option<String>, Option<CephReason>)>,
+    preview: Option<(bool, Option<String>, Option<CephReason>)>,
     conditions: BTreeSet<(CephCondition, String)>,
 }
 
@@ -60,15 +61,19 @@ impl Told {
         let state = &verdict.state;
         let mut events = Vec::new();
         // Why budgets are open in an ordinary way changes as placement groups move: no news.
-        let is_ordinary = matches!(
-            state.reason,
-            CephReason::AllClean | CephReason::AllUp | CephReason::NothingDegraded
-        );
-        let reason = Some(state.reason).filter(|_| !is_ordinary);
-        let told = Some((state.disruptions, state.exempt(), reason));
+        let news = |reason| {
+            let is_ordinary = matches!(
+                reason,
+                CephReason::AllClean | CephReason::AllUp | CephReason::NothingDegraded
+            );
+            Some(reason).filter(|_| !is_ordinary)
+        };
+        let told = Some((state.disruptions, state.exempt(), news(state.reason)));
+        let preview = state.preview.as_ref();
+        let preview = preview.map(|would| (would.is_closed, would.exempt.clone(), news(would.reason)));
         // Which budget could not be closed is told by its condition.
-        if self.state != told && state.disruptions != PublishedDisruptions::Closing {
-            self.state = told;
+        if (&self.state, &self.preview) != (&told, &preview) && state.disruptions != PublishedDisruptions::Closing {
+            (self.state, self.preview) = (told, preview);
             let reason = state.reason;
             events.push(event(
                 &verdict.owner,
@@ -91,13 +96,12 @@ impl Told {
 /// What the budgets allow, why, since when, and what ends it.
 fn explain(verdict: &ClusterVerdict) -> String {
     let state = &verdict.state;
-    let allows = match (state.disruptions, state.exempt()) {
-        (PublishedDisruptions::Open, _) => "one OSD at a time may be evicted".to_owned(),
-        (PublishedDisruptions::Closed | PublishedDisruptions::Closing, Some(exempt)) => {
-            format!("only OSDs of {exempt} may be evicted")
-        }
-        (PublishedDisruptions::Closed | PublishedDisruptions::Closing, None) => "no OSD may be evicted".to_owned(),
-        (PublishedDisruptions::Unmanaged, _) => "ceph-pdb writes no budgets".to_owned(),
+    let allows = match state.disruptions {
+        PublishedDisruptions::Unmanaged => "ceph-pdb writes no budgets".to_owned(),
+        disruptions => format!(
+            "{} may be evicted",
+            may_go(disruptions.is_closed(), state.exempt().as_deref())
+        ),
     };
     let mut parts = vec![format!(
         "CephCluster {} {}: {allows} since {}",
@@ -105,6 +109,13 @@ fn explain(verdict: &ClusterVerdict) -> String {
         state.reason.explanation(),
         to_the_second(state.since)
     )];
+    if let Some(would) = &state.preview {
+        let may_go = may_go(would.is_closed, would.exempt.as_deref());
+        parts.push(format!(
+            "it would let {may_go} go, as the cluster {}",
+            would.reason.explanation()
+        ));
+    }
     let down: Vec<String> = state
         .down_osds
         .values()
@@ -123,6 +134,14 @@ fn explain(verdict: &ClusterVerdict) -> String {
         parts.push(format!("ends when {}", state.reason.ends_when()));
     }
     parts.join("; ")
+}
+
+fn may_go(is_closed: bool, exempt: Option<&str>) -> String {
+    match (is_closed, exempt) {
+        (false, _) => "one OSD at a time".to_owned(),
+        (true, Some(exempt)) => format!("only OSDs of {exempt}"),
+        (true, None) => "no OSD".to_owned(),
+    }
 }
 
 fn event(owner: &Owner, severity: Severity, reason: &'static str, note: String) -> EventSpec {
@@ -180,6 +199,30 @@ mod tests {
             (events[0].reason, events[0].severity),
             ("SecondDomainDown", Severity::Warning)
         );
+    }
+
+    #[test]
+    fn what_would_be_done_is_told_while_rook_manages() {
+        let mut told = Told::default();
+        let mut world = World::settled();
+        world.cluster.is_managed_by_rook = true;
+        let first = told.changes(&world.verdict());
+        assert!(
+            first[0]
+                .note
+                .contains("it would let one OSD at a time go, as the cluster has all OSDs up"),
+            "{}",
+            first[0].note
+        );
+        world.drain(2);
+        let drained = told.changes(&world.verdict());
+        assert_eq!(drained[0].reason, CephReason::ManagedByRook.as_str());
+        assert!(
+            drained[0].note.contains("it would let only OSDs of rack b go"),
+            "{}",
+            drained[0].note
+        );
+        assert!(told.changes(&world.verdict()).is_empty());
     }
 
     #[test]

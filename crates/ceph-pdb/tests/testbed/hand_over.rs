@@ -89,6 +89,13 @@ async fn leftovers_of_rook_are_taken_over() -> Result<()> {
         .await?;
     env.rook.patch_cluster(json!({"mon": {"count": 3}})).await?;
     let operator = env.start(json!({})).await?;
+    wait::until("what it would do to be published", DEADLINE, || async {
+        let state = env.state().await?;
+        let preview = json!({"isClosed": true, "exempt": "rack rack-0", "reason": "DomainDown"});
+        ensure!(state["preview"] == preview, "{state}");
+        Ok(())
+    })
+    .await?;
     keeps_away(&env).await?;
 
     set_managed_by_rook(&env, false).await?;

@@ -429,6 +429,8 @@ fn ceph_clusters() -> Vec<CephCluster> {
     });
     let unmanaged = json!({
         "cluster": "rook", "disruptions": "Unmanaged", "since": "2026-01-01T09:00:00Z", "reason": "ManagedByRook",
+        "failureDomainType": "rack", "isClean": false, "statisticsFreshSince": "2026-01-01T10:29:00Z", "downOsds": { "b": [2] },
+        "preview": { "isClosed": true, "exempt": "rack b", "reason": "DomainDown" },
     });
     vec![
         cluster("ceph-broken", "{"),

@@ -72,7 +72,7 @@ impl Case<'_> {
             let message = format!("CRUSH has no {configured}; {} is taken", self.osds.domain_type);
             note(CephCondition::FailureDomainTypeUnknown, message);
         }
-        if decision.reason == CephReason::ManagedByRook && self.was_managed() {
+        if cluster.cluster.is_managed_by_rook && self.was_managed() {
             note(
                 CephCondition::ManagedByRookAgain,
                 "managePodBudgets is true again".to_owned(),
@@ -83,7 +83,7 @@ impl Case<'_> {
                 .is_some_and(|view| view.stop_answers.contains_key(osds))
         };
         let is_checked = !decision.questions.is_empty() && decision.questions.iter().all(is_answered);
-        if decision.reason == CephReason::ManagedByRook && !is_checked {
+        if cluster.cluster.is_managed_by_rook && !is_checked {
             let message = "whether an OSD may stop has not been answered: it is asked once the statistics are fresh";
             note(CephCondition::NotCheckedYet, message.to_owned());
         }

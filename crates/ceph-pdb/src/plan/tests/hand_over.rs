@@ -147,10 +147,10 @@ fn managing_rook_gets_its_budgets_back() {
     assert!(!world.budgets[MON_BUDGET].is_ours);
     assert!(world.flags().is_empty() && world.state_map.noout.is_empty());
     assert_eq!(world.state().reason, CephReason::ManagedByRook);
-    assert_eq!(
-        world.plan().questions["ns"].may_stop,
-        [[0, 1].into()].into(),
-        "it is checked before the next switch"
+    let asked = &world.plan().questions["ns"].may_stop;
+    assert!(
+        asked.contains(&[0, 1].into()),
+        "it is checked before the next switch: {asked:?}"
     );
     // In the drain it deletes this one, and keeps those of domains that have its names.
     let default = world.budgets.remove(OSD_BUDGET).unwrap();
@@ -193,6 +193,50 @@ fn cluster_is_checked_before_rook_hands_over(#[case] change: fn(&mut World), #[c
         .map(|condition| condition.kind)
         .collect();
     assert_eq!(conditions.first().copied(), found, "{conditions:?}");
+}
+
+/// What ceph-pdb would do is published before the switch, and only that is written.
+#[rstest]
+#[case::well(|_: &mut World| (), false, None, CephReason::AllClean)]
+#[case::drained(|world: &mut World| world.drain(2), true, Some("rack b"), CephReason::DomainDown)]
+#[case::failed_elsewhere(|world: &mut World| { world.drain(2); world.may_stop_all(false); }, true, None, CephReason::SecondDomainDown)]
+#[case::silent(|world: &mut World| { world.drain(2); world.silence(); }, true, None, CephReason::CephNotAsked)]
+fn decision_is_published_before_rook_hands_over(
+    #[case] change: fn(&mut World),
+    #[case] is_closed: bool,
+    #[case] exempt: Option<&str>,
+    #[case] reason: CephReason,
+) {
+    let mut world = World::settled();
+    world.budgets = world
+        .budgets
+        .into_iter()
+        .map(|(name, budget)| (name, leftover(budget.form.unwrap())))
+        .collect();
+    let rooks = world.budgets.clone();
+    world.cluster.is_managed_by_rook = true;
+    change(&mut world);
+    world.run();
+    assert_eq!(world.budgets, rooks);
+    assert!(world.state_map.noout.is_empty());
+    let state = world.state();
+    assert_eq!(
+        (state.disruptions, state.exempt()),
+        (PublishedDisruptions::Unmanaged, None)
+    );
+    let expected = DisruptionsPreview {
+        is_closed,
+        exempt: exempt.map(str::to_owned),
+        reason,
+    };
+    assert_eq!(state.preview, Some(expected));
+    world.cluster.is_managed_by_rook = false;
+    world.run();
+    assert_eq!(
+        (world.state().reason, world.state().preview),
+        (reason, None),
+        "and so it does"
+    );
 }
 
 /// OpenShift Data Foundation does so, and a GitOps tool whose manifest has not been changed.

@@ -43,6 +43,12 @@ pub fn print(page: &mut Page, clusters: &[CephCluster], now: Timestamp) {
                         format!("{} is ready to be taken over from Rook", cluster.name()),
                     );
                 }
+                if let Some(would) = &state.preview {
+                    page.point(
+                        Style::Plain,
+                        format!("{}: {}", cluster.name(), describe::ceph_preview(would)),
+                    );
+                }
                 for condition in &state.conditions {
                     let text = describe::ceph_condition(condition, now);
                     page.point(Style::Warning, format!("{} {text}", cluster.name()));

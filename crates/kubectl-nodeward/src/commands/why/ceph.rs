@@ -17,7 +17,8 @@ const NAMED: usize = 5;
 /// The state of a cluster that waits for nothing.
 fn settled(cluster: &CephCluster) -> Option<&CephClusterState> {
     let state = cluster.state()?;
-    let is_settled = !state.disruptions.is_closed() && state.conditions.is_empty();
+    let would_close = state.preview.as_ref().is_some_and(|would| would.is_closed);
+    let is_settled = !state.disruptions.is_closed() && !would_close && state.conditions.is_empty();
     is_settled.then_some(state)
 }
 
@@ -48,6 +49,7 @@ pub fn print(page: &mut Page, ceph: &NodeCeph, now: Timestamp) {
     let (since, explanation, reason) = (moment(state.since, now), state.reason.explanation(), state.reason);
     let text = format!("{budgets}{exempt} since {since}: the cluster {explanation} [{reason}]");
     page.field("state", Cell::new(describe::ceph_style(state), text));
+    page.fields("preview", state.preview.as_ref().map(describe::ceph_preview));
     let style = match ceph.evictions {
         Some(OsdEvictions::Refused | OsdEvictions::SomeExempt) => Style::Warning,
         _ => Style::Plain,
