@@ -1,6 +1,8 @@
 //! What Ceph says, and what of it is true now. Pure.
 
 pub mod answers;
+#[cfg(test)]
+mod damage;
 pub mod freshness;
 pub mod pg_health;
 pub mod reckoning;

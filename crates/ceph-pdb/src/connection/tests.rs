@@ -472,16 +472,63 @@ async fn a_hung_manager_delays_no_monitor() {
     fixture.view(|view| is_answered(view, &[0])).await;
 }
 
+/// Nothing that such an answer would say is taken for true: the cluster is silent, or the question has no answer.
+#[rstest]
+#[case::status("status", "")]
+#[case::cut_short("status", r#"{"election_epoch": 1, "monmap": {"epo"#)]
+#[case::of_another_type("status", "[]")]
+#[case::other_words("osd dump", "<html>502 Bad Gateway</html>")]
+#[case::without_osds("osd dump", r#"{"epoch": 11}"#)]
+#[case::tree("osd tree", "null")]
+#[case::rules("osd crush rule dump", "{}")]
+#[case::metadata("osd metadata", "7")]
+#[case::quorum("quorum_status", r#"{"quorum": [0]}"#)]
+#[case::groups("pg dump", "{}")]
+#[case::degraded("pg ls", "7")]
+#[case::verdict("osd ok-to-stop", r#"{"ok_to_stop": "#)]
 #[tokio::test(start_paused = true)]
-async fn a_hung_cluster_is_told_and_delays_no_other() {
-    let (hung, well) = (FakeCeph::new(), FakeCeph::new());
-    let fixture = Fixture::of(&[(CLUSTER, &hung), ("other", &well)]);
-    let other = namespace("other");
-    let watchful = CephQuestions {
-        is_watchful: true,
-        ..CephQuestions::default()
+async fn garbage_is_told_and_no_answer(#[case] prefix: &'static str, #[case] text: &'static str) {
+    let (ceph, fixture) = asking(|state| state.garbled = Some((prefix, text)), true, &[&[0]]);
+    let told = async {
+        loop {
+            let state = fixture.state();
+            let view = state.last_view();
+            assert!(view.is_none_or(|view| view.stop_answers.is_empty()));
+            if let CephState::Silent { problem, .. } = state {
+                return problem;
+            }
+            if let Some(problem) = view.and_then(|view| view.stop_problem.clone()) {
+                return problem;
+            }
+            sleep(Duration::from_millis(100)).await;
+        }
     };
-    fixture.connections.ask(&other, watchful);
+    let problem = timeout(LONG, told).await.expect("a problem");
+    assert_eq!(problem.kind, CephProblemKind::CommandFailed);
+    assert!(problem.message.contains(prefix), "{}", problem.message);
+    ceph.change(|state| state.garbled = None);
+    fixture.view(|view| is_answered(view, &[0])).await;
+}
+
+#[rstest]
+#[case::of_two(1)]
+#[case::of_twenty(19)]
+#[tokio::test(start_paused = true)]
+async fn a_hung_cluster_is_told_and_delays_no_other(#[case] others: usize) {
+    const NAMES: [&str; 19] = [
+        "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n", "o", "p", "q", "r", "s", "t",
+    ];
+    let hung = FakeCeph::new();
+    let well: Vec<_> = NAMES.iter().take(others).map(|name| (*name, FakeCeph::new())).collect();
+    let all = well.iter().map(|(name, ceph)| (*name, ceph));
+    let fixture = Fixture::of(&all.chain([(CLUSTER, &hung)]).collect::<Vec<_>>());
+    for (name, _) in &well {
+        let watchful = CephQuestions {
+            is_watchful: true,
+            ..CephQuestions::default()
+        };
+        fixture.connections.ask(&namespace(name), watchful);
+    }
     fixture.fresh().await;
     hung.change(|state| state.mons_hang = true);
     fixture.ask(true, &[]);
@@ -489,8 +536,11 @@ async fn a_hung_cluster_is_told_and_delays_no_other() {
     assert_eq!(fixture.silence().await.kind, CephProblemKind::Hung);
     assert!(since.elapsed() < Duration::from_secs(20));
     assert!(fixture.state().last_view().is_some());
-    assert!(12 <= well.asked("status", since).len());
-    assert!(matches!(fixture.connections.state(&other), CephState::Answering(_)));
+    for (name, well) in &well {
+        assert!(12 <= well.asked("status", since).len(), "{name}");
+        let state = fixture.connections.state(&namespace(name));
+        assert!(matches!(state, CephState::Answering(_)), "{name}: {state:?}");
+    }
 }
 
 /// Whenever between two of the minute's commands it begins to hang.

@@ -44,6 +44,8 @@ pub(super) struct FakeState {
     pub(super) has_manager: bool,
     /// What a change of `noout` answers.
     pub(super) noout_code: i32,
+    /// A command, and what it answers in place of what it should.
+    pub(super) garbled: Option<(&'static str, &'static str)>,
     /// Which commands were asked, and when.
     pub(super) asked: Vec<(Instant, Value)>,
     /// When it was asked whether it answers.
@@ -79,6 +81,7 @@ impl FakeCeph {
                 groups: json!([]),
                 has_manager: true,
                 noout_code: 0,
+                garbled: None,
                 asked: Vec::new(),
                 asked_to_answer: Vec::new(),
                 last_report: 0,
@@ -104,6 +107,9 @@ impl FakeCeph {
         let mut state = self.state.lock();
         if state.mgr_reports {
             state.last_report = self.began.elapsed().as_secs() / state.period;
+        }
+        if let Some((_, text)) = state.garbled.filter(|(prefix, _)| command["prefix"] == *prefix) {
+            return (0, text.to_owned());
         }
         let osds = state.up.iter().enumerate();
         let answer = match command["prefix"].as_str().unwrap_or_default() {
