@@ -1,10 +1,11 @@
 //! Against a real Ceph, without OSDs: all of this is between librados, the monitors and the manager.
 
+use std::env;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use nodeward_testkit::ceph::{Ceph, CephOptions};
+use nodeward_testkit::ceph::{Ceph, CephOptions, CephRelease, Programs};
 use nodeward_testkit::wait;
 use rados::{Answer, Cluster, ClusterStat, Error, Librados, Options};
 use rstest::rstest;
@@ -227,4 +228,57 @@ async fn lines_of_the_cluster_log_arrive() -> Result<()> {
         }
     });
     said.await?
+}
+
+/// Tells the test below, started anew, whom to connect to.
+const CONNECT_TO: &str = "NODEWARD_TEST_CONNECT_TO";
+
+/// Today's Rook makes such keys. This system's librados does not know them: the test starts itself anew with the newest one.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_of_type_aes256k_connects() -> Result<()> {
+    if let Ok(told) = env::var(CONNECT_TO) {
+        let told: Value = serde_json::from_str(&told)?;
+        let text = |field: &str| told[field].as_str().unwrap_or_default().to_owned();
+        let options = Options {
+            mon_host: text("monHost"),
+            user: text("user"),
+            key: text("key"),
+            encrypted: false,
+            timeout: Some(TIMEOUT),
+        };
+        return answers_again(&connect(options).await?).await;
+    }
+    let ceph = Ceph::start(CephOptions {
+        hosts: 0,
+        release: CephRelease::Newest,
+        ..CephOptions::default()
+    })
+    .await?;
+    let user = "client.today";
+    let created = ceph
+        .command(json!({
+            "prefix": "auth get-or-create", "entity": user, "caps": ["mon", "allow r"], "key_type": "aes256k",
+        }))
+        .await?;
+    let key = created[0]["key"].as_str().context("no key")?.to_owned();
+    let options = Options {
+        user: user.to_owned(),
+        key,
+        ..options(&ceph)
+    };
+    let Err(error) = connect(options.clone()).await else {
+        anyhow::bail!("this system's librados knows the type: the test need not start itself anew");
+    };
+    ensure!(matches!(error, Error::KeyTypeUnknown { .. }), "{error}");
+    let told = json!({"monHost": options.mon_host, "user": options.user, "key": options.key});
+    let connected = spawn_blocking(move || {
+        let mut anew = Programs::of(CephRelease::Newest)?.loading(&env::current_exe()?)?;
+        anew.args(["--exact", "a_key_of_type_aes256k_connects", "--nocapture"]);
+        anyhow::Ok(anew.env(CONNECT_TO, told.to_string()).output()?)
+    });
+    let connected = connected.await??;
+    let said = [connected.stdout, connected.stderr].concat();
+    let said = String::from_utf8_lossy(&said);
+    ensure!(connected.status.success() && said.contains("1 passed"), "{said}");
+    Ok(())
 }

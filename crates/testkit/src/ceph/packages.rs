@@ -91,6 +91,17 @@ impl Programs {
         debian::library_path(&self.root, "ceph")
     }
 
+    /// A program of this machine's, to be run with the libraries of this Ceph, the C library among them: it has to be the newer one.
+    ///
+    /// # Errors
+    /// There is no loader among them.
+    pub fn loading(&self, program: &Path) -> Result<Command> {
+        let libraries = self.libraries();
+        let mut command = Command::new(libraries.join(loader_in(&libraries)?));
+        command.arg("--library-path").arg(self.library_path()).arg(program);
+        Ok(command)
+    }
+
     /// A process of Ceph's.
     pub(super) fn process(&self, name: &str, program: &str, log: PathBuf) -> Process {
         let process = Process::new(name, self.program(program), log)
@@ -115,6 +126,13 @@ impl Programs {
     }
 }
 
+fn loader_in(libraries: &Path) -> Result<String> {
+    let loaders = fs::read_dir(libraries)?;
+    let mut loaders = loaders.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let loader = loaders.find(|name| name.starts_with("ld-linux-"));
+    loader.context("the C library has no loader")
+}
+
 /// Has programs started by the loader that came with their C library: this system's is older. One that starts itself again, as
 /// the manager does, needs that written in the program.
 fn prepare(root: &Path, target: &Path) -> Result<()> {
@@ -125,10 +143,7 @@ fn prepare(root: &Path, target: &Path) -> Result<()> {
             symlink(format!("usr/{directory}"), root.join(directory))?;
         }
     }
-    let loaders = fs::read_dir(debian::libraries(root))?;
-    let mut loaders = loaders.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-    let loader = loaders.find(|name| name.starts_with("ld-linux-"));
-    let loader = debian::libraries(target).join(loader.context("the C library has no loader")?);
+    let loader = debian::libraries(target).join(loader_in(&debian::libraries(root))?);
     let programs = root.join(OWN_LOADER);
     fs::create_dir(&programs)?;
     for name in PROGRAMS {
