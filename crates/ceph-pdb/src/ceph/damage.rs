@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::OsdId;
-use super::answers::{DegradedPgs, OkToStop, OsdDump, OsdMetadata, OsdTree, PgDump, QuorumStatus, Rules, Status};
+use super::answers::{OkToStop, OsdDump, OsdMetadata, OsdTree, QuorumStatus, Rules, Status};
 use super::pg_health::CleanPattern;
 use super::reckoning::PgReport;
 use super::stop_check::{StopAnswer, Testimony};
@@ -22,6 +22,14 @@ fn recorded(path: &str) -> PathBuf {
 
 fn text(path: &str) -> String {
     fs::read_to_string(recorded(path)).unwrap()
+}
+
+fn read<T: DeserializeOwned>(text: &str) -> T {
+    serde_json::from_str(text).unwrap()
+}
+
+fn down(map: &OsdDump) -> BTreeSet<OsdId> {
+    map.osds.iter().filter(|osd| !osd.up).map(|osd| osd.id).collect()
 }
 
 /// Reads an answer by the name of its file.
@@ -104,11 +112,11 @@ fn spoil(answer: &mut Value, field: &str, damage: Damage) {
 
 /// Each damaged answer that is still read and says something else.
 fn damaged<T: DeserializeOwned + PartialEq>(text: &str) -> Vec<(String, T)> {
-    let answer: Value = serde_json::from_str(text).unwrap();
-    let whole: T = serde_json::from_str(text).unwrap();
+    let answer: Value = read(text);
+    let whole: T = read(text);
     let mut all = BTreeSet::new();
     fields(&answer, &mut all);
-    let mut read = Vec::new();
+    let mut others = Vec::new();
     for field in &all {
         for damage in DAMAGES {
             let mut answer = answer.clone();
@@ -116,11 +124,11 @@ fn damaged<T: DeserializeOwned + PartialEq>(text: &str) -> Vec<(String, T)> {
             if let Ok(other) = serde_json::from_value::<T>(answer)
                 && other != whole
             {
-                read.push((format!("{field} {damage:?}"), other));
+                others.push((format!("{field} {damage:?}"), other));
             }
         }
     }
-    read
+    others
 }
 
 #[rstest]
@@ -156,48 +164,42 @@ fn damaged_map_hides_no_osd_that_is_down(#[case] scenario: &str) {
 #[case("remapped")]
 fn damaged_answer_lets_nothing_stop_that_may_not(#[case] scenario: &str) {
     let of = |what: &str| text(&format!("16.2.15/six-osds/{scenario}-{what}.json"));
-    let (groups, degraded, dump) = (of("pgs-brief"), of("pg-ls-degraded"), of("osd-dump"));
-    let tree: OsdTree = serde_json::from_str(&text("16.2.15/six-osds/osd-tree.json")).unwrap();
-    let (read_groups, read_degraded) = (
-        || serde_json::from_str::<PgDump>(&groups).unwrap(),
-        || serde_json::from_str::<DegradedPgs>(&degraded).unwrap(),
-    );
-    let whole: OsdDump = serde_json::from_str(&dump).unwrap();
-    let down: BTreeSet<OsdId> = whole.osds.iter().filter(|osd| !osd.up).map(|osd| osd.id).collect();
-    let (reports, of_groups, of_degraded, dumps) = (
-        PgReport::new(read_groups(), read_degraded()),
-        damaged::<PgDump>(&groups).into_iter(),
-        damaged::<DegradedPgs>(&degraded).into_iter(),
-        damaged::<OsdDump>(&dump),
-    );
-    let of_groups = of_groups.map(|(damage, groups)| (damage, PgReport::new(groups, read_degraded()), &whole));
-    let of_degraded = of_degraded.map(|(damage, degraded)| (damage, PgReport::new(read_groups(), degraded), &whole));
-    let of_dump = dumps
-        .iter()
-        .map(|(damage, dump)| (damage.clone(), reports.clone(), dump));
-    let own: Vec<(String, PgReport, &OsdDump)> = of_groups.chain(of_degraded).chain(of_dump).collect();
-    assert!(!own.is_empty());
+    let tree: OsdTree = read(&text("16.2.15/six-osds/osd-tree.json"));
+    let (groups, degraded, map) = (of("pgs-brief"), of("pg-ls-degraded"), of("osd-dump"));
+    let report = || PgReport::new(read(&groups), read(&degraded));
+    let whole = || read::<OsdDump>(&map);
+    let down: BTreeSet<OsdId> = down(&whole());
+    let mut spoilt: Vec<(String, PgReport, OsdDump)> = Vec::new();
+    for (damage, groups) in damaged(&groups) {
+        spoilt.push((damage, PgReport::new(groups, read(&degraded)), whole()));
+    }
+    for (damage, degraded) in damaged(&degraded) {
+        spoilt.push((damage, PgReport::new(read(&groups), degraded), whole()));
+    }
+    for (damage, map) in damaged(&map) {
+        spoilt.push((damage, report(), map));
+    }
+    assert!(!spoilt.is_empty());
 
     let none = BTreeSet::new();
     let may_stop = |ceph: Testimony, own: Testimony| StopAnswer { ceph, own }.may_stop(&none);
-    let verdicts: Vec<Value> = serde_json::from_str(&of("ok-to-stop")).unwrap();
     let mut refused = 0;
-    for verdict in verdicts {
-        let said: OkToStop = serde_json::from_value(verdict.clone()).unwrap();
-        let asked: BTreeSet<OsdId> = serde_json::from_value(verdict["osds"].clone()).unwrap();
+    for verdict in read::<Vec<Value>>(&of("ok-to-stop")) {
+        let asked: BTreeSet<OsdId> = read(&verdict["osds"].to_string());
         let stopped = &asked | &down;
-        let ours = reports.reckon(&whole, &tree, &stopped);
-        if may_stop(Testimony::default(), ours.clone()) == Some(false) {
+        let own =
+            |report: &PgReport, map: &OsdDump| may_stop(Testimony::default(), report.reckon(map, &tree, &stopped));
+        if own(&report(), &whole()) == Some(false) {
             refused += 1;
-            for (damage, report, dump) in &own {
-                let ours = report.reckon(dump, &tree, &stopped);
-                assert_ne!(may_stop(Testimony::default(), ours), Some(true), "{damage}, {asked:?}");
+            for (damage, report, map) in &spoilt {
+                assert_ne!(own(report, map), Some(true), "{damage}, {asked:?}");
             }
         }
-        if may_stop(Testimony::of_ceph(&said), Testimony::default()) == Some(false) {
-            for (damage, other) in damaged::<OkToStop>(&verdict.to_string()) {
-                let other = Testimony::of_ceph(&other);
-                assert_ne!(may_stop(other, Testimony::default()), Some(true), "{damage}, {asked:?}");
+        let verdict = verdict.to_string();
+        let said = |answer: &OkToStop| may_stop(Testimony::of_ceph(answer), Testimony::default());
+        if said(&read(&verdict)) == Some(false) {
+            for (damage, answer) in damaged(&verdict) {
+                assert_ne!(said(&answer), Some(true), "{damage}, {asked:?}");
             }
         }
     }
