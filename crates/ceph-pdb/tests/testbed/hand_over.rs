@@ -200,3 +200,27 @@ async fn deleted_and_external_clusters_get_no_budgets() -> Result<()> {
     .await?;
     env.end([operator]).await
 }
+
+/// Whose the budgets and the OSDs are cannot be told.
+#[tokio::test(flavor = "multi_thread")]
+async fn two_clusters_of_a_namespace_are_left_alone() -> Result<()> {
+    let env = Environment::new().await?;
+    let operator = env.start(json!({})).await?;
+    env.open().await?;
+    env.rook.put(CephKind::Cluster, "second", json!({"spec": {}})).await?;
+    wait::until("that to be told", DEADLINE, || async {
+        ensure!(operator.log().contains("there are 2 CephClusters"));
+        Ok(())
+    })
+    .await?;
+    env.drain(0).await?;
+    keeps_away(&env).await?;
+    env.is_closed_but_for("rack-0").await?;
+
+    let clusters = Foreign::Ceph(CephKind::Cluster).api(&env.client, Some(env.rook.namespace()));
+    clusters.delete("second", &DeleteParams::default()).await?;
+    env.noout_is([&env.rook.node_of(0)]).await?;
+    env.bring_back(0).await?;
+    env.open().await?;
+    env.end([operator]).await
+}

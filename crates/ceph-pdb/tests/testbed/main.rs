@@ -12,4 +12,5 @@ mod hand_over;
 mod leaders;
 mod noout;
 mod outages;
+mod replacements;
 mod topology;

@@ -23,6 +23,7 @@ async fn budgets_stay_closed_without_a_manager() -> Result<()> {
     env.drain(0).await?;
     let closed = || env.is_closed_but_for("rack-0");
     wait::until("closed", DEADLINE, closed).await?;
+    env.condition("NoManager").await?;
     wait::throughout("closed with an OSD down", SEVERAL_PERIODS, closed).await?;
     env.bring_back(0).await?;
     wait::throughout("closed with all OSDs up", SEVERAL_PERIODS, closed).await?;
