@@ -14,6 +14,7 @@ use nodeward_testkit::ceph::{Ceph, CephOptions, CephRelease};
 use nodeward_testkit::wait;
 use rados::Options;
 use rstest::rstest;
+use serde_json::json;
 use tokio::sync::{Mutex, MutexGuard, OnceCell};
 
 /// How long what must come may take, on a loaded machine. Statistics take some periods of 5 s.
@@ -290,6 +291,57 @@ async fn newest_release_lets_no_two_osds_stop() -> Result<()> {
         );
     }
     Ok(())
+}
+
+/// Two sites with two hosts each: without both hosts of one, enough copies are left, and too few sites.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_site_of_a_stretched_pool_may_stop() -> Result<()> {
+    let ceph = Ceph::start(CephOptions {
+        release: CephRelease::Newest,
+        racks: 2,
+        hosts: 4,
+        ..CephOptions::default()
+    })
+    .await?;
+    ceph.add_pool("data", 4, 8, "host").await?;
+    ceph.command(json!({
+        "prefix": "osd pool stretch set", "pool": "data", "peering_crush_bucket_count": 2, "peering_crush_bucket_target": 2,
+        "peering_crush_bucket_barrier": "rack", "crush_rule": "by-host", "size": 4, "min_size": 2,
+    }))
+    .await?;
+    ceph.clean(DEADLINE).await?;
+    let fixture = Fixture::new();
+    let target = fixture.cluster("rook-ceph", options(&ceph));
+    let (sites, across): ([&[OsdId]; 2], &[OsdId]) = ([&[0, 2], &[1, 3]], &[0, 1]);
+    target.ask(true, &[sites[0], sites[1], across]);
+    let view = target.view("all answers", |view| view.stop_answers.len() == 3).await?;
+    for osds in sites {
+        let answer = &view.stop_answers[&set(osds)];
+        println!(
+            "{osds:?}: ok-to-stop loses {}, we reckon {}",
+            answer.ceph.lost.len(),
+            answer.own.lost.len()
+        );
+        ensure!(answer.may_stop(&BTreeSet::new()) == Some(false), "{answer:?}");
+        ensure!(answer.own.lost.len() == 8, "{answer:?}");
+    }
+    let one_of_each = &view.stop_answers[&set(across)];
+    ensure!(one_of_each.own.lost.is_empty(), "{one_of_each:?}");
+
+    // And so it is.
+    for osd in [1, 3] {
+        ceph.stop_osd(osd).await?;
+    }
+    wait::until("groups that take no requests", DEADLINE, || async {
+        let status = ceph.command(json!({"prefix": "status"})).await?;
+        let groups = status["pgmap"]["pgs_by_state"]
+            .as_array()
+            .context("no placement groups")?;
+        let names = || groups.iter().filter_map(|group| group["state_name"].as_str());
+        ensure!(names().any(|state| !state.contains("active")), "{groups:?}");
+        Ok(())
+    })
+    .await
 }
 
 #[tokio::test(flavor = "multi_thread")]

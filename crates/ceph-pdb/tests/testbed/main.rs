@@ -8,6 +8,7 @@ mod environment;
 mod evictor;
 mod failures;
 mod faults;
+mod foreign_budgets;
 mod hand_over;
 mod leaders;
 mod noout;

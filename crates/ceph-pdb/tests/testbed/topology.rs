@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
 use kube::api::{Api, DeleteParams};
@@ -149,5 +150,39 @@ async fn osd_of_missing_node_is_drained_by_host() -> Result<()> {
     env.ceph().all_up().await?;
     env.open().await?;
     env.noout_is([]).await?;
+    env.end([operator]).await
+}
+
+/// CRUSH has no zones, and Rook has lost the Deployment of OSD 2, which runs on: both are told, and the rest works.
+#[tokio::test(flavor = "multi_thread")]
+async fn unknown_domain_type_and_osd_without_deployment_close_nothing() -> Result<()> {
+    let env = Environment::new().await?;
+    let running = env.rook.delay_stops().await;
+    let deployments: Api<Deployment> = Api::namespaced(env.client.clone(), env.rook.namespace());
+    deployments
+        .delete("rook-ceph-osd-2", &DeleteParams::background())
+        .await?;
+    wait::until("its pod to be gone", DEADLINE, || async {
+        for pod in env.rook.osd_pods(2).await? {
+            let at_once = DeleteParams::default().grace_period(0);
+            env.rook.pods().delete(&pod.name_any(), &at_once).await?;
+        }
+        ensure!(env.rook.osd_pods(2).await?.is_empty());
+        Ok(())
+    })
+    .await?;
+    let operator = env.start(json!({"failureDomainType": "zone"})).await?;
+    env.condition("FailureDomainTypeUnknown").await?;
+    let others_may_go = || async {
+        let (state, may_go) = (env.state().await?, env.may_go().await?);
+        let is_open = state["reason"] == "AllClean" && state["failureDomainType"] == "rack";
+        ensure!(is_open && may_go == BTreeSet::from([0, 1]), "{may_go:?}, {state}");
+        Ok(())
+    };
+    wait::until("the others to go one at a time", DEADLINE, others_may_go).await?;
+    // Once it stops it is down as any other.
+    drop(running);
+    env.ceph().stop_osd(2).await?;
+    wait::until("closed", DEADLINE, || env.is_closed_but_for("rack-2")).await?;
     env.end([operator]).await
 }
