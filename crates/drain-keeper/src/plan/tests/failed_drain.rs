@@ -155,6 +155,33 @@ fn drain_has_not_failed_while_budgets_take_turns() {
     assert_eq!(failed_at(&waiting, &clock, &waits), None);
 }
 
+#[rstest]
+#[case::limit_of_a_minute(BlockerReason::LimitReached, Some(501), false)]
+#[case::limit_of_the_node(BlockerReason::LimitReached, None, true)]
+#[case::hold_with_an_end(BlockerReason::BudgetHeld, Some(600), false)]
+#[case::hold_without_an_end(BlockerReason::BudgetHeld, None, true)]
+#[case::denied_attempt(BlockerReason::Denied, Some(501), true)]
+#[case::budget_that_may_not_be_overridden(BlockerReason::BudgetExhausted, None, true)]
+fn drain_has_not_failed_while_what_holds_it_back_ends_by_itself(
+    #[case] reason: BlockerReason,
+    #[case] until: Option<i64>,
+    #[case] fails: bool,
+) {
+    let world = World::draining().pod(pod("p")).budget(budget("web", 0));
+    let mut blocker = world.at(1).blocker("p").unwrap().clone();
+    blocker.reason = reason;
+    blocker.next = Next::HeldBack {
+        strategy: StrategyName::PdbDelete,
+        due: minute(68),
+        until: until.map(minute),
+    };
+    let waits = world
+        .policy()
+        .waits_for(&world.snapshot().nodes[0], &PdbForceDrainTimeout::NotSet);
+    let clock = DrainClock::parse(&clock(0)).unwrap();
+    assert_eq!(failed_at(&[blocker], &clock, &waits), fails.then(|| minute(76)));
+}
+
 /// Not even a time for its failure is given.
 #[test]
 fn no_failure_is_foreseen_before_pending_strategies() {
