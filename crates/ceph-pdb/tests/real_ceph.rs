@@ -262,6 +262,36 @@ async fn osds_may_stop_as_far_as_copies_go() -> Result<()> {
     Ok(())
 }
 
+/// Each placement group has one copy left, which takes no requests, and from which the others are recovered: that is no reason to let
+/// it go.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_only_copy_may_not_stop() -> Result<()> {
+    let ceph = ceph().await?;
+    let fixture = Fixture::new();
+    let target = fixture.cluster("rook-ceph", options(&ceph));
+    target.fresh().await?;
+    for osd in [0, 1] {
+        ceph.stop_osd(osd).await?;
+    }
+    target.ask(true, &[&[0, 1, 2]]);
+    let view = target.answer_about(&[0, 1, 2]).await;
+    for osd in [0, 1] {
+        ceph.osd(osd).start()?;
+    }
+    ceph.all_up().await?;
+    ceph.clean(DEADLINE).await?;
+    let view = view?;
+    let states = &view.status.pgmap.pgs_by_state;
+    ensure!(
+        states.iter().any(|state| state.state_name.contains("peered")),
+        "{states:?}"
+    );
+    let answer = &view.stop_answers[&set(&[0, 1, 2])];
+    ensure!(answer.may_stop(&BTreeSet::new()) == Some(false), "{answer:?}");
+    ensure!(8 <= answer.own.lost.len(), "{answer:?}");
+    Ok(())
+}
+
 /// `ok-to-stop` of 20.2.4 looks at the last OSD of each placement group only. Whatever a release answers, two of three copies are
 /// needed.
 #[tokio::test(flavor = "multi_thread")]

@@ -177,6 +177,10 @@ fn managing_rook_gets_its_budgets_back() {
 #[case::ready(|_: &mut World| (), None)]
 #[case::not_answered(|world: &mut World| world.view.stop_answers.clear(), Some(CephCondition::NotCheckedYet))]
 #[case::silent(World::silence, Some(CephCondition::CephUnavailable))]
+#[case::unknown_key(|world: &mut World| {
+    let problem = CephProblem::new(CephProblemKind::KeyTypeUnknown, "needs a newer librados");
+    world.ceph = Some(CephState::Silent { problem, since: world.now, last: None });
+}, Some(CephCondition::CephUnavailable))]
 #[case::no_manager(|world: &mut World| world.view.status.mgrmap.available = false, Some(CephCondition::NoManager))]
 #[case::wrong_label(|world: &mut World| world.osds.get_mut(&3).unwrap().locations.clear(), Some(CephCondition::OsdLabelWrong))]
 fn cluster_is_checked_before_rook_hands_over(#[case] change: fn(&mut World), #[case] found: Option<CephCondition>) {
