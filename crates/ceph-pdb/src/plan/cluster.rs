@@ -39,6 +39,9 @@ pub(super) fn plan_cluster(
     now: Timestamp,
     requeue_at: &mut RequeueAt,
 ) -> PlannedCluster {
+    for osd in cluster.osds.values() {
+        requeue_at.note(osd.abandoned_at);
+    }
     let published = cluster.published.as_ref().and_then(|known| known.state.as_ref());
     let case = Case {
         cluster,
@@ -87,9 +90,6 @@ struct Judgement<'a> {
 impl<'a> Case<'a> {
     fn manage(self, requeue_at: &mut RequeueAt) -> PlannedCluster {
         let cluster = self.cluster;
-        for osd in cluster.osds.values() {
-            requeue_at.note(osd.abandoned_at);
-        }
         let mut budgets = BudgetView::new(&cluster.budgets);
         let current = budgets.current(&self.osds);
 
