@@ -267,7 +267,7 @@ impl World {
         self.after(away_for, Event::Booted(node.to_owned()));
     }
 
-    fn set_ready(&mut self, name: &str, is_ready: bool, has_booted: bool) {
+    pub(crate) fn set_ready(&mut self, name: &str, is_ready: bool, has_booted: bool) {
         let Some(mut node) = self.nodes.get(name).cloned() else {
             return;
         };
@@ -296,11 +296,17 @@ impl World {
         self.restart_pods(name, has_booted);
     }
 
-    /// What is still on a node that goes down is not Ready until it has started again there.
+    /// What is still on a node that goes down is not Ready until it has started again there. Without a disruption for it that is a
+    /// failure of its node, of which nobody knew before.
     fn restart_pods(&mut self, node: &str, has_booted: bool) {
         let here = self.pods_on(node).filter(|pod| has_booted || pod.ready_since.is_some());
         let here: Vec<(String, usize)> = here.map(|pod| (pod.uid.clone(), pod.app)).collect();
+        let ledger = self.ledger();
+        let claim = ledger.claims().iter().find(|claim| claim.node == node);
         for (uid, app) in here {
+            if !claim.is_some_and(|claim| claim.has_disruption(&uid)) {
+                self.failed.insert(uid.clone());
+            }
             self.change_pod(&uid, |pod, _| pod.ready_since = None);
             if has_booted {
                 let starts = self.topology.apps[app].starts_within;

@@ -50,7 +50,7 @@ impl fmt::Display for Violation {
 }
 
 impl World {
-    /// No eviction takes a budget below what it demands, but for pods that fail by themselves. What it demands is what the disruption
+    /// No eviction takes a budget below what it demands, but for pods that fail by themselves, or with a node that nobody drains. What it demands is what the disruption
     /// controller makes of it: an owner without any pod is none that it asks.
     pub fn judge_eviction(&mut self, pod: &SimPod) {
         let budget = self.budgets.get(&budget_name(pod.app)).filter(|_| pod.is_healthy());

@@ -42,7 +42,7 @@ pub struct World {
     pub replicas: Vec<Replica>,
     /// What drain-keeper's watches show, where it is installed.
     pub keeper: Option<View>,
-    /// Pods, by UID, that nothing but their own failure made unready.
+    /// Pods, by UID, that nothing but a failure made unready: their own, or of their node, which went down without a disruption for them.
     pub failed: BTreeSet<String>,
     pub violations: Vec<Violation>,
     /// What has happened, if anybody wants to read it.

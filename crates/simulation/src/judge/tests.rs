@@ -54,6 +54,16 @@ fn an_eviction_beyond_its_budget_is_objected_to() {
     assert_eq!(world.violations, [broken]);
 }
 
+/// Until the disruption controller has counted it, the handler admits an eviction that it would refuse then.
+#[test]
+fn node_that_goes_down_under_no_claim_fails_by_itself() {
+    let mut world = world();
+    world.set_ready("n0", false, false);
+    assert_eq!(world.failed.len(), 3);
+    let pods = world.pods_on("n0").filter(|pod| pod.is_healthy());
+    assert_eq!(pods.count(), 0);
+}
+
 #[test]
 fn a_node_may_not_go_down_over_pods() {
     let mut world = world();
