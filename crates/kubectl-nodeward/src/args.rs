@@ -158,7 +158,7 @@ pub struct StatusArgs {
     /// Exit with 3 if somebody has to act, and with 4 if that cannot be told
     #[arg(long, conflicts_with = "watch")]
     pub exit_code: bool,
-    /// Show it again whenever it changes, until Ctrl-C
+    /// Show it again every five seconds, until Ctrl-C
     #[arg(short, long)]
     pub watch: bool,
 }
@@ -166,7 +166,7 @@ pub struct StatusArgs {
 const STATUS_EXAMPLES: &str = "\
 Examples:
   kubectl nodeward status                Show the fleet, first what needs a person
-  kubectl nodeward status --watch        Show it again whenever it changes
+  kubectl nodeward status --watch        Show it again every five seconds
   kubectl nodeward status --exit-code    The same for a script: 0 nobody has to act, 3 somebody has, 4 it cannot be told";
 
 /// Nodes by name, or by their labels.
@@ -195,7 +195,7 @@ pub struct WhyArgs {
     /// The nodes with these labels: pool=a, 'zone in (a,b)'
     #[arg(short = 'l', long, value_name = "SELECTOR")]
     pub selector: Option<String>,
-    /// Show it again whenever it changes, until Ctrl-C
+    /// Show it again every five seconds, until Ctrl-C
     #[arg(short, long)]
     pub watch: bool,
 }
@@ -204,7 +204,7 @@ const WHY_EXAMPLES: &str = "\
 Examples:
   kubectl nodeward why worker-1             Show what keeps worker-1 from being drained, or from being remediated
   kubectl nodeward why -l pool=a            The same of each node of a pool
-  kubectl nodeward why worker-1 --watch     Show it again whenever it changes
+  kubectl nodeward why worker-1 --watch     Show it again every five seconds
   kubectl nodeward why pod/web-0 -n shop    Show what an eviction of the pod would meet
   kubectl nodeward why pdb/web -n shop      Show who has the disruptions of the budget, and who waits for them";
 
