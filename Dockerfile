@@ -11,6 +11,8 @@ ARG BUILDER=docker.io/library/rust:1.95-bookworm
 # glibc no older than the builder's, libgcc, and nothing else.
 ARG RUNTIME=gcr.io/distroless/cc-debian12:nonroot
 ARG BINARY_FROM=build
+# Of RUNTIME=librados: an image with librados, and a C library at least as new as glibc 2.34.
+ARG LIBRADOS_FROM=quay.io/ceph/ceph:v20.2
 
 FROM ${BUILDER} AS build
 ARG COMPONENT
@@ -25,9 +27,17 @@ COPY ${COMPONENT} /out/operator
 
 FROM ${BINARY_FROM} AS binary
 
-# For ceph-pdb, which loads librados by its name. Another release's, for example from Ceph's own image, does as well.
-FROM docker.io/library/debian:bookworm-slim AS librados
-RUN apt-get update && apt-get install --yes --no-install-recommends librados2 && rm -rf /var/lib/apt/lists/*
+# For ceph-pdb, which loads librados by its name: that of the newest Ceph, for an older one does not know the keys that today's Rook makes;
+# with all that it is linked to, the C library and its loader among it, and nothing else.
+FROM ${LIBRADOS_FROM} AS librados-files
+RUN set -eu; \
+    librados="$(ldconfig -p | sed -n 's/.*librados\.so\.2 .*=> //p' | head -n 1)"; \
+    test -n "$librados"; \
+    mkdir /out; \
+    cp --parents --dereference "$librados" $(ldd "$librados" | grep -o '/[^ ]*') /out
+
+FROM scratch AS librados
+COPY --from=librados-files /out /
 
 FROM ${RUNTIME}
 ARG COMPONENT

@@ -3,26 +3,27 @@
 //! A binary is the one that the testbed runs, so nothing is compiled twice, and the base is made here of the libraries
 //! that the binary is linked to: what the public base image holds, from this machine.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result, ensure};
 use nodeward_testkit::binaries::{self, Profile};
-use nodeward_testkit::ceph::Programs;
+use nodeward_testkit::ceph::{CephRelease, Programs};
 use serde_json::Value;
 
 /// What has an image: the operators.
 const COMPONENTS: &[&str] = &["drain-keeper", "drain-lock", "health-check", CEPH_PDB];
 
-/// The one that loads librados, by its name: the image has it beside what the binary is linked to.
+/// The one that loads librados, by its name: the image has the newest, with the C library that this wants, in place of this
+/// machine's. Keys that today's Rook makes are unknown to older ones.
 const CEPH_PDB: &str = "ceph-pdb";
 
 /// What it loads.
 const LIBRADOS: &str = "librados.so.2";
 
 /// How large librados may be, with all that it is linked to.
-const LIBRADOS_MIB: u64 = 26;
+const LIBRADOS_MIB: u64 = 32;
 
 /// The name that the Dockerfile's `RUNTIME` argument gets here.
 const BASE: &str = "localhost/nodeward-runtime";
@@ -72,12 +73,13 @@ fn build(component: &str, binary: &Path, max_mib: u64) -> Result<()> {
     let buildah = Buildah {
         dir: scratch.path().to_owned(),
     };
-    let mut libraries = linked_libraries(Command::new("ldd").arg(binary), Path::new("/"))?;
-    let librados = (component == CEPH_PDB).then(librados).transpose()?;
-    if let Some(librados) = &librados {
-        libraries.extend(librados.files.clone());
-    }
-    let max_mib = max_mib + librados.as_ref().map_or(0, |_| LIBRADOS_MIB);
+    let (libraries, librados, max_mib) = if component == CEPH_PDB {
+        let (libraries, librados) = with_librados(binary)?;
+        (libraries, Some(librados), max_mib + LIBRADOS_MIB)
+    } else {
+        let libraries = linked_libraries(Command::new("ldd").arg(binary), Path::new("/"))?;
+        (libraries, None, max_mib)
+    };
     base_of(&buildah, &libraries, &scratch.path().join("rootfs"))?;
 
     let context = scratch.path().join("context");
@@ -102,7 +104,7 @@ fn build(component: &str, binary: &Path, max_mib: u64) -> Result<()> {
     let expected = format!("{component} {}", env!("CARGO_PKG_VERSION"));
     ensure!(version == expected, "its --version says {version:?}, not {expected:?}");
     if let Some(librados) = &librados {
-        expect_loadable(&buildah, &container, &librados.library, &libraries)?;
+        expect_loadable(&buildah, &container, librados, &libraries)?;
     }
 
     let archive = scratch.path().join("image.tar");
@@ -170,29 +172,21 @@ fn linked_libraries(ldd: &mut Command, root: &Path) -> Result<Files> {
         !output.contains("not found"),
         "{ldd:?}: a library is missing:\n{output}"
     );
-    let libraries = paths_in_ldd(&output);
+    let libraries = files_in_ldd(&output, root);
     ensure!(!libraries.is_empty(), "{ldd:?} names no library");
-    let placed = libraries.into_iter().map(|library| (in_image(&library, root), library));
-    Ok(placed.collect())
+    Ok(libraries)
 }
 
-/// librados, unpacked from Debian's package.
-struct Librados {
-    /// Where it is in the image.
-    library: PathBuf,
-    /// It, and all that it is linked to.
-    files: Files,
-}
-
-fn librados() -> Result<Librados> {
-    let ceph = Programs::ensure_unpacked().context("the image holds librados")?;
+/// What the binary is linked to, and librados with all that it is linked to, unpacked from Debian's newest packages; and where librados
+/// is in the image.
+fn with_librados(binary: &Path) -> Result<(Files, PathBuf)> {
+    let ceph = Programs::of(CephRelease::Newest).context("the image holds librados")?;
     let (root, file) = (ceph.path(""), ceph.libraries().join(LIBRADOS));
-    let mut ldd = Command::new("ldd");
-    ldd.arg(&file).env("LD_LIBRARY_PATH", ceph.library_path());
-    let mut files = linked_libraries(&mut ldd, &root)?;
-    let library = in_image(&file, &root);
-    files.insert(library.clone(), file);
-    Ok(Librados { library, files })
+    let mut files = linked_libraries(&mut ceph.ldd(binary)?, &root)?;
+    files.extend(linked_libraries(&mut ceph.ldd(&file)?, &root)?);
+    let librados = in_image(&file, &root);
+    files.insert(librados.clone(), file);
+    Ok((files, librados))
 }
 
 /// Where a file of an unpacked package is once the package is installed.
@@ -225,13 +219,23 @@ fn expect_loadable(buildah: &Buildah, container: &str, library: &Path, files: &F
     Ok(())
 }
 
-/// The files that ldd's output names.
-fn paths_in_ldd(output: &str) -> BTreeSet<PathBuf> {
-    output
-        .split_whitespace()
-        .filter(|word| word.starts_with('/'))
-        .map(PathBuf::from)
-        .collect()
+/// The files that ldd's output names. One that is looked for by its path, as the loader is, has that path in the image.
+fn files_in_ldd(output: &str, root: &Path) -> Files {
+    let found = output.lines().filter_map(|line| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let (wanted, file) = match words[..] {
+            [wanted, "=>", file, ..] => (wanted, file),
+            [file, ..] => (file, file),
+            [] => return None,
+        };
+        let there = if wanted.starts_with('/') && wanted != file {
+            PathBuf::from(wanted)
+        } else {
+            in_image(Path::new(file), root)
+        };
+        file.starts_with('/').then(|| (there, PathBuf::from(file)))
+    });
+    found.collect()
 }
 
 /// Makes the image [`BASE`] of these files alone.
@@ -284,7 +288,20 @@ mod tests {
     fn ldd_paths_exclude_the_kernels_library() {
         let output = "\tlinux-vdso.so.1 (0x00007f55)\n\tlibc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x00007f55)\n\t/lib64/ld-linux-x86-64.so.2 (0x00007f55)";
         let expected = ["/lib/x86_64-linux-gnu/libc.so.6", "/lib64/ld-linux-x86-64.so.2"].map(PathBuf::from);
-        assert_eq!(paths_in_ldd(output), BTreeSet::from(expected));
+        let expected = expected.map(|file| (file.clone(), file));
+        assert_eq!(files_in_ldd(output, Path::new("/")), Files::from(expected));
+    }
+
+    /// As the loader of another C library prints it.
+    #[test]
+    fn loader_goes_where_programs_look_for_it() {
+        let output = "\tlibc.so.6 => /cache/c/usr/lib/libc.so.6 (0x00007f55)\n\t/lib64/ld-linux-x86-64.so.2 => /cache/c/usr/lib/ld-linux-x86-64.so.2 (0x00007f55)";
+        let expected = [
+            ("/usr/lib/libc.so.6", "/cache/c/usr/lib/libc.so.6"),
+            ("/lib64/ld-linux-x86-64.so.2", "/cache/c/usr/lib/ld-linux-x86-64.so.2"),
+        ];
+        let expected = expected.map(|(there, file)| (PathBuf::from(there), PathBuf::from(file)));
+        assert_eq!(files_in_ldd(output, Path::new("/cache/c")), Files::from(expected));
     }
 
     #[test]

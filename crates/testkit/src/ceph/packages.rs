@@ -96,9 +96,26 @@ impl Programs {
     /// # Errors
     /// There is no loader among them.
     pub fn loading(&self, program: &Path) -> Result<Command> {
+        let mut command = self.loader()?;
+        command.arg(program);
+        Ok(command)
+    }
+
+    /// Prints, as `ldd` does, where a program or a library of this machine's finds what it is linked to among the libraries of this
+    /// Ceph.
+    ///
+    /// # Errors
+    /// There is no loader among them.
+    pub fn ldd(&self, file: &Path) -> Result<Command> {
+        let mut command = self.loader()?;
+        command.arg("--list").arg(file);
+        Ok(command)
+    }
+
+    fn loader(&self) -> Result<Command> {
         let libraries = self.libraries();
         let mut command = Command::new(libraries.join(loader_in(&libraries)?));
-        command.arg("--library-path").arg(self.library_path()).arg(program);
+        command.arg("--library-path").arg(self.library_path());
         Ok(command)
     }
 
