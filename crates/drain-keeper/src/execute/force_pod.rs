@@ -18,7 +18,7 @@ use nodeward_core::budget::BudgetView;
 use nodeward_core::deadline::to_the_second;
 use nodeward_core::id::{BudgetKey, PodUid};
 use nodeward_core::pod::{Owner, PodView};
-use nodeward_core::strategy::{Remedy, removable_finalizers};
+use nodeward_core::strategy::{Remedy, Wait, removable_finalizers};
 use nodeward_runtime::control::Permit;
 use nodeward_runtime::{ActionResult, ApiError, Permits};
 use serde_json::{Value, json};
@@ -47,8 +47,7 @@ impl Forcing<'_> {
     pub(super) async fn force(&self) -> Result<Forced, PodResult> {
         self.permits.check()?;
         match self.action.strategy.remedy {
-            // The server decides by the budgets as they are, so nothing is read before.
-            Remedy::Evict => self.evict().await,
+            Remedy::Evict => self.evict_the_very_pod().await,
             Remedy::EvictOrDelete => match self.evict_the_very_pod().await {
                 Err(ActionResult::Failed(refusal @ ApiError::RefusedByBudget { .. })) => {
                     Box::pin(self.override_budgets(refusal)).await
@@ -61,10 +60,12 @@ impl Forcing<'_> {
     }
 
     /// Evicts the pod if its name is still its own: the eviction handler takes a disruption off the budget before it compares
-    /// the UID, so that an eviction meant for an earlier pod would cost the budget one for nothing.
+    /// the UID, so that an eviction meant for an earlier pod would cost the budget one for nothing. Where there is no budget the
+    /// server decides, and nothing is read before.
     async fn evict_the_very_pod(&self) -> Result<Forced, PodResult> {
+        let is_covered = self.action.strategy.wait == Wait::of(true);
         let pod = &self.action.pod;
-        if pod.owner().reuses_names() {
+        if is_covered && pod.owner().reuses_names() {
             let named = self.pods().get_metadata_opt(&pod.key.name).await?;
             if named.and_then(|named| named.metadata.uid).as_deref() != Some(pod.uid.as_str()) {
                 return Err(ActionResult::Outdated(

@@ -208,8 +208,11 @@ async fn api_server_restart_only_delays_a_drain() -> Result<()> {
 }
 
 /// The eviction handler takes a disruption off the budget before it compares the UID.
+#[rstest]
+#[case::overridden("all")]
+#[case::left_to_its_budget("never")]
 #[tokio::test(flavor = "multi_thread")]
-async fn namesake_of_a_forced_pod_costs_no_disruption() -> Result<()> {
+async fn namesake_of_a_forced_pod_costs_no_disruption(#[case] overrides: &str) -> Result<()> {
     let env = Environment::new().await?;
     let node = env.add_node("a").await?;
     let elsewhere = env.add_node("b").await?;
@@ -229,7 +232,7 @@ async fn namesake_of_a_forced_pod_costs_no_disruption() -> Result<()> {
     env.add_budget(Budget::min_available(&env.name, "covered", 1).of("covered"), 2)
         .await?;
     let proxy = Proxy::start(env.plane).await?;
-    let spec = env.spec(&json!({ "pdbForceDrainTimeout": "25s" }));
+    let spec = env.spec(&json!({ "pdbForceDrainTimeout": "25s", "overrideBudgets": overrides }));
     let keeper = env.run(spec.through(&proxy.url())).await?;
     fleet::cordon(&env.client, &node).await?;
     env.clock_that(&node, "runs", |_| true).await?;
