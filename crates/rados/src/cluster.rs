@@ -112,6 +112,11 @@ impl Answer {
         })
     }
 
+    /// Whether the user's caps do not allow the command. A connection keeps the caps that its user had when it began.
+    pub fn is_denied(&self) -> bool {
+        self.code == -Errno::ACCESS.raw_os_error()
+    }
+
     /// Whether the command was carried out.
     ///
     /// # Errors

@@ -183,9 +183,10 @@ impl Link {
             Some(cluster) => cluster,
             None => self.connect()?,
         };
-        // After a failure it is dropped: the next question begins with a connection of its own.
+        // After a failure it is dropped: the next question begins with a connection of its own. So it is after a denial, for a
+        // connection never learns of caps that its user is given later.
         let answer = question(&cluster)?;
-        self.cluster = Some(cluster);
+        self.cluster = Some(cluster).filter(|_| !answer.is_denied());
         Ok(answer)
     }
 
