@@ -1,5 +1,7 @@
 //! Karpenter with its kwok provider: it makes and removes nodes whose kubelets our own kwok plays.
 
+use std::time::Duration;
+
 use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::Node;
 use kube::Client;
@@ -10,12 +12,15 @@ use serde_json::{Value, json};
 use super::{Drainer, install, kubeconfig, read_objects, rendered, start};
 use crate::process::Process;
 use crate::toolchain::{self, Module};
-use crate::{ControlPlane, fleet, ports};
+use crate::{ControlPlane, fleet, ports, wait};
 
 const NAMESPACE: &str = "karpenter";
 
 /// What its chart calls the ServiceAccount.
 const ACCOUNT: &str = "karpenter";
+
+/// How long Karpenter may take to write into a NodeClaim which node it is, on a loaded machine.
+const CLAIM_NAMES_NODE_WITHIN: Duration = Duration::from_mins(1);
 
 const CHART: &str = "kwok/charts";
 const CRDS: &str = "pkg/apis/crds";
@@ -178,16 +183,21 @@ impl NodePool {
     }
 }
 
-/// Deletes the NodeClaim of a node, as an interruption of its machine makes Karpenter do.
+/// Deletes the NodeClaim of a node, as an interruption of its machine makes Karpenter do. Pods may be Ready on a node before its
+/// claim names it.
 ///
 /// # Errors
 /// When it has none.
 pub async fn interrupt(client: &Client, node: &str) -> Result<()> {
     let claims: Api<DynamicObject> = Api::all_with(client.clone(), &resource("karpenter.sh", "v1", "NodeClaim"));
-    let all = claims.list(&kube::api::ListParams::default()).await?;
-    let of_node = all.iter().find(|claim| claim.data["status"]["nodeName"] == node);
-    let name = of_node.and_then(|claim| claim.metadata.name.clone());
-    let name = name.with_context(|| format!("{node} has no NodeClaim"))?;
+    let name = wait::until(format!("the NodeClaim of {node}"), CLAIM_NAMES_NODE_WITHIN, || async {
+        let all = claims.list(&kube::api::ListParams::default()).await?;
+        let of_node = all.iter().find(|claim| claim.data["status"]["nodeName"] == node);
+        of_node
+            .and_then(|claim| claim.metadata.name.clone())
+            .context("no claim names it")
+    })
+    .await?;
     claims.delete(&name, &DeleteParams::background()).await?;
     Ok(())
 }
