@@ -29,9 +29,9 @@ use self::printed::{PrintedCommands, options};
 use self::release::Releases;
 use self::status::Status;
 use self::why::answers::{WhyAnswer, targets};
-use crate::args::{CephCommand, Command, CommandLine, Global, NodesArgs, WhyArgs};
+use crate::args::{CephCommand, Command, CommandLine, Global, NodesArgs, Output, WhyArgs};
 use crate::cluster::Cluster;
-use crate::failure::Failure;
+use crate::failure::{Failure, error_line};
 use crate::screen::Screen;
 use crate::text::Style;
 use crate::text::page::Page;
@@ -206,7 +206,7 @@ async fn each<T, A: Serialize>(
                 return Err(failure.into());
             }
             Err(failure) => {
-                eprintln!("error: {failure}");
+                eprintln!("{}", error_line(&failure, screen.output() == Output::Json));
                 exit = Exit::Failed;
             }
         }

@@ -177,6 +177,16 @@ pub fn chain(error: &dyn std::error::Error) -> String {
     printable(&texts.join(": "))
 }
 
+/// The line on standard error that tells of an error: for a person, or for a program that reads JSON.
+pub fn error_line(error: &dyn std::error::Error, wants_json: bool) -> String {
+    let said = chain(error);
+    if wants_json {
+        serde_json::json!({ "error": said }).to_string()
+    } else {
+        format!("error: {said}")
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use rstest::rstest;

@@ -16,4 +16,4 @@ mod ui;
 pub use args::CommandLine;
 pub use commands::completion::{complete, words_to_complete};
 pub use commands::{Exit, run};
-pub use failure::chain;
+pub use failure::error_line;

@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::Parser;
-use kubectl_nodeward::{CommandLine, Exit, chain, complete, run, words_to_complete};
+use kubectl_nodeward::{CommandLine, Exit, complete, error_line, run, words_to_complete};
 
 fn main() -> ExitCode {
     let words = words_to_complete(std::env::args_os());
@@ -35,12 +35,7 @@ fn failed(error: &anyhow::Error, wants_json: bool) -> ExitCode {
         .downcast_ref::<std::io::Error>()
         .is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe);
     if !is_closed {
-        let said = chain(error.as_ref());
-        if wants_json {
-            eprintln!("{}", serde_json::json!({ "error": said }));
-        } else {
-            eprintln!("error: {said}");
-        }
+        eprintln!("{}", error_line(error.as_ref(), wants_json));
     }
     ExitCode::FAILURE
 }

@@ -7,7 +7,7 @@ use kube::api::ListParams;
 use nodeward_api::node_drain::Phase;
 use nodeward_testkit::proxy::Proxy;
 use nodeward_testkit::wait::{self, secs};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::environment::Environment;
 use crate::person::{Person, says};
@@ -41,6 +41,9 @@ async fn several_nodes_are_answered_for_by_name_or_labels() -> Result<()> {
     assert_eq!(answer.code, 1, "{answer:?}");
     says(&answer.out, &[&n1])?;
     says(&answer.err, &["error: there is no node missing"])?;
+    let answer = admin.nodeward(&["why", "missing", &n1, "-o", "json"]).await?;
+    let error: Value = serde_json::from_str(&answer.err).with_context(|| answer.err.clone())?;
+    assert_eq!(error, json!({ "error": "there is no node missing" }));
     let error = admin.nodeward(&["plan", "-l", "pool=none"]).await?.error()?;
     says(&error, &["there is no node with the labels pool=none"])
 }
