@@ -474,7 +474,6 @@ fn compatibility_names_the_pinned_versions() {
     }
 }
 
-/// Files, tests and constants of the change that is walked through.
 /// What other operators do by the phase of a drain, in the words of the page.
 #[test]
 fn phases_and_their_page_match() {
@@ -529,6 +528,7 @@ fn phases_and_their_page_match() {
     assert_eq!(documented, expected);
 }
 
+/// Files, tests and constants of the change that is walked through.
 #[test]
 fn first_change_names_what_exists() {
     let page = read(&root().join("CONTRIBUTING.md"));

@@ -1,6 +1,6 @@
 //! The programs themselves that empty nodes, as they are published, each with drain-lock and without it: it must end
-//! wherever it ends without, with no more evictions and no more nodes, and no eviction may break a budget. Beside drain-lock run
-//! drain-keeper and health-check, which must force nothing and remediate no node.
+//! wherever it ends without, with no more nodes and at most half as many more evictions, and no eviction may break a budget.
+//! Beside drain-lock run drain-keeper and health-check, which must force nothing and remediate no node.
 //!
 //! What a program deletes on its own, past every budget, is counted apart. Times are printed and not judged.
 

@@ -10,6 +10,7 @@ mod life;
 mod objects;
 mod outside;
 mod rights;
+mod rights_page;
 mod schema;
 mod values;
 

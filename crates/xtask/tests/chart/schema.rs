@@ -13,7 +13,7 @@ use crate::documented::{blocks, pages};
 use crate::{CHART, helm, values_file};
 
 /// Rewrites the file instead of comparing it.
-const UPDATE: &str = "UPDATE_EXPECT";
+pub const UPDATE: &str = "UPDATE_EXPECT";
 
 /// The definitions that the types give.
 fn definitions() -> Map<String, Value> {

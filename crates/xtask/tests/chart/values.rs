@@ -230,7 +230,7 @@ fn with_ceph(mut values: Value) -> Value {
     json!({ "cephPdb": values })
 }
 
-fn template() -> Value {
+pub fn template() -> Value {
     json!({ "apiVersion": "a.io/v1", "kind": "FenceTemplate", "namespace": "fence", "name": "reboot" })
 }
 
