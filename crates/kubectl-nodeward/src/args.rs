@@ -45,7 +45,7 @@ impl CommandLine {
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Options of every command")]
 pub struct Global {
-    /// The output format: table, json, yaml
+    /// The output format: table, wide, json, yaml
     #[arg(
         short,
         long,
@@ -102,10 +102,19 @@ pub enum Output {
     /// Text for people, fitted to the terminal.
     #[default]
     Table,
+    /// The same text, however long its lines are.
+    Wide,
     /// One JSON document.
     Json,
     /// One YAML document.
     Yaml,
+}
+
+impl Output {
+    /// Whether people read it.
+    pub const fn is_text(self) -> bool {
+        matches!(self, Self::Table | Self::Wide)
+    }
 }
 
 #[derive(Debug, Clone, Subcommand)]

@@ -37,7 +37,7 @@ impl Screen {
 
     /// Whether printed lines can be drawn over: text for people, on a terminal.
     pub fn is_live(&self) -> bool {
-        self.is_terminal && self.output == Output::Table
+        self.is_terminal && self.output.is_text()
     }
 
     /// Columns and rows of the terminal; `None` where there is none and lines are not broken.
@@ -66,7 +66,7 @@ impl Screen {
     /// Prints a result: as a page, or as one document.
     pub fn show<T: Serialize>(&self, value: &T, print: impl FnOnce(&mut Page)) -> anyhow::Result<()> {
         let text = match self.output {
-            Output::Table => self.text(print),
+            Output::Table | Output::Wide => self.text(print),
             Output::Json => serde_json::to_string_pretty(&document(value)?)? + "\n",
             Output::Yaml => serde_yaml::to_string(&document(value)?)?,
         };
@@ -99,13 +99,14 @@ impl Screen {
     pub fn say(&self, print: impl FnOnce(&mut Page)) {
         let text = self.text(print);
         let _ = match self.output {
-            Output::Table => write(&text),
+            Output::Table | Output::Wide => write(&text),
             Output::Json | Output::Yaml => io::stderr().write_all(text.as_bytes()),
         };
     }
 
     fn text(&self, print: impl FnOnce(&mut Page)) -> String {
-        let mut page = Page::new(self.size().map_or(usize::MAX, |(columns, _)| columns));
+        let fitted = self.size().filter(|_| self.output != Output::Wide);
+        let mut page = Page::new(fitted.map_or(usize::MAX, |(columns, _)| columns));
         print(&mut page);
         page.print(self.is_colored)
     }

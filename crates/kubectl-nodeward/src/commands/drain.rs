@@ -22,7 +22,7 @@ use self::progress::{DrainOutcome, DrainProgress, ProgressEvent, WatchedDrain};
 use super::Exit;
 use super::plan::node_uid;
 use super::request::{Requested, request_drain, requester};
-use crate::args::{DrainArgs, Output};
+use crate::args::DrainArgs;
 use crate::cluster::Cluster;
 use crate::describe;
 use crate::failure::Failure;
@@ -64,7 +64,7 @@ pub async fn run(cluster: &Cluster, args: &DrainArgs, options: &str, screen: &Sc
         screen.clear_line();
     }
     screen.say(|page| print_end(page, &progress, end, args.no_wait, options));
-    if screen.output() != Output::Table {
+    if !screen.output().is_text() {
         screen.show(&progress, |_| ())?;
     }
     let is_bad = |outcome| matches!(outcome, DrainOutcome::Failed | DrainOutcome::Cancelled);
