@@ -20,6 +20,16 @@ pub const KARPENTER_DO_NOT_DISRUPT: &str = "karpenter.sh/do-not-disrupt";
 /// The value of [`KARPENTER_DO_NOT_DISRUPT`] that means it without end.
 pub const KARPENTER_DO_NOT_DISRUPT_TRUE: &str = "true";
 
+/// On a Pod, by drain-keeper: its Deployment is told to roll so that it moves, see [`crate::surge_record::SurgeRecord`].
+pub const SURGED: &str = "nodeward.dev/surged";
+
+/// On a Pod or a Deployment, or as a label of it, with the value `never`: the Deployment is not told to roll. What is not known
+/// counts as that, too.
+pub const SURGE: &str = "nodeward.dev/surge";
+
+/// On a Deployment's template, and so on its pods: when it was last told to roll (RFC 3339), as `kubectl rollout restart` writes it.
+pub const RESTARTED_AT: &str = "kubectl.kubernetes.io/restartedAt";
+
 /// On a PodDisruptionBudget: its owner holds all of it, for the reason that is the value. The short form of a
 /// [`crate::disruption_hold::DisruptionHold`].
 pub const HOLD: &str = "nodeward.dev/hold";

@@ -27,6 +27,7 @@ pub mod planned_at;
 pub mod reason;
 mod remedy;
 mod schema;
+pub mod surge_record;
 pub mod taint;
 
 pub use budget_ref::BudgetRef;

@@ -66,6 +66,8 @@ reasons! {
         HoldsUnknown => "is covered by a budget that may be held",
         /// Another pod of its budget was forced and is not replaced yet.
         BudgetInUse => "waits for the replacement of another pod of its budget that was forced",
+        /// Its Deployment rolls so that it moves.
+        Surging => "is being replaced by a rollout of its Deployment",
         /// It terminates and its grace has not passed.
         Terminating => "terminates within its grace period",
         /// It terminates beyond its grace, and finalizers keep it.
@@ -165,6 +167,8 @@ reasons! {
         FinalizersRemoved => "had its finalizers removed",
         /// It was deleted without grace.
         DeletedWithoutGrace => "was deleted without grace",
+        /// Its Deployment was told to roll.
+        SurgeBegun => "is moved by a rollout of its Deployment",
     }
 }
 
@@ -172,8 +176,70 @@ impl ActReason {
     /// The type of its Event.
     pub const fn severity(self) -> Severity {
         match self {
-            Self::Evicted => Severity::Normal,
+            Self::Evicted | Self::SurgeBegun => Severity::Normal,
             Self::BudgetOverridden | Self::FinalizersRemoved | Self::DeletedWithoutGrace => Severity::Warning,
+        }
+    }
+}
+
+reasons! {
+    /// Why a pod may not move by a rollout of its Deployment.
+    SurgeObstacle {
+        /// No ReplicaSet of a Deployment controls it.
+        NoDeployment => "is not a pod of a Deployment",
+        /// It, its Deployment or its namespace was left out.
+        SurgeOptedOut => "is left out by nodeward.dev/surge or surge.namespaces",
+        /// Not exactly one budget selects it.
+        NotOneBudget => "is selected by several budgets",
+        /// Its budget guards Ceph's data.
+        CephBudget => "is covered by a Ceph budget",
+        /// Its budget selects pods of others, which could be evicted meanwhile.
+        SharedBudget => "is covered by a budget that selects other pods, too",
+        /// Its Deployment does not have one replica.
+        NotOneReplica => "is of a Deployment that does not have one replica",
+        /// The rollout would not start the new pod first.
+        NotNewFirst => "is of a Deployment whose rollout does not start a new pod before it stops the old one",
+        /// Another controller manages its Deployment, and would undo the restart.
+        ManagedDeployment => "is of a Deployment that another controller manages",
+        /// Its Deployment is paused.
+        RolloutPaused => "is of a Deployment that is paused",
+        /// Its Deployment is being deleted.
+        DeploymentDeleting => "is of a Deployment that is being deleted",
+        /// The last rollout of its Deployment is not complete.
+        RolloutIncomplete => "is of a Deployment whose rollout is not complete",
+        /// Nothing tells that a new pod serves.
+        NoReadiness => "is of a Deployment with neither readiness probe nor minReadySeconds",
+        /// The new pod would come to the same node.
+        ToleratesCordon => "is of a Deployment that tolerates the cordon",
+        /// The new pod could run on no other node.
+        NamesNode => "is of a Deployment that names its node",
+        /// The new pod could not mount what the old one mounts.
+        UnsharedVolume => "has a volume that two pods on two nodes may not mount",
+        /// Its Deployment was restarted less than `overrideSpacing` ago.
+        RestartedLately => "is of a Deployment that was restarted not long ago",
+    }
+}
+
+reasons! {
+    /// What became of a pod's surge.
+    SurgeOutcome {
+        /// The new pod was available, and it went with the rollout.
+        SurgeComplete => "has moved by a rollout of its Deployment",
+        /// No new pod was available in time, or none could be created.
+        SurgeStuck => "has not moved: the rollout of its Deployment got stuck",
+        /// The restart was undone before.
+        SurgeReverted => "has not moved: the restart of its Deployment was undone",
+        /// Its Deployment was changed before.
+        SurgeOvertaken => "has not moved: its Deployment was changed during the rollout",
+    }
+}
+
+impl SurgeOutcome {
+    /// The type of its Event.
+    pub const fn severity(self) -> Severity {
+        match self {
+            Self::SurgeComplete => Severity::Normal,
+            Self::SurgeStuck | Self::SurgeReverted | Self::SurgeOvertaken => Severity::Warning,
         }
     }
 }

@@ -25,6 +25,7 @@ impl BlockerReason {
                 "let drain-keeper read NodeDrains, DrainLedgers and DisruptionHolds, as the chart does"
             }
             Self::BudgetInUse => "find out why the replacement of the pod that was forced is not Ready",
+            Self::Surging => "wait for the new pod; if it does not become Ready, repair it or undo the rollout",
             Self::Terminating => "wait for the end of its grace period",
             Self::FinalizerStuck => "repair the controller that owns the finalizer",
             Self::ProtectedFinalizer => {

@@ -31,5 +31,6 @@ pub mod remediation;
 pub mod selector;
 pub mod signal;
 pub mod strategy;
+pub mod surge;
 pub mod text;
 pub mod verdict;

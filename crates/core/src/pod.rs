@@ -5,17 +5,20 @@ use std::num::NonZeroU64;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use crate::opt_out::{OptOut, OptOutSource, OptOuts};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{
     ContainerStateRunning, ContainerStatus, Pod, PodCondition, PodStatus, Toleration, Volume,
 };
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use nodeward_api::annotation;
+use nodeward_api::surge_record::SurgeRecord;
 use sha2::{Digest, Sha256};
 
 use crate::id::{NodeName, PodKey, PodUid, ResourceVersion};
 use crate::intern::Pool;
 use crate::labels::Labels;
 use crate::node::Taint;
+use crate::opt_out::{OptOut, OptOutSource, OptOuts};
 
 /// Annotation that the kubelet puts on the API's copy of a static pod.
 const MIRROR_ANNOTATION: &str = "kubernetes.io/config.mirror";
@@ -98,6 +101,38 @@ pub struct PodView {
     /// Whether a volume is an emptyDir, whose data goes with the pod.
     pub has_empty_dir: bool,
     pub tolerations: Vec<Toleration>,
+    pub surge: SurgeMarks,
+}
+
+/// What a pod says of a surge of it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct SurgeMarks {
+    /// That its Deployment is told to roll so that it moves; or why what is written cannot be read.
+    pub record: Option<Result<SurgeRecord, String>>,
+    pub is_refused: bool,
+    /// When its Deployment had last been told to roll by the time that the pod was made, whatever the text says.
+    pub restarted_at: Option<Arc<str>>,
+}
+
+impl SurgeMarks {
+    fn of(meta: &ObjectMeta) -> Self {
+        let annotation = |key: &str| meta.annotations.as_ref()?.get(key).map(String::as_str);
+        let record = annotation(annotation::SURGED).map(SurgeRecord::parse);
+        Self {
+            record: record.map(|record| record.map_err(|error| error.to_string())),
+            is_refused: refuses_surge(meta),
+            restarted_at: annotation(annotation::RESTARTED_AT).map(Arc::from),
+        }
+    }
+}
+
+/// Whether the object is marked with [`annotation::SURGE`].
+pub fn refuses_surge(meta: &ObjectMeta) -> bool {
+    let marks = [&meta.labels, &meta.annotations];
+    marks
+        .into_iter()
+        .flatten()
+        .any(|marks| marks.contains_key(annotation::SURGE))
 }
 
 impl Deref for PodView {
@@ -157,6 +192,23 @@ pub struct OwnerView {
     pub kind: Arc<str>,
     pub name: Arc<str>,
     pub uid: Arc<str>,
+}
+
+impl OwnerView {
+    pub fn project(owner: &OwnerReference) -> Self {
+        Self {
+            api_version: owner.api_version.as_str().into(),
+            kind: owner.kind.as_str().into(),
+            name: owner.name.as_str().into(),
+            uid: owner.uid.as_str().into(),
+        }
+    }
+}
+
+/// The owner that controls the object.
+pub fn controller_of(meta: &ObjectMeta) -> Option<&OwnerReference> {
+    let mut owners = meta.owner_references.iter().flatten();
+    owners.find(|owner| owner.controller == Some(true))
 }
 
 /// What a pod's controller is.
@@ -272,6 +324,7 @@ impl PodView {
             has_persistent_volume: !volumes.iter().all(is_of_this_copy_alone),
             has_empty_dir: volumes.iter().any(|volume| volume.empty_dir.is_some()),
             tolerations: spec.and_then(|spec| spec.tolerations.clone()).unwrap_or_default(),
+            surge: SurgeMarks::of(meta),
         })
     }
 
@@ -347,8 +400,7 @@ impl PodProjector {
     }
 
     fn owner(&mut self, pod: &Pod) -> Option<Arc<OwnerView>> {
-        let mut owners = pod.metadata.owner_references.iter().flatten();
-        let controller = owners.find(|owner| owner.controller == Some(true))?;
+        let controller = controller_of(&pod.metadata)?;
         Some(self.owners.value(OwnerView {
             api_version: self.texts.text(&controller.api_version),
             kind: self.texts.text(&controller.kind),
@@ -360,7 +412,7 @@ impl PodProjector {
 
 /// Whether the volume is read only, or no copy of the pod on another node sees it. One of a type that is not known here
 /// may be shared.
-const fn is_of_this_copy_alone(volume: &Volume) -> bool {
+pub const fn is_of_this_copy_alone(volume: &Volume) -> bool {
     volume.empty_dir.is_some()
         || volume.host_path.is_some()
         || volume.config_map.is_some()

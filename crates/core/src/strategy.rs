@@ -21,6 +21,8 @@ pub struct Waits {
     pub budget_force: SignedDuration,
     /// How long a pod that terminates is left alone beyond its grace.
     pub force_after: SignedDuration,
+    /// `surge.after`: how long a pod is refused before its Deployment is told to roll.
+    pub surge: SignedDuration,
 }
 
 impl Waits {
@@ -29,6 +31,7 @@ impl Waits {
         match wait {
             Wait::TimeOut => self.time_out,
             Wait::BudgetForce => self.expected_drain.saturating_add(self.budget_force),
+            Wait::Surge => self.surge,
         }
     }
 
@@ -40,6 +43,8 @@ impl Waits {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, Display, IntoStaticStr)]
 pub enum StrategyName {
+    /// The Deployment of a pod that its budget does not let go is told to roll.
+    Surge,
     /// A pod without a budget is evicted.
     Delete,
     /// A terminating pod without a budget loses its finalizers.
@@ -63,6 +68,7 @@ impl StrategyName {
     /// What it does, for a person: completes "next: …".
     pub const fn intent(self) -> &'static str {
         match self {
+            Self::Surge => "let its Deployment roll, which starts a new pod first",
             Self::Delete => "evict it",
             Self::PdbDelete => "evict it, or delete it if the budget refuses",
             Self::Finalizer | Self::PdbFinalizer => "remove its finalizers",
@@ -77,6 +83,8 @@ pub enum Wait {
     TimeOut,
     /// `expectedNodeDrainTime + PDBForceDrainTimeout`.
     BudgetForce,
+    /// `surge.after`.
+    Surge,
 }
 
 impl Wait {
@@ -94,6 +102,10 @@ impl Wait {
 /// What a strategy does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Remedy {
+    /// Tell its Deployment to roll.
+    Restart,
+    /// Take that back.
+    UndoRestart,
     /// Ask the eviction API, and accept its answer.
     Evict,
     /// Ask the eviction API; if the budget refuses, delete with the pod's own grace.
@@ -102,6 +114,13 @@ pub enum Remedy {
     RemoveFinalizers,
     /// Delete with grace 0.
     DeleteNow,
+}
+
+impl Remedy {
+    /// Whether it does nothing to the pod itself, and goes around no budget.
+    pub const fn is_about_deployment(self) -> bool {
+        matches!(self, Self::Restart | Self::UndoRestart)
+    }
 }
 
 /// A strategy: a name, a wait, a remedy.
@@ -192,6 +211,7 @@ mod tests {
         expected_drain: SignedDuration::from_mins(8),
         budget_force: SignedDuration::from_mins(60),
         force_after: SignedDuration::from_mins(5),
+        surge: SignedDuration::from_mins(2),
     };
 
     #[rstest]

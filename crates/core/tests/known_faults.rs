@@ -20,6 +20,7 @@ const WAITS: Waits = Waits {
     expected_drain: SignedDuration::from_mins(8),
     budget_force: SignedDuration::from_mins(60),
     force_after: SignedDuration::from_mins(5),
+    surge: SignedDuration::from_mins(2),
 };
 
 /// A running pod of the namespace `shop` with the labels `app: web` and `tier: front`.
