@@ -9,7 +9,6 @@ use nodeward_api::annotation;
 use nodeward_core::deadline::saturating_add;
 use nodeward_core::id::{NodeUid, PodUid};
 use nodeward_core::node::NodeView;
-use nodeward_core::pod::PodView;
 use nodeward_runtime::control::EXPECTATION_TIMEOUT;
 use nodeward_runtime::{ActionResult, ApiError, Expectations, Stop, TokenBucket};
 
@@ -118,6 +117,7 @@ impl ActionTracker {
         self.memory.is_first_look = false;
         self.memory.leads_since.get_or_insert(self.compared_at);
         self.memory.node_history.clone_from(&plan.node_history);
+        self.memory.had_room.clone_from(&plan.had_room);
         self.memory.held_back.extend(plan.held_back.iter().cloned());
     }
 
@@ -129,9 +129,12 @@ impl ActionTracker {
     }
 
     /// Something is about to be done to a pod.
-    pub fn started(&mut self, pod: &PodView, now: Timestamp) {
-        // The plan counted on this act; whether it takes place is known when it completes.
-        let _ = self.acts.try_take(now);
+    pub fn started(&mut self, action: &PodAction, now: Timestamp) {
+        let pod = &action.pod;
+        if !action.strategy.remedy.is_about_deployment() {
+            // The plan counted on this act; whether it takes place is known when it completes.
+            let _ = self.acts.try_take(now);
+        }
         let attempt = Attempt {
             resource_version: pod.resource_version.clone(),
             outcome: Outcome::Sent,
@@ -179,7 +182,7 @@ impl ActionTracker {
         now: Timestamp,
     ) {
         let uid = action.pod.uid.clone();
-        if !result.may_have_acted() {
+        if !result.may_have_acted() && !action.strategy.remedy.is_about_deployment() {
             self.acts.give_back();
         }
         if let ActionResult::Acted(Forced::BudgetOverridden(budgets)) = result {
@@ -192,6 +195,9 @@ impl ActionTracker {
             }
         }
         let (outcome, retry_at) = match result {
+            ActionResult::Acted(Forced::Restarted { .. } | Forced::RestartUndone(_)) => {
+                (Outcome::Restarted, saturating_add(now, EXPECTATION_TIMEOUT))
+            }
             ActionResult::Acted(_) | ActionResult::AlreadyDone => {
                 (Outcome::Sent, saturating_add(now, EXPECTATION_TIMEOUT))
             }

@@ -32,6 +32,8 @@ pub struct Config {
     pub upgrade_signal: UpgradeSignal,
     /// What marks a cordoned node as being drained, on top of what the signal brings.
     pub counts_as_drain: Option<CountsAsDrain>,
+    /// Whether pods that their budgets never let go move by a rollout of their Deployment. Default: none does.
+    pub surge: SurgeConfig,
     /// Nodes in scope. Default: all but the control plane.
     pub node_selector: Selector,
     /// Finalizers that are never removed. The default is `PROTECTED_FINALIZERS` of the policy.
@@ -129,6 +131,22 @@ pub enum OptOutKind {
     Karpenter,
     /// Holds of budgets' owners: a `DisruptionHold`, or the annotation `nodeward.dev/hold`.
     Holds,
+}
+
+/// The block `surge`.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct SurgeConfig {
+    /// Whether Deployments are told to roll at all. Default false.
+    pub enabled: bool,
+    /// How long a pod's budget must have refused it. Default 2 minutes.
+    pub after: Option<ConfigDuration>,
+    /// How long a rollout may take. Default 10 minutes.
+    pub timeout: Option<ConfigDuration>,
+    /// Rollouts at once, in the cluster. Default 5.
+    pub parallel: Option<NonZeroU32>,
+    /// Where. Default: in every namespace.
+    pub namespaces: Option<NamespacesConfig>,
 }
 
 /// A choice of namespaces.

@@ -3,13 +3,14 @@
 
 pub mod force_pod;
 pub mod preconditions;
+mod restart;
 pub mod write_clock;
 pub mod write_condition;
 
 use std::fmt;
 use std::sync::Arc;
 
-use nodeward_core::id::{BudgetKey, NodeUid, PodUid};
+use nodeward_core::id::{BudgetKey, NamespacedName, NodeUid, PodUid};
 use nodeward_runtime::control::{Lane, Outcome};
 use nodeward_runtime::{Action, ActionResult, ApiError, Clients, Permits, Stop};
 use tokio::time::Instant;
@@ -76,6 +77,21 @@ pub enum Forced {
     FinalizersRemoved(Vec<String>),
     /// Deleted without grace.
     DeletedNow,
+    /// Its Deployment was told to roll.
+    Restarted {
+        deployment: NamespacedName,
+        /// Before.
+        revision: Option<i64>,
+    },
+    /// That was taken back.
+    RestartUndone(NamespacedName),
+}
+
+impl Forced {
+    /// Whether its budgets had allowed it.
+    pub const fn is_gentle(&self) -> bool {
+        matches!(self, Self::Evicted | Self::Restarted { .. } | Self::RestartUndone(_))
+    }
 }
 
 /// The label of a pod's action in metrics.
@@ -85,6 +101,8 @@ pub fn outcome_label(result: &PodResult) -> &'static str {
         ActionResult::Acted(Forced::BudgetOverridden(_)) => "budget-overridden",
         ActionResult::Acted(Forced::FinalizersRemoved(_)) => "finalizers-removed",
         ActionResult::Acted(Forced::DeletedNow) => "deleted-without-grace",
+        ActionResult::Acted(Forced::Restarted { .. }) => "restarted",
+        ActionResult::Acted(Forced::RestartUndone(_)) => "restart-undone",
         ActionResult::AlreadyDone => "already-gone",
         ActionResult::Failed(ApiError::RefusedByBudget { .. }) => "refused-by-budget",
         ActionResult::Failed(ApiError::NamespaceTerminating) => "namespace-terminating",

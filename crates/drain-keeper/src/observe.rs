@@ -2,6 +2,7 @@
 
 mod holds;
 mod pod_watches;
+mod workloads;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -29,6 +30,7 @@ use crate::snapshot::{Memory, Snapshot};
 use self::holds::HoldWatches;
 pub use self::holds::{claims_holds, of_stored};
 use self::pod_watches::PodWatches;
+use self::workloads::WorkloadWatches;
 
 /// Key in managed-upgrade-operator's ConfigMap.
 const MANAGED_UPGRADE_CONFIG_KEY: &str = "config.yaml";
@@ -47,8 +49,11 @@ pub struct Observer {
     holds: HoldWatches,
     remediations: RemediationWatches,
     config_map: Option<(ConfigMapRef, ConfigMapSource)>,
+    workloads: WorkloadWatches,
     /// The namespaces that a selector does not match.
     without_opt_outs: Option<(Selector, Cache<()>)>,
+    /// The namespaces that a selector matches.
+    surge_namespaces: Option<(Selector, Cache<()>)>,
 }
 
 impl Observer {
@@ -84,7 +89,9 @@ impl Observer {
             holds: HoldWatches::open(watches, &kinds),
             remediations: RemediationWatches::new(watches, &kinds),
             config_map: None,
+            workloads: WorkloadWatches::new(watches, client()),
             without_opt_outs: None,
+            surge_namespaces: None,
         }
     }
 
@@ -119,18 +126,27 @@ impl Observer {
     /// Watches the namespaces in which opt-outs do not count, if the policy makes a difference between namespaces.
     pub fn follow_opt_outs(&mut self, policy: &Policy) {
         let wanted = policy.opt_outs.namespaces.as_ref();
-        if self.without_opt_outs.as_ref().map(|(selector, _)| selector) == wanted {
-            return;
+        if self.without_opt_outs.as_ref().map(|(selector, _)| selector) != wanted {
+            self.without_opt_outs = wanted.map(|selector| (selector.clone(), self.namespaces(selector, false)));
         }
-        self.without_opt_outs = wanted.map(|selector| {
-            let (honoured, api) = (selector.clone(), Api::<Namespace>::all(self.client.clone()));
-            let project = move |namespace: Namespace| {
-                let labels = Labels::project(namespace.metadata.labels.as_ref(), |text| text.into());
-                (!honoured.matches(&labels)).then_some(())
-            };
-            let cache = self.watches.cache("namespaces", api, Selection::all(), project);
-            (selector.clone(), cache)
-        });
+    }
+
+    /// Watches the namespaces in which Deployments may be told to roll, if the policy makes a difference between namespaces.
+    pub fn follow_surges(&mut self, policy: &Policy) {
+        let wanted = policy.surge.as_ref().and_then(|surge| surge.namespaces.as_ref());
+        if self.surge_namespaces.as_ref().map(|(selector, _)| selector) != wanted {
+            self.surge_namespaces = wanted.map(|selector| (selector.clone(), self.namespaces(selector, true)));
+        }
+    }
+
+    /// Watches the namespaces that the selector matches, or those that it does not.
+    fn namespaces(&self, selector: &Selector, matching: bool) -> Cache<()> {
+        let (selector, api) = (selector.clone(), Api::<Namespace>::all(self.client.clone()));
+        let project = move |namespace: Namespace| {
+            let labels = Labels::project(namespace.metadata.labels.as_ref(), |text| text.into());
+            (selector.matches(&labels) == matching).then_some(())
+        };
+        self.watches.cache("namespaces", api, Selection::all(), project)
     }
 
     /// What managed-upgrade-operator's ConfigMap says, if it is read.
@@ -141,6 +157,11 @@ impl Observer {
     /// Watches the pods of these nodes, and of no others; `false` if some of the watches are still to be opened.
     pub fn follow_pods_of(&mut self, nodes: &BTreeSet<NodeName>) -> bool {
         self.pods.follow(nodes)
+    }
+
+    /// Watches the workloads of these namespaces, and of no others.
+    pub fn follow_workloads_of(&mut self, namespaces: &BTreeSet<Arc<str>>) {
+        self.workloads.follow(namespaces);
     }
 
     /// This moment, once what every decision rests on is complete: absent from a cache that has not synced is not absent.
@@ -166,17 +187,15 @@ impl Observer {
             planned_pods,
             lock_kinds: self.holds.kinds(),
             remediations: self.remediations.remediations(),
-            without_opt_outs: self.without_opt_outs(),
+            without_opt_outs: known_names(self.without_opt_outs.as_ref()).unwrap_or_default(),
+            surge_namespaces: self
+                .surge_namespaces
+                .as_ref()
+                .map(|watched| known_names(Some(watched)).unwrap_or_default()),
+            workloads: self.workloads.workloads(),
             installation: self.installation.clone(),
             memory: memory.clone(),
         })
-    }
-
-    /// None while the labels of namespaces are not known: in doubt every opt-out counts.
-    fn without_opt_outs(&self) -> BTreeSet<Arc<str>> {
-        let known = self.without_opt_outs.as_ref().filter(|(_, cache)| cache.is_fresh());
-        let names = |(_, cache): &(_, Cache<()>)| cache.snapshot().keys().map(|key| Arc::clone(&key.name)).collect();
-        known.map(names).unwrap_or_default()
     }
 
     /// Until when the first list of a kind that need not be installed is waited for, if one is still to come.
@@ -188,4 +207,10 @@ impl Observer {
         ];
         waits.into_iter().flatten().min()
     }
+}
+
+/// None while the labels of namespaces are not known: in doubt every opt-out counts, and no Deployment is told to roll.
+fn known_names(watched: Option<&(Selector, Cache<()>)>) -> Option<BTreeSet<Arc<str>>> {
+    let (_, cache) = watched.filter(|(_, cache)| cache.is_fresh())?;
+    Some(cache.snapshot().keys().map(|key| Arc::clone(&key.name)).collect())
 }

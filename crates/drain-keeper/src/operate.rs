@@ -85,6 +85,7 @@ impl Operator for DrainKeeper {
         self.observer.follow_signal(&policy.signal);
         self.observer.follow_remediations(policy);
         self.observer.follow_opt_outs(policy);
+        self.observer.follow_surges(policy);
         let mut observed = self.observer.snapshot(self.tracker.at(policy.forced_per_minute, now));
         if let Observed::Ready(snapshot) = &mut observed {
             self.tracker.compare(snapshot, now);
@@ -94,6 +95,7 @@ impl Operator for DrainKeeper {
 
     fn plan(&mut self, snapshot: &Snapshot, policy: &Policy, now: Timestamp) -> control::Plan<Task, Plan> {
         let mut plan = plan(snapshot, policy, now);
+        self.observer.follow_workloads_of(&plan.watch_workloads);
         let are_pods_followed = self.observer.follow_pods_of(&plan.watch_pods);
         self.tracker.planned(&plan);
         let actions = std::mem::take(&mut plan.actions)
@@ -139,7 +141,7 @@ impl Operator for DrainKeeper {
     fn started(&mut self, task: &Task, now: Timestamp) {
         match task {
             Task::Clock(_) => {}
-            Task::Pod(action) => self.tracker.started(&action.pod, now),
+            Task::Pod(action) => self.tracker.started(action, now),
             Task::Condition(write) => self.reporter.condition_started(&write.uid),
         }
     }
@@ -177,6 +179,7 @@ impl Operator for DrainKeeper {
 
     fn on_leadership_lost(&mut self) {
         self.observer.follow_pods_of(&BTreeSet::new());
+        self.observer.follow_workloads_of(&BTreeSet::new());
         self.tracker.on_leadership_lost(Timestamp::now());
         self.reporter.on_leadership_lost();
     }

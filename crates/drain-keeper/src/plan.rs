@@ -4,6 +4,7 @@ pub mod budget_turn;
 mod failed_drain;
 mod limits;
 pub mod may_force;
+pub mod surge;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,7 +19,8 @@ use nodeward_core::id::{NodeName, NodeUid, PodKey, PodUid};
 use nodeward_core::node::NodeView;
 use nodeward_core::pod::PodView;
 use nodeward_core::signal::{NoteLevel, PdbForceDrainTimeout, upgrades_in_progress};
-use nodeward_core::strategy::Strategy;
+use nodeward_core::strategy::{Remedy, Strategy};
+use nodeward_core::surge::Course;
 use nodeward_core::verdict::{Blocker, Next, NodeVerdict};
 
 use crate::clock::{self, ClockInput, ClockState, ClockWrite, NodeHistory};
@@ -44,6 +46,12 @@ pub struct Plan {
     pub being_deleted: BTreeSet<NodeName>,
     /// What has now been seen, for the next plan.
     pub node_history: BTreeMap<NodeUid, NodeHistory>,
+    /// Namespaces whose workloads have to be watched.
+    pub watch_workloads: BTreeSet<Arc<str>>,
+    /// Where the surges of pods stand.
+    pub surges: BTreeMap<PodUid, SurgeStanding>,
+    /// When the budgets of pods last had room for them, for the next plan.
+    pub had_room: BTreeMap<PodUid, Timestamp>,
     /// Pods that are held back although their strategy is due, so that what comes late by intent is told from what is late.
     pub held_back: BTreeSet<PodUid>,
     /// Annotations and the like that could not be read, each said once.
@@ -87,6 +95,14 @@ pub struct PodAction {
     /// Whether it was held back by a limit, a hold or a budget's turn after it fell due, so that it comes later than
     /// its deadline by intent.
     pub was_held_back: bool,
+}
+
+/// Where the surge of a pod stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SurgeStanding {
+    pub node: NodeName,
+    pub pod: PodKey,
+    pub course: Course,
 }
 
 /// A pod whose strategy is due.
@@ -419,6 +435,7 @@ impl<'a> Planner<'a> {
     /// Judges the pods of draining nodes. Returns those whose strategy is due, with the index of their node.
     fn evaluate_pods(&mut self, nodes: &mut [NodeInPlan<'a>]) -> Vec<(usize, Candidate)> {
         let mut candidates = Vec::new();
+        let mut places = self.surge_places(nodes);
         for (index, NodeInPlan { node, state }) in nodes.iter_mut().enumerate() {
             let NodeState::Draining { clock, pods, blockers } = state else {
                 continue;
@@ -436,6 +453,12 @@ impl<'a> Planner<'a> {
                     planned: planned.as_deref(),
                     drain_rules: &drain_rules,
                     without_opt_outs: &self.snapshot.without_opt_outs,
+                    surge_namespaces: self.snapshot.surge_namespaces.as_ref(),
+                    workloads: self
+                        .snapshot
+                        .workloads
+                        .get(&pod.key.namespace)
+                        .map(|workloads| &**workloads),
                     waits,
                     memory: &self.snapshot.memory,
                     policy: self.policy,
@@ -453,7 +476,7 @@ impl<'a> Planner<'a> {
                         pod: Some((pod.key.clone(), pod.uid.clone())),
                     });
                 }
-                match may_force(pod, &evidence, self.now) {
+                match self.ahead_of(may_force(pod, &evidence, self.now), pod, &evidence, &mut places) {
                     Decision::NoBlocker => {}
                     Decision::Blocked {
                         reason,
@@ -483,6 +506,78 @@ impl<'a> Planner<'a> {
         candidates
     }
 
+    /// How many more surges may begin.
+    fn surge_places(&self, nodes: &[NodeInPlan<'a>]) -> usize {
+        let Some(surge) = &self.policy.surge else {
+            return 0;
+        };
+        let pods = nodes.iter().flat_map(|node| match &node.state {
+            NodeState::Draining { pods, .. } => *pods,
+            NodeState::Closed { .. } | NodeState::NotYet { .. } => &[],
+        });
+        let is_under_way = |pod: &&Arc<PodView>| {
+            let workloads = self
+                .snapshot
+                .workloads
+                .get(&pod.key.namespace)
+                .map(|workloads| &**workloads);
+            surge::may_be_under_way(pod, workloads, surge, self.now)
+        };
+        surge.parallel.saturating_sub(pods.filter(is_under_way).count())
+    }
+
+    /// What the surge of the pod makes of the decision about it, if it has one or may have.
+    fn ahead_of(
+        &mut self,
+        ordinary: Decision,
+        pod: &Arc<PodView>,
+        evidence: &Evidence<'_>,
+        places: &mut usize,
+    ) -> Decision {
+        if self.policy.surge.is_none() {
+            return ordinary;
+        }
+        let has_room = evidence
+            .budgets
+            .iter()
+            .all(|budget| budget.allowance(pod).is_available());
+        let had_room = self.snapshot.memory.had_room.get(&pod.uid).copied();
+        if let Some(at) = has_room.then_some(self.now).or(had_room) {
+            self.plan.had_room.insert(pod.uid.clone(), at);
+        }
+        if !surge::needs_workloads(pod, &ordinary, evidence, self.now) {
+            return ordinary;
+        }
+        self.plan.watch_workloads.insert(Arc::clone(&pod.key.namespace));
+        if let Some(course) = surge::course_of(pod, evidence, self.now) {
+            if let Course::Recorded(until) | Course::Rolls(until) = course {
+                self.requeue_at.note(until);
+            }
+            let standing = SurgeStanding {
+                node: evidence.node.name.clone(),
+                pod: pod.key.clone(),
+                course,
+            };
+            self.plan.surges.insert(pod.uid.clone(), standing);
+        }
+        let is_due = matches!(ordinary, Decision::Due { .. });
+        let (decision, looked_at_again) = surge::ahead_of(ordinary, pod, evidence, *places > 0, self.now);
+        self.requeue_at.note(looked_at_again);
+        match &decision {
+            Decision::Due { strategy, .. } if strategy.remedy == Remedy::Restart && pod.surge.record.is_none() => {
+                *places = places.saturating_sub(1);
+            }
+            Decision::Blocked {
+                reason: BlockerReason::Surging,
+                ..
+            } if is_due => {
+                self.plan.held_back.insert(pod.uid.clone());
+            }
+            _ => {}
+        }
+        decision
+    }
+
     /// Of the pods whose strategy is due, acts on those that limits and budgets allow, in order: not ready before ready,
     /// then the oldest deadline, then by name; but one that keeps failing lets the others go first. The others learn what
     /// holds them back.
@@ -508,18 +603,25 @@ impl<'a> Planner<'a> {
                 continue;
             };
             // The limits come first, so that a pod that they hold back takes no turn of its budgets from another.
-            let allowed = limits
-                .check(node, clock, pods)
-                .map_err(|wait| (BlockerReason::LimitReached, wait))
-                .and_then(|()| {
-                    turns
-                        .take(&candidate)
-                        .map_err(|wait| (BlockerReason::BudgetInUse, wait))
-                });
+            let is_about_deployment = candidate.strategy.remedy.is_about_deployment();
+            let allowed = if is_about_deployment {
+                Ok(())
+            } else {
+                limits
+                    .check(node, clock, pods)
+                    .map_err(|wait| (BlockerReason::LimitReached, wait))
+                    .and_then(|()| {
+                        turns
+                            .take(&candidate)
+                            .map_err(|wait| (BlockerReason::BudgetInUse, wait))
+                    })
+            };
             let (strategy, due) = (candidate.strategy.name, candidate.due);
             match allowed {
                 Ok(()) => {
-                    limits.take(node);
+                    if !is_about_deployment {
+                        limits.take(node);
+                    }
                     blockers.push(candidate.blocker(candidate.reason, Next::Now { strategy, due }, String::new()));
                     self.plan.actions.push(Action::Act(Box::new(PodAction {
                         node: node.name.clone(),
@@ -637,7 +739,9 @@ impl Candidate {
             until: Some(attempt.retry_at),
         };
         match &attempt.outcome {
-            Outcome::Sent | Outcome::NotSent => self.blocker(self.reason, Next::Now { strategy, due }, String::new()),
+            Outcome::Sent | Outcome::Restarted | Outcome::NotSent => {
+                self.blocker(self.reason, Next::Now { strategy, due }, String::new())
+            }
             Outcome::RefusedByBudget => self.blocker(self.reason, held_back, String::new()),
             Outcome::NamespaceTerminating => {
                 self.blocker(BlockerReason::NamespaceTerminating, held_back, String::new())

@@ -16,7 +16,7 @@ use nodeward_core::signal::{
 use nodeward_core::strategy::Waits;
 use nodeward_runtime::ConfigError;
 
-use crate::config::{Config, NodeDrain, RemediationKind};
+use crate::config::{Config, NodeDrain, RemediationKind, SurgeConfig};
 
 pub use crate::config::{ConfigMapRef, OptOutKind, OverrideBudgets, UnmanagedPods};
 
@@ -26,6 +26,9 @@ const PDB_FORCE_DRAIN_TIMEOUT: SignedDuration = SignedDuration::from_mins(60);
 const FORCE_AFTER: SignedDuration = SignedDuration::from_mins(5);
 const OVERRIDE_SPACING: SignedDuration = SignedDuration::from_mins(10);
 const FLAP_TOLERANCE: SignedDuration = SignedDuration::from_mins(2);
+const SURGE_AFTER: SignedDuration = SignedDuration::from_mins(2);
+const SURGE_TIMEOUT: SignedDuration = SignedDuration::from_mins(10);
+const SURGE_PARALLEL: u32 = 5;
 /// What they wait for is done by controllers that finish their work also while a node drains.
 const PROTECTED_FINALIZERS: [&str; 5] = [
     "batch.kubernetes.io/job-tracking",
@@ -56,6 +59,8 @@ pub struct Policy {
     pub force_on_unreachable: bool,
     /// Which budgets may be overridden.
     pub override_budgets: OverrideBudgets,
+    /// Whether Deployments are told to roll, and how.
+    pub surge: Option<SurgePolicy>,
     /// How far opt-outs of owners count.
     pub opt_outs: OptOutLimits,
     /// Forced pods on their way out at once, a node.
@@ -97,6 +102,30 @@ impl OptOutLimits {
 
     pub fn honours(&self, kind: OptOutKind) -> bool {
         self.honour.as_ref().is_none_or(|honoured| honoured.contains(&kind))
+    }
+}
+
+/// How pods move by a rollout of their Deployment.
+#[derive(Debug, Clone)]
+pub struct SurgePolicy {
+    /// How long a pod's budget must have refused it.
+    pub after: SignedDuration,
+    /// How long a rollout may take.
+    pub timeout: SignedDuration,
+    /// Rollouts at once, in the cluster.
+    pub parallel: usize,
+    /// In the namespaces whose labels it matches; `None`: in all, and nobody has to know the labels.
+    pub namespaces: Option<Selector>,
+}
+
+impl SurgePolicy {
+    fn of(config: SurgeConfig) -> Option<Self> {
+        config.enabled.then(|| Self {
+            after: config.after.map_or(SURGE_AFTER, ConfigDuration::get),
+            timeout: config.timeout.map_or(SURGE_TIMEOUT, ConfigDuration::get),
+            parallel: config.parallel.map_or(SURGE_PARALLEL, NonZeroU32::get) as usize,
+            namespaces: config.namespaces.map(|namespaces| namespaces.selector),
+        })
     }
 }
 
@@ -179,6 +208,7 @@ impl Policy {
             unmanaged_pods,
             override_budgets,
             force_on_unreachable: config.force_on_unreachable,
+            surge: SurgePolicy::of(config.surge),
             opt_outs: OptOutLimits {
                 honour: config.opt_outs.honour,
                 namespaces: config.opt_outs.namespaces.map(|namespaces| namespaces.selector),
@@ -259,6 +289,7 @@ impl Policy {
             expected_drain: drain.expected_drain,
             budget_force,
             force_after: self.force_after,
+            surge: self.surge.as_ref().map_or(SignedDuration::MAX, |surge| surge.after),
         }
     }
 }

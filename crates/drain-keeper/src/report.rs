@@ -4,6 +4,7 @@ pub mod condition;
 pub mod events;
 mod gate_transitions;
 pub mod metrics;
+mod surges;
 mod undecided;
 
 use jiff::Timestamp;
@@ -22,6 +23,7 @@ use self::condition::Conditions;
 use self::events::Announcer;
 use self::gate_transitions::GateTransitionLog;
 use self::metrics::DrainMetrics;
+use self::surges::Surges;
 use self::undecided::Undecided;
 
 /// Everything that people and monitoring see.
@@ -30,6 +32,7 @@ pub struct Reporter {
     gates: GateTransitionLog,
     conditions: Conditions,
     undecided: Undecided,
+    surges: Surges,
     announcer: Announcer,
     pause: Pause,
 }
@@ -42,6 +45,7 @@ impl Reporter {
             gates: GateTransitionLog::default(),
             conditions: Conditions::default(),
             undecided: Undecided::default(),
+            surges: Surges::default(),
             announcer: Announcer::new(context.events.clone(), context.args.identity.as_str()),
             pause: context.pause.clone(),
         }
@@ -67,6 +71,10 @@ impl Reporter {
         });
         let actions = writes.collect();
         self.announcer.warnings(&plan.warnings);
+        for (uid, standing, outcome) in self.surges.ended(snapshot, plan) {
+            self.metrics.surge_ended(outcome);
+            self.announcer.surge_ended(&uid, &standing, outcome);
+        }
         let (overdue, next_overdue) = self.undecided.overdue(snapshot, plan, !self.pause.is_running(), now);
         for (uid, verdict) in overdue {
             self.announcer.undecided(&uid, verdict);
@@ -96,5 +104,6 @@ impl Reporter {
         self.metrics.clear();
         self.conditions = Conditions::default();
         self.undecided = Undecided::default();
+        self.surges = Surges::default();
     }
 }

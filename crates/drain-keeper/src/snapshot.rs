@@ -12,6 +12,7 @@ use nodeward_core::node::NodeView;
 use nodeward_core::pod::PodView;
 use nodeward_core::remediation::Remediations;
 use nodeward_core::signal::{PdbForceDrainTimeout, SignalInputs};
+use nodeward_core::surge::Workloads;
 
 use crate::clock::NodeHistory;
 use crate::planned_pods::PlannedPods;
@@ -39,6 +40,10 @@ pub struct Snapshot {
     pub remediations: Remediations,
     /// Namespaces in which the configuration honours no opt-out.
     pub without_opt_outs: BTreeSet<Arc<str>>,
+    /// Namespaces in which Deployments may be told to roll, as far as the configuration makes a difference between them.
+    pub surge_namespaces: Option<BTreeSet<Arc<str>>>,
+    /// By namespace, the workloads that are watched and known.
+    pub workloads: BTreeMap<Arc<str>, Arc<Workloads>>,
     /// Which drain-keeper this is, by the namespace and name of its lease, as it signs clocks; none in a dry run, which is to
     /// run beside another.
     pub installation: Option<Arc<str>>,
@@ -80,6 +85,8 @@ pub struct Memory {
     pub overridden: BTreeMap<BudgetKey, Overridden>,
     /// Pods that were held back after their strategy fell due.
     pub held_back: BTreeSet<PodUid>,
+    /// By pod, when its budget last had room for it.
+    pub had_room: BTreeMap<PodUid, Timestamp>,
     /// How many acts the limit per minute allows now.
     pub acts_left: u32,
     /// When it allows one more.
@@ -116,6 +123,8 @@ pub struct Attempt {
 pub enum Outcome {
     /// On its way, or done and not yet seen through the watch.
     Sent,
+    /// Its Deployment was told to roll, or that was taken back, and it is not yet seen through the watch.
+    Restarted,
     /// Nothing was sent: what it rested on had changed, or this is a dry run.
     NotSent,
     /// The server refused it for a budget.
@@ -139,7 +148,8 @@ impl Memory {
             let is_answered_by_the_watch = match attempt.outcome {
                 Outcome::Sent => is_seen_anew && pod.deletion.is_some(),
                 Outcome::NotSent => is_seen_anew,
-                Outcome::RefusedByBudget
+                Outcome::Restarted
+                | Outcome::RefusedByBudget
                 | Outcome::NamespaceTerminating
                 | Outcome::Denied(_)
                 | Outcome::Throttled(_)

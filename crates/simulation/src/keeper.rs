@@ -218,7 +218,7 @@ impl Keeper {
             return;
         }
         if let Action::Act(action) = &action {
-            self.tracker.started(&action.pod, now);
+            self.tracker.started(action, now);
         }
         self.started += 1;
         let snapshot = Arc::clone(snapshot);
@@ -298,6 +298,7 @@ impl Keeper {
             planned: planned
                 .filter(|drain| drain.view.is_under_way_on(&node.uid))
                 .map(|drain| drain.pods),
+            workloads: None,
         };
         if let Err(why) = still_due(action, &node, &state, &BTreeSet::new(), snapshot, &self.policy, now) {
             return outdated(&why);

@@ -23,7 +23,7 @@ fn act() -> PodAction {
 }
 
 fn started(tracker: &mut ActionTracker, action: &PodAction, now: Timestamp) {
-    tracker.started(&action.pod, now);
+    tracker.started(action, now);
 }
 
 /// The action has ended, and is tried again in a minute if it failed.

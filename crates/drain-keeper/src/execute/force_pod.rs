@@ -47,6 +47,8 @@ impl Forcing<'_> {
     pub(super) async fn force(&self) -> Result<Forced, PodResult> {
         self.permits.check()?;
         match self.action.strategy.remedy {
+            Remedy::Restart => Box::pin(self.restart()).await,
+            Remedy::UndoRestart => Box::pin(self.undo_restart()).await,
             Remedy::Evict => self.evict_the_very_pod().await,
             Remedy::EvictOrDelete => match self.evict_the_very_pod().await {
                 Err(ActionResult::Failed(refusal @ ApiError::RefusedByBudget { .. })) => {
@@ -214,7 +216,7 @@ impl Forcing<'_> {
     /// conflict.
     async fn remove_finalizers(&self) -> Result<Forced, PodResult> {
         let (context, pod) = (self.context, &self.action.pod);
-        let _permit = self.permit_after_a_look().await?;
+        let (_permit, _) = self.permit_after_a_look().await?;
         let removed = removable_finalizers(pod, &context.policy.protected_finalizers);
         let kept: Vec<&String> = pod.finalizers.iter().filter(|kept| !removed.contains(kept)).collect();
         let patch = json!({
@@ -233,7 +235,7 @@ impl Forcing<'_> {
 
     /// Deletes without grace a pod that should long be gone.
     async fn delete_now(&self) -> Result<Forced, PodResult> {
-        let _permit = self.permit_after_a_look().await?;
+        let (_permit, _) = self.permit_after_a_look().await?;
         let version = self.mark_disrupted(Some("Failed")).await?;
         self.delete(Some(0), version, Forced::DeletedNow).await
     }
@@ -241,12 +243,12 @@ impl Forcing<'_> {
     /// The permit of a write that no eviction comes before, once what it rests on has been read. It is looked at ahead, too:
     /// where hundreds of deadlines coincide the last action must not wait for its first request until all others are done.
     /// The reads are shared for a second, so where the permit comes soon nothing is asked twice.
-    async fn permit_after_a_look(&self) -> Result<Permit, PodResult> {
+    pub(super) async fn permit_after_a_look(&self) -> Result<(Permit, VerifiedState), PodResult> {
         let look = async || Box::pin(check_preconditions(self.action, self.context)).await;
         self.permits.read_ahead(look()).await??;
         let permit = self.permits.next_write().await?;
-        look().await?;
-        Ok(permit)
+        let state = look().await?;
+        Ok((permit, state))
     }
 
     /// Deletes only the very version that was judged, or `version`, which our own patch made of it: one that has been labelled

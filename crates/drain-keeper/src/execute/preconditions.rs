@@ -24,17 +24,19 @@ use nodeward_core::id::{NodeName, NodeUid};
 use nodeward_core::labels::Labels;
 use nodeward_core::ledger::{Claim, Ledger};
 use nodeward_core::node::NodeView;
+use nodeward_core::surge::Workloads;
 use nodeward_runtime::{ApiError, QuorumReads};
 
 use crate::gate::{self, Gates};
 use crate::observe::{claims_holds, of_stored};
 use crate::plan::PodAction;
 use crate::plan::may_force::{Decision, Evidence, may_force};
+use crate::plan::surge;
 use crate::planned_pods::{PlannedDrain, PlannedPods};
 use crate::policy::Policy;
 use crate::snapshot::Snapshot;
 
-use super::{PassContext, PodResult};
+use super::{PassContext, PodResult, restart};
 
 /// Why an action is not carried out after all.
 #[derive(Debug, Clone)]
@@ -79,6 +81,8 @@ pub struct VerifiedState {
     pub holds: Holds,
     /// What drain-lock has planned for the pods of the node, while it drains that.
     pub planned: Option<Arc<PlannedPods>>,
+    /// Of the pod's namespace, where its Deployment is what is acted on.
+    pub workloads: Option<Workloads>,
 }
 
 /// The node still drains, and the pod may still be forced by the strategy that was planned.
@@ -91,10 +95,16 @@ pub(super) async fn check_preconditions(
     let without_opt_outs = Box::pin(without_opt_outs(&action.pod.key.namespace, context)).await?;
     let budgets = Box::pin(budgets_of(action, context)).await?;
     let holds = Box::pin(holds_on(&budgets, &action.node_uid, context)).await?;
+    let workloads = if action.strategy.remedy.is_about_deployment() {
+        Some(Box::pin(restart::workloads(&action.pod, context)).await?)
+    } else {
+        None
+    };
     let state = VerifiedState {
         budgets,
         holds,
         planned,
+        workloads,
     };
     let now = Timestamp::now();
     let due = still_due(
@@ -131,11 +141,19 @@ pub fn still_due(
         planned: state.planned.as_deref(),
         drain_rules: &drain_rules,
         without_opt_outs,
+        surge_namespaces: snapshot.surge_namespaces.as_ref(),
+        workloads: state.workloads.as_ref(),
         waits: policy.waits_for(node, &snapshot.pdb_force_drain_timeout),
         memory: &snapshot.memory,
         policy,
     };
-    Err(match may_force(&action.pod, &evidence, now) {
+    let ordinary = may_force(&action.pod, &evidence, now);
+    let decision = if action.strategy.remedy.is_about_deployment() {
+        surge::ahead_of(ordinary, &action.pod, &evidence, true, now).0
+    } else {
+        ordinary
+    };
+    Err(match decision {
         Decision::Due { strategy, .. } if strategy == action.strategy => return Ok(()),
         Decision::Due { strategy, .. } => format!("strategy {} fits the pod now", strategy.name),
         Decision::NoBlocker => "no drain waits for the pod any more".to_owned(),

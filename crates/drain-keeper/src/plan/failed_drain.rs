@@ -15,7 +15,7 @@ pub fn failed_at(blockers: &[Blocker], clock: &DrainClock, waits: &Waits) -> Opt
     // Whoever is alerted should find that nothing more happens by itself. A turn comes by itself, and so does the end that a hold
     // or a limit tells; other holds need not end, nor do pods that use up a node's limit.
     let is_pending = |blocker: &Blocker| match blocker.reason {
-        BlockerReason::BudgetInUse => true,
+        BlockerReason::BudgetInUse | BlockerReason::Surging => true,
         BlockerReason::BudgetHeld | BlockerReason::LimitReached => {
             matches!(blocker.next, Next::At { .. } | Next::HeldBack { until: Some(_), .. })
         }

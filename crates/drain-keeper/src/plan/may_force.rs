@@ -17,6 +17,7 @@ use nodeward_core::pod::PodView;
 use nodeward_core::predicate::{belongs_to_node, is_ceph_daemon, must_not_run_twice};
 use nodeward_core::signal::DrainRules;
 use nodeward_core::strategy::{Remedy, Strategy, StrategyName, Wait, Waits, removable_finalizers};
+use nodeward_core::surge::Workloads;
 use nodeward_core::verdict::Next;
 
 use crate::gate::cordon_taint;
@@ -24,8 +25,8 @@ use crate::planned_pods::{PlannedPods, UnderClaim};
 use crate::policy::{OverrideBudgets, Policy, UnmanagedPods};
 use crate::snapshot::Memory;
 
-pub use self::opt_out::{end_of_opt_outs, ignored_opt_outs};
-use self::opt_out::{hold_against, in_force};
+use self::opt_out::in_force;
+pub use self::opt_out::{end_of_opt_outs, hold_against, ignored_opt_outs};
 
 /// What the decision rests on besides the pod: from the caches, or as it was just read.
 #[derive(Clone, Copy)]
@@ -42,6 +43,10 @@ pub struct Evidence<'a> {
     pub drain_rules: &'a DrainRules,
     /// Namespaces in which the configuration honours no opt-out.
     pub without_opt_outs: &'a BTreeSet<Arc<str>>,
+    /// Namespaces in which Deployments may be told to roll; `None`: all.
+    pub surge_namespaces: Option<&'a BTreeSet<Arc<str>>>,
+    /// Of the pod's namespace, where they are known.
+    pub workloads: Option<&'a Workloads>,
     /// Of the pod's node.
     pub waits: Waits,
     /// What this process remembers.
@@ -75,6 +80,18 @@ pub enum Decision {
         /// When.
         due: Timestamp,
     },
+}
+
+impl Decision {
+    /// The same, with more on it.
+    #[must_use]
+    pub(super) fn with_detail(mut self, more: &str) -> Self {
+        if let Self::Blocked { detail, .. } = &mut self {
+            let between = if detail.is_empty() { "" } else { "; " };
+            *detail = format!("{detail}{between}{more}");
+        }
+        self
+    }
 }
 
 /// Whether the pod may be forced now, by these conditions in this order:
@@ -275,7 +292,7 @@ fn judge(pod: &PodView, evidence: &Evidence<'_>, now: Timestamp) -> Decision {
 
 /// Why the pod waits for the claim of its node, if it does: it is to go down under that, and a budget that counts it has not
 /// been granted to the node for this pod. Not one that terminates, nor one for which no claim will ever be granted.
-fn awaited_claim(pod: &PodView, evidence: &Evidence<'_>) -> Option<UnderClaim> {
+pub(super) fn awaited_claim(pod: &PodView, evidence: &Evidence<'_>) -> Option<UnderClaim> {
     let Evidence {
         node, budgets, holds, ..
     } = *evidence;
@@ -372,6 +389,7 @@ fn is_unconfirmed(node: &NodeView, pod: &PodView, remedy: Remedy, policy: &Polic
 /// one that the pod asked for itself, and so does the end of the last finalizer after such a delete.
 fn forgets_at_once(pod: &PodView, remedy: Remedy, policy: &Policy) -> bool {
     match remedy {
+        Remedy::Restart | Remedy::UndoRestart => false,
         Remedy::DeleteNow => true,
         Remedy::Evict | Remedy::EvictOrDelete => pod.own_grace.is_zero(),
         Remedy::RemoveFinalizers => {

@@ -7,6 +7,7 @@ mod gates;
 mod limits;
 mod opt_out;
 mod properties;
+mod surge;
 mod turns;
 mod unreachable;
 mod waits;

@@ -4,14 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use k8s_openapi::api::core::v1::ObjectReference;
-use nodeward_api::reason::{ActReason, BlockerReason, DrainReason};
-use nodeward_core::id::{BudgetKey, NodeUid};
+use nodeward_api::reason::{ActReason, BlockerReason, DrainReason, SurgeOutcome};
+use nodeward_core::id::{BudgetKey, NamespacedName, NodeUid, PodUid};
 use nodeward_core::strategy::Remedy;
 use nodeward_core::verdict::{Blocker, NodeVerdict};
 use nodeward_runtime::{ActionResult, EventSink, EventSpec, Severity, events};
 
 use crate::execute::{Forced, PodResult, outcome_label};
-use crate::plan::{PodAction, Warning};
+use crate::plan::{PodAction, SurgeStanding, Warning};
 
 use super::condition::Change;
 
@@ -69,12 +69,13 @@ impl Announcer {
         let ActionResult::Acted(forced) = result else {
             tracing::info!(%pod, %node, %strategy, outcome = outcome_label(result), detail = ?result, "not done");
             // The next attempt may find the pod gone, and says nothing of it then.
-            if result.may_have_acted() && action.strategy.remedy != Remedy::Evict {
+            let remedy = action.strategy.remedy;
+            if result.may_have_acted() && remedy != Remedy::Evict && !remedy.is_about_deployment() {
                 self.log_audit(action, result, "the answer was lost: it may have been forced");
             }
             return;
         };
-        if *forced != Forced::Evicted {
+        if !forced.is_gentle() {
             self.log_audit(action, result, "forced");
         }
         let (reason, what) = match forced {
@@ -86,6 +87,11 @@ impl Announcer {
                 ActReason::BudgetOverridden,
                 with_loss("deleted with its own grace although its budget refused its eviction"),
             ),
+            Forced::Restarted { deployment, revision } => (ActReason::SurgeBegun, restarted(deployment, *revision)),
+            Forced::RestartUndone(deployment) => {
+                tracing::info!(%pod, %node, %deployment, "the restart of its Deployment is taken back");
+                return;
+            }
             Forced::FinalizersRemoved(removed) => (
                 ActReason::FinalizersRemoved,
                 format!("removed finalizers {}", removed.join(", ")),
@@ -107,6 +113,20 @@ impl Announcer {
         for event in audit_events(action, forced, reason) {
             self.sink.emit(event);
         }
+    }
+
+    /// What became of the surge of a pod, told while the pod may be gone.
+    pub fn surge_ended(&self, uid: &PodUid, standing: &SurgeStanding, outcome: SurgeOutcome) {
+        let SurgeStanding { pod, node, .. } = standing;
+        tracing::info!(%pod, %node, %outcome, "surge ended");
+        self.sink.emit(EventSpec {
+            regarding: events::pod_reference(&pod.namespace, &pod.name, Some(uid.as_str())),
+            related: None,
+            severity: outcome.severity(),
+            reason: outcome.as_str(),
+            action: ACTION,
+            note: format!("the pod {} (node {node})", outcome.explanation()),
+        });
     }
 
     /// What could not be read as it is meant, each once.
@@ -177,17 +197,35 @@ impl Announcer {
     }
 }
 
+/// A bare `rollout undo` returns to the same release.
+fn restarted(deployment: &NamespacedName, revision: Option<i64>) -> String {
+    let revisions = revision.map(|before| {
+        format!(
+            ": revision {} restarts {before}; to roll back, name the revision",
+            before + 1
+        )
+    });
+    format!(
+        "Deployment {deployment} is told to roll{}",
+        revisions.unwrap_or_default()
+    )
+}
+
 fn overridden(forced: &Forced) -> &[BudgetKey] {
     match forced {
         Forced::BudgetOverridden(budgets) => budgets,
-        Forced::Evicted | Forced::FinalizersRemoved(_) | Forced::DeletedNow => &[],
+        Forced::Evicted
+        | Forced::FinalizersRemoved(_)
+        | Forced::DeletedNow
+        | Forced::Restarted { .. }
+        | Forced::RestartUndone(_) => &[],
     }
 }
 
 /// What was done to the pod, told on its node and on its budgets, whose owners look there and not at a pod that is gone.
 /// Nothing of an eviction, which its budgets had allowed.
 fn audit_events(action: &PodAction, forced: &Forced, reason: ActReason) -> Vec<EventSpec> {
-    if *forced == Forced::Evicted {
+    if forced.is_gentle() {
         return Vec::new();
     }
     let (pod, node, strategy) = (&action.pod.key, &action.node, action.strategy.name);

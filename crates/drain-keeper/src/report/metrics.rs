@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
-use nodeward_api::reason::{BlockerReason, GateReason};
+use nodeward_api::reason::{BlockerReason, GateReason, SurgeOutcome};
 use nodeward_core::id::NodeName;
 use nodeward_core::verdict::NodeVerdict;
 use nodeward_runtime::metrics::{Moment, Series};
@@ -33,6 +33,7 @@ pub struct DrainMetrics {
     blockers: Family<[Label; 1], Gauge>,
     actions: Family<[Label; 2], Counter>,
     overrides: Counter,
+    surges: Family<[Label; 1], Counter>,
     lateness: Family<[Label; 1], Histogram, fn() -> Histogram>,
     duration: Histogram,
     next_deadline: Moment,
@@ -56,6 +57,7 @@ impl DrainMetrics {
             blockers: metrics.register("blockers", "Pods that drains wait for, by reason"),
             actions: metrics.register("actions", "Attempts at pods, by strategy and outcome"),
             overrides: metrics.register("budget_overrides", "Pods deleted although a budget refused"),
+            surges: metrics.register("surges", "Rollouts by which pods were to move, by outcome"),
             lateness: metrics.register_as(
                 "action_lateness_seconds",
                 "Time from a strategy's deadline to its first request; held_back: a limit, a hold or a budget's turn \
@@ -133,6 +135,11 @@ impl DrainMetrics {
             false
         });
         self.under_way.extend(blocked);
+    }
+
+    /// Counts a surge that has ended.
+    pub fn surge_ended(&self, outcome: SurgeOutcome) {
+        self.surges.get_or_create(&[("outcome", outcome.as_str())]).inc();
     }
 
     /// Counts an attempt at a pod. `started` tells when the first one began.

@@ -24,6 +24,7 @@ fn waits(time_out: i64, expected_drain: i64, budget_force: i64, force_after: i64
         expected_drain: SignedDuration::from_mins(expected_drain),
         budget_force: SignedDuration::from_mins(budget_force),
         force_after: SignedDuration::from_mins(force_after),
+        surge: SignedDuration::MAX,
     }
 }
 
@@ -323,4 +324,32 @@ fn force_after_beyond_expected_time_is_warned_of(#[case] text: &str, #[case] is_
         is_warned_of,
         "{warnings:?}"
     );
+}
+
+#[test]
+fn surges_are_off_unless_asked_for() {
+    for off in ["{}", "{surge: {}}", "{surge: {after: 5, parallel: 1}}"] {
+        assert!(policy(off).surge.is_none(), "{off}");
+    }
+    let surge = policy("{surge: {enabled: true}}").surge.unwrap();
+    let minutes = |duration: SignedDuration| duration.as_mins();
+    assert_eq!(
+        (minutes(surge.after), minutes(surge.timeout), surge.parallel),
+        (2, 10, 5)
+    );
+    assert!(surge.namespaces.is_none());
+    let given = "{surge: {enabled: true, after: 3, timeout: '4m', parallel: 1, namespaces: {selector: {a: b}}}}";
+    let surge = policy(given).surge.unwrap();
+    assert_eq!(
+        (minutes(surge.after), minutes(surge.timeout), surge.parallel),
+        (3, 4, 1)
+    );
+    assert!(surge.namespaces.is_some());
+    for wrong in [
+        "{surge: {enabled: true, after: 0}}",
+        "{surge: {enabled: true, parallel: 0}}",
+        "{surge: {on: true}}",
+    ] {
+        assert!(Settings::parse(wrong).is_err(), "{wrong}");
+    }
 }

@@ -43,7 +43,7 @@ pub(super) fn in_force(pod: &PodView, evidence: &Evidence<'_>, now: Timestamp) -
 }
 
 /// The hold that keeps the pod from being forced, and until when: the last to end of those on its budgets that count.
-pub(super) fn hold_against<'a>(
+pub fn hold_against<'a>(
     pod: &PodView,
     evidence: &Evidence<'a>,
     now: Timestamp,

@@ -280,6 +280,7 @@ impl Cluster {
                 Action::Act(act) => {
                     let index = self.pods.iter().position(|pod| pod.name == *act.pod.key.name).unwrap();
                     match act.strategy.remedy {
+                        Remedy::Restart | Remedy::UndoRestart => unreachable!("surges are off"),
                         Remedy::Evict => self.ask_to_go(index, now),
                         Remedy::EvictOrDelete => {
                             self.record_override(index, now);

@@ -16,6 +16,7 @@ use nodeward_core::pod::PodView;
 use nodeward_core::remediation::{RemediatedNodes, Remediations};
 use nodeward_core::signal::{KindObjects, KindState, SignalInputs, WatchedResource, pdb_force_drain_timeout};
 use nodeward_core::strategy::StrategyName;
+use nodeward_core::surge::Workloads;
 use nodeward_core::verdict::{Blocker, Next, NodeVerdict};
 use serde_json::{Value, json};
 
@@ -180,6 +181,8 @@ pub struct World {
     pub holds: Holds,
     pub remediations: Remediations,
     pub without_opt_outs: BTreeSet<Arc<str>>,
+    pub surge_namespaces: Option<BTreeSet<Arc<str>>>,
+    workloads: Option<Workloads>,
     pub memory: Memory,
 }
 
@@ -202,6 +205,8 @@ impl World {
             holds: Holds::default(),
             remediations: Remediations::default(),
             without_opt_outs: BTreeSet::new(),
+            surge_namespaces: None,
+            workloads: None,
             memory,
         }
     }
@@ -264,6 +269,12 @@ impl World {
 
     pub fn budgets(mut self, budgets: impl IntoIterator<Item = Value>) -> Self {
         self.budgets.extend(budgets);
+        self
+    }
+
+    /// What is known of the workloads of the namespace `shop`.
+    pub fn workloads(mut self, workloads: Workloads) -> Self {
+        self.workloads = Some(workloads);
         self
     }
 
@@ -374,6 +385,12 @@ impl World {
             lock_kinds: LockKinds::default(),
             remediations: self.remediations.clone(),
             without_opt_outs: self.without_opt_outs.clone(),
+            surge_namespaces: self.surge_namespaces.clone(),
+            workloads: self
+                .workloads
+                .iter()
+                .map(|known| ("shop".into(), Arc::new(known.clone())))
+                .collect(),
             installation: Some("nodeward-system/drain-keeper".into()),
             memory: self.memory.clone(),
         }
