@@ -146,3 +146,27 @@ pub(super) async fn workloads(pod: &PodView, context: &PassContext) -> Result<Wo
     workloads.deployments = Arc::new([(name, view)].into());
     Ok(workloads)
 }
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case::restart(Some("2026-01-01T00:02:00Z"), json!("2026-01-01T00:02:00Z"))]
+    #[case::put_back(Some("before"), json!("before"))]
+    #[case::there_was_none(None, Value::Null)]
+    fn patch_changes_the_annotation_of_the_read_version(#[case] at: Option<&str>, #[case] expected: Value) {
+        let deployment = json!({
+            "metadata": { "namespace": "shop", "name": "web", "uid": "u", "resourceVersion": "9" },
+            "spec": { "selector": {}, "template": {} },
+        });
+        let deployment = DeploymentView::project(&serde_json::from_value(deployment).unwrap()).unwrap();
+        let patch = json!({
+            "metadata": { "uid": "u", "resourceVersion": "9" },
+            "spec": { "template": { "metadata": { "annotations": { "kubectl.kubernetes.io/restartedAt": expected } } } },
+        });
+        assert_eq!(restart_patch(&deployment, at), patch);
+    }
+}

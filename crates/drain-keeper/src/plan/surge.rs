@@ -31,14 +31,21 @@ pub fn ahead_of(
     has_place: bool,
     now: Timestamp,
 ) -> (Decision, Option<Timestamp>) {
+    let Some(surge) = policy_for(pod, evidence) else {
+        return (ordinary, None);
+    };
     let is_new = pod.surge.record.is_none() && is_refused(pod, &ordinary, evidence, now);
-    match policy_for(pod, evidence) {
-        // Where nothing comes of it, the pod goes by its own clock.
-        Some(_) if evidence.memory.failures(pod) > 0 && matches!(ordinary, Decision::Due { .. }) => (ordinary, None),
-        Some(_) if is_new => begin(ordinary, pod, evidence, has_place, now),
-        Some(surge) => (goes_on(ordinary, pod, evidence, surge, now), None),
-        None => (ordinary, None),
+    let (decision, until) = if is_new {
+        begin(ordinary.clone(), pod, evidence, has_place, now)
+    } else {
+        (goes_on(ordinary.clone(), pod, evidence, surge, now), None)
+    };
+    // Where nothing comes of it, the pod goes by its own clock.
+    let is_act = matches!(&decision, Decision::Due { strategy, .. } if strategy.remedy.is_about_deployment());
+    if is_act && evidence.memory.failures(pod) > 0 && matches!(ordinary, Decision::Due { .. }) {
+        return (ordinary, None);
     }
+    (decision, until)
 }
 
 /// Follows the surge that the pod has, if it has one.

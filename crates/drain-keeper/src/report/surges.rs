@@ -50,3 +50,77 @@ impl Surges {
         ended
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use jiff::Timestamp;
+    use rstest::rstest;
+    use serde_json::Value;
+
+    use super::*;
+    use crate::plan::tests::world::{minute, pod, terminating, with};
+
+    fn plan(course: Option<Course>) -> Plan {
+        let standing = course.map(|course| SurgeStanding {
+            node: "n1".into(),
+            pod: nodeward_core::id::PodKey::new("shop", "p"),
+            course,
+        });
+        Plan {
+            surges: standing.into_iter().map(|standing| ("p".into(), standing)).collect(),
+            ..Plan::default()
+        }
+    }
+
+    fn snapshot(pods: Option<NodePods>) -> Snapshot {
+        Snapshot {
+            pods: pods.into_iter().map(|pods| ("n1".into(), pods)).collect(),
+            ..Snapshot::default()
+        }
+    }
+
+    fn pods(object: Value) -> NodePods {
+        let view = nodeward_core::pod::PodView::project(&serde_json::from_value(object).unwrap()).unwrap();
+        NodePods::Synced(vec![Arc::new(view)])
+    }
+
+    fn ended(outcome: SurgeOutcome) -> Course {
+        Course::Ended(End {
+            outcome,
+            is_ours_to_undo: false,
+        })
+    }
+
+    fn rolls() -> Course {
+        let until: Timestamp = minute(12);
+        Course::Rolls(until)
+    }
+
+    #[rstest]
+    #[case::reverted(Some(ended(SurgeOutcome::SurgeReverted)), Some(pods(pod("p"))), Some(SurgeOutcome::SurgeReverted))]
+    #[case::gone(None, Some(NodePods::Synced(Vec::new())), Some(SurgeOutcome::SurgeComplete))]
+    #[case::going(None, Some(pods(with(pod("p"), terminating(3, 1)))), Some(SurgeOutcome::SurgeComplete))]
+    #[case::unknown(None, Some(pods(pod("p"))), None)]
+    #[case::syncing(None, Some(NodePods::Syncing), None)]
+    #[case::uncordoned(None, None, None)]
+    #[case::goes_on(Some(rolls()), Some(pods(pod("p"))), None)]
+    fn end_is_told_once(#[case] course: Option<Course>, #[case] pods: Option<NodePods>, #[case] told: Option<SurgeOutcome>) {
+        let mut surges = Surges::default();
+        let before = snapshot(Some(NodePods::Synced(Vec::new())));
+        assert!(surges.ended(&before, &plan(Some(rolls()))).is_empty());
+        let (after, now) = (snapshot(pods), plan(course));
+        let outcomes: Vec<SurgeOutcome> = surges.ended(&after, &now).into_iter().map(|(_, _, outcome)| outcome).collect();
+        assert_eq!(outcomes, told.into_iter().collect::<Vec<_>>());
+        let again = surges.ended(&after, &now);
+        assert!(again.is_empty(), "{again:?}");
+    }
+
+    #[test]
+    fn end_that_was_not_seen_coming_is_not_told() {
+        let mut surges = Surges::default();
+        let all_gone = snapshot(Some(NodePods::Synced(Vec::new())));
+        assert!(surges.ended(&all_gone, &plan(Some(ended(SurgeOutcome::SurgeStuck)))).is_empty());
+    }
+}
