@@ -23,7 +23,7 @@ async fn drain_keeper_has_the_rights_it_needs_alone() -> Result<()> {
         "enabled": true,
         "deployment": { "enabled": false },
         "readManagedUpgradeConfigMap": { "enabled": true },
-        "config": { "optOuts": { "namespaces": { "selector": { "team": "a" } } } },
+        "config": { "optOuts": { "namespaces": { "selector": { "team": "a" } } }, "surge": { "enabled": true } },
     } }));
     let dry = Release::new(&unique("dry"), &namespace).values(json!({ "drainKeeper": {
             "enabled": true, "deployment": { "enabled": false }, "dryRun": true, "leases": { "rbac": "none" },
@@ -43,6 +43,14 @@ async fn drain_keeper_has_the_rights_it_needs_alone() -> Result<()> {
         create            pods                                                  -                                                    no   no
         create            pods/exec                                             -                                                    no   no
         create            pods/eviction                                         -                                                    yes  no
+        watch             deployments.apps                                      -                                                    yes  no
+        patch             deployments.apps                                      -                                                    yes  no
+        update            deployments.apps                                      -                                                    no   no
+        create            deployments.apps                                      -                                                    no   no
+        patch             deployments.apps/scale                                -                                                    no   no
+        list              replicasets.apps                                      -                                                    yes  no
+        patch             replicasets.apps                                      -                                                    no   no
+        watch             persistentvolumeclaims                                -                                                    yes  no
         list              poddisruptionbudgets.policy                           -                                                    yes  yes
         patch             poddisruptionbudgets.policy/status                    -                                                    yes  no
         patch             poddisruptionbudgets.policy                           -                                                    no   no

@@ -118,6 +118,10 @@ pub fn everything() -> Value {
     } }),
     "managedUpgradeConfigMap"
 )]
+#[case::surges_without_their_policy(
+    json!({ "drainKeeper": { "enabled": true, "config": { "surge": { "enabled": true } }, "surgePolicy": { "create": false } } }),
+    "drainKeeper.surgePolicy.create"
+)]
 #[case::fleet_lock_said_twice(locked(json!({ "config": { "fleetLock": { "enabled": true } } })), "drainLock.fleetLock")]
 #[case::leases_of_drain_keeper_said_twice(
     json!({ "drainKeeper": { "enabled": true, "config": { "leaseNamespace": "a" } } }), "drainKeeper.leases"
