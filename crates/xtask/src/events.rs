@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 use nodeward_api::condition;
 use nodeward_api::reason::Severity::{self, Warning};
 use nodeward_api::reason::{
-    ActReason, BlockerReason, CephCondition, CephReason, DrainReason, GateReason, HealthEvent, LockReason,
+    ActReason, BlockerReason, CephCondition, CephReason, DrainReason, GateReason, HealthEvent, LockReason, SurgeOutcome,
 };
 
 const PAGE: &str = "docs/events.md";
@@ -96,13 +96,15 @@ const OF_EACH: &str = "
 fn of_drain_keeper() -> Vec<Event> {
     let acts = ActReason::ALL.iter().map(|act| {
         let on = match act {
-            ActReason::Evicted => "Pod",
+            ActReason::Evicted | ActReason::SurgeBegun => "Pod",
             ActReason::BudgetOverridden | ActReason::FinalizersRemoved | ActReason::DeletedWithoutGrace => {
                 "Pod, its PodDisruptionBudgets, Node"
             }
         };
         Event(act.as_str(), act.severity(), on, act.explanation())
     });
+    let surges = SurgeOutcome::ALL.iter();
+    let surges = surges.map(|outcome| Event(outcome.as_str(), outcome.severity(), "Pod", outcome.explanation()));
     let drains = DrainReason::ALL.iter().map(|reason| {
         let on = match reason {
             DrainReason::DrainFailed | DrainReason::Unreadable | DrainReason::SecondWriter => "Node",
@@ -114,7 +116,11 @@ fn of_drain_keeper() -> Vec<Event> {
     let undecided = undecided.map(|gate| Event(gate.as_str(), Warning, "Node, after 10 minutes", gate.explanation()));
     let blockers = BlockerReason::ALL.iter();
     let blockers = blockers.map(|reason| Event(reason.as_str(), Warning, "Node, for its pod", reason.explanation()));
-    acts.chain(drains).chain(undecided).chain(blockers).collect()
+    acts.chain(surges)
+        .chain(drains)
+        .chain(undecided)
+        .chain(blockers)
+        .collect()
 }
 
 fn of_drain_lock() -> Vec<Event> {

@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use nodeward_api::node_drain::Phase;
 use nodeward_api::reason::{
     ActReason, BlockerReason, CephCondition, CephReason, DisabledReason, DrainReason, GateReason, HealthEvent,
-    HealthReason, LockReason,
+    HealthReason, LockReason, SurgeObstacle, SurgeOutcome,
 };
 use nodeward_core::drain::{DrainDeadlines, NodeDrainView};
 use nodeward_testkit::process::Process;
@@ -69,6 +69,7 @@ impl Operator {
                     .collect::<Vec<_>>(),
                 GateReason::ALL.iter().map(|reason| reason.as_str()).collect(),
                 ActReason::ALL.iter().map(|reason| reason.as_str()).collect(),
+                SurgeOutcome::ALL.iter().map(|reason| reason.as_str()).collect(),
                 DrainReason::ALL.iter().map(|reason| reason.as_str()).collect(),
             ]
             .concat(),
@@ -124,6 +125,17 @@ fn reasons_and_their_sections_match(
     assert_eq!(once.len(), sections.len(), "a reason has two sections");
 }
 
+#[test]
+fn obstacles_of_surges_and_their_table_match() {
+    let page = Operator::DrainKeeper.page("surge.md");
+    let table = page.split("## What happens").next().unwrap();
+    let rows = table
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `")?.split('`').next());
+    let obstacles: Vec<&str> = SurgeObstacle::ALL.iter().map(|obstacle| obstacle.as_str()).collect();
+    assert_eq!(rows.collect::<Vec<_>>(), obstacles);
+}
+
 #[rstest]
 fn registered_metrics_and_their_page_match(
     #[values(Operator::DrainKeeper, Operator::DrainLock, Operator::HealthCheck, Operator::CephPdb)] operator: Operator,
@@ -149,7 +161,7 @@ fn registered_metrics_and_their_page_match(
 }
 
 /// Counters, which the encoder gives a suffix.
-const COUNTERS: [&str; 20] = [
+const COUNTERS: [&str; 21] = [
     "actions",
     "bad_reviews",
     "budget_overrides",
@@ -170,6 +182,7 @@ const COUNTERS: [&str; 20] = [
     "review_unknown_fields",
     "reviews_failed_open",
     "watch_failures",
+    "surges",
 ];
 
 /// Names as they are exported.
