@@ -20,3 +20,4 @@ mod prometheus;
 mod remediations;
 mod requests;
 mod strategies;
+mod surge;
