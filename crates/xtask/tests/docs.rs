@@ -181,8 +181,8 @@ const COUNTERS: [&str; 21] = [
     "opt_outs_ignored",
     "review_unknown_fields",
     "reviews_failed_open",
-    "watch_failures",
     "surges",
+    "watch_failures",
 ];
 
 /// Names as they are exported.
