@@ -94,6 +94,7 @@ fn reduced(node: Node) -> Node {
             name: node.metadata.name,
             uid: node.metadata.uid,
             creation_timestamp: node.metadata.creation_timestamp,
+            labels: node.metadata.labels,
             ..ObjectMeta::default()
         },
         spec: Some(NodeSpec {

@@ -2,6 +2,7 @@
 //! intent has been written to the status before. What fails for a reason that the next attempt would meet again withdraws the
 //! intent.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -9,6 +10,7 @@ use kube::ResourceExt;
 use kube::api::PostParams;
 use kube::core::DynamicObject;
 use nodeward_api::annotation;
+use nodeward_api::label::{EXCLUDE_FROM_REMEDIATION, EXCLUDE_FROM_REMEDIATION_TRUE};
 use nodeward_api::reason::HealthReason;
 use nodeward_runtime::{ActionResult, ApiError, Permits};
 
@@ -91,6 +93,13 @@ async fn ask(
     match condition {
         Condition::Node(evidence) => {
             let node = quorum::check(pass, evidence).await?;
+            let labels = node.as_ref().and_then(|node| node.metadata.labels.as_ref());
+            if labels.is_some_and(is_excluded) {
+                return Err(Unmet::Refused(format!(
+                    "node {} is excluded by its label",
+                    evidence.name
+                )));
+            }
             asked.node_created = node.and_then(|node| node.metadata.creation_timestamp.clone());
         }
         Condition::Intended(version) => quorum::check_intent(pass, start, version).await?,
@@ -100,6 +109,11 @@ async fn ask(
         Condition::EtcdQuorum(recent) => control_plane::check_quorum(pass, &start.node, recent).await?,
     }
     Ok(())
+}
+
+fn is_excluded(labels: &BTreeMap<String, String>) -> bool {
+    let label = labels.get(EXCLUDE_FROM_REMEDIATION);
+    label.is_some_and(|value| value == EXCLUDE_FROM_REMEDIATION_TRUE)
 }
 
 /// One that is on its way out, or of an earlier node of the name, does not count; where it does not tell its node, as the peer's

@@ -115,12 +115,17 @@ impl Case<'_> {
 
     /// Whether the node is being remediated, see [`Chain::runs`].
     pub fn runs(&self, check: &Check<'_>, now: Timestamp) -> bool {
-        self.is_starting || self.chain.runs(&self.health, check.spec, now)
+        self.is_starting || (self.chain.runs(&self.health, check.spec, now) && !self.is_out_of_time(check, now))
     }
 
     /// The same of what is more than intended.
     pub fn has_begun(&self, check: &Check<'_>, now: Timestamp) -> bool {
-        self.is_starting || self.chain.has_begun(&self.health, check.spec, now)
+        self.is_starting || (self.chain.has_begun(&self.health, check.spec, now) && !self.is_out_of_time(check, now))
+    }
+
+    /// Nobody ends what a NodeHealthCheck has begun that only reports now: it has the time of its step.
+    fn is_out_of_time(&self, check: &Check<'_>, now: Timestamp) -> bool {
+        check.only_reports() && self.chain.records.iter().all(|record| record.ends() <= now)
     }
 
     /// Whether a remediator is at work on it, or is about to be.

@@ -65,7 +65,7 @@ impl<'a> Chain<'a> {
             self.records.push(record);
         } else if !record.may_be_there() {
             // Nothing is left of it.
-        } else if record.is_awaited(known.health, known.now) {
+        } else if record.is_awaited(known.node.is_some(), known.health, known.now) {
             self.awaited.push(record);
         } else {
             self.orphans.push(record);
@@ -133,6 +133,11 @@ impl<'a> Chain<'a> {
         };
         let is_awaited = |record: &Record<'_>| is_running(record) && now < record.ends();
         self.awaited.iter().any(is_awaited) || self.records.iter().any(goes_on)
+    }
+
+    /// Whether a step is over.
+    pub fn has_step_over(&self) -> bool {
+        self.step_over().is_some()
     }
 
     /// The highest step that is over: an edited chain is not begun anew.

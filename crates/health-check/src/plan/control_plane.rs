@@ -23,12 +23,18 @@ pub const GONE_MEMBERS_COUNT_FOR: SignedDuration = SignedDuration::from_hours(1)
 pub type Members = BTreeMap<NodeName, Timestamp>;
 
 impl Planner<'_> {
+    /// Whether the node is one of the control plane. One that was deleted registers again without its role, which a kubelet may
+    /// not give itself, and is as much a member of etcd as before.
+    pub(super) fn is_control_plane(&self, node: &NodeFacts) -> bool {
+        node.view.is_control_plane() || self.plan.etcd_members.contains_key(&node.view.name)
+    }
+
     /// Whether a control-plane node may be remediated; others always may.
     ///
     /// # Errors
     /// With what stops it.
     pub(super) fn check_control_plane(&self, node: &NodeFacts, tally: &Tally<'_>) -> Result<(), Standing> {
-        if !node.view.is_control_plane() {
+        if !self.is_control_plane(node) {
             return Ok(());
         }
         let away = |text: String| Err(Standing::new(HealthReason::ControlPlaneNodeAway, text));

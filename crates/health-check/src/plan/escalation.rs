@@ -176,7 +176,10 @@ impl Planner<'_> {
         let is_escalation = due == step && case.chain.is_escalation(step);
         if !case.is_selected && !is_escalation {
             case.chain.withdraw_intent();
-            case.chain.records.retain(|record| record.stage() != Stage::Gone);
+            // Without an earlier step that is over nothing would ever begin it again.
+            if !case.chain.has_step_over() {
+                case.chain.records.retain(|record| record.stage() != Stage::Gone);
+            }
             case.standing = Standing::new(
                 HealthReason::ExcludedByLabel,
                 "the NodeHealthCheck no longer selects the node",

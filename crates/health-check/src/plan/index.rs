@@ -96,7 +96,8 @@ impl<'a> Index<'a> {
                 nodes.entry(&live.node).or_default().push(live);
             }
             let node = snapshot.nodes.get(&live.node);
-            if live.is_control_plane || node.is_some_and(|node| node.view.is_control_plane()) {
+            let was_member = snapshot.memory.etcd_members.contains_key(&live.node);
+            if live.is_control_plane || was_member || node.is_some_and(|node| node.view.is_control_plane()) {
                 index.remediated_control_plane.insert(&live.node, live);
             }
         }

@@ -85,7 +85,7 @@ impl<'a> Planner<'a> {
         timeout: Option<SignedDuration>,
     ) -> Result<Vec<LeaseChange>, Standing> {
         let mut names = Vec::new();
-        if node.view.is_control_plane() {
+        if self.is_control_plane(node) {
             names.push(LeaseName::ControlPlane);
         }
         names.push(LeaseName::Node(node.view.name.clone()));
@@ -180,10 +180,13 @@ impl<'a> Planner<'a> {
             self.give_back(LeaseName::ControlPlane, lease);
             return;
         }
+        let planner = &*self;
         let mut live = checks.iter().filter(|check| !check.only_reports()).flat_map(|check| {
             let nodes = needs.get(&check.facts.name).into_iter().flatten();
             nodes.filter_map(move |(name, need)| {
-                let node = need.node.filter(|node| need.is_live && node.view.is_control_plane())?;
+                let node = need
+                    .node
+                    .filter(|node| need.is_live && planner.is_control_plane(node))?;
                 Some((check, *name, node, need.duration))
             })
         });

@@ -84,7 +84,7 @@ impl Planner<'_> {
         }
         let gone = case.chain.gone(candidate.step);
         let gone = gone.and_then(|gone| gone.reference(&case.name)).map(Condition::Gone);
-        let asks_etcd = node.view.is_control_plane() && !candidate.is_escalation;
+        let asks_etcd = self.is_control_plane(node) && !candidate.is_escalation;
         let mut again = vec![
             Condition::Node(unhealthy.evidence(node)),
             Condition::Intended(check.facts.resource_version.clone()),
@@ -143,6 +143,7 @@ impl Planner<'_> {
         let key = (check.facts.name.clone(), case.name.clone());
         let stopped = self
             .check_any_step(check, &case.name, node)
+            .and_then(|()| self.check_nodes_heard())
             .and_then(|()| check_threshold(check))
             .and_then(|()| check_storm(check));
         if let Err(stopped) = stopped {

@@ -162,15 +162,16 @@ impl<'a> Record<'a> {
         })
     }
 
-    /// Whether its remediator has yet to finish what it does with a node that is gone, or was made again.
-    pub fn is_awaited(&self, health: &Health, now: Timestamp) -> bool {
+    /// Whether its remediator has yet to finish what it does with a node that is gone, or was made again. Where a node has the name
+    /// again, it has until that is healthy, or the time of its step is over.
+    pub fn is_awaited(&self, is_made_again: bool, health: &Health, now: Timestamp) -> bool {
         let Some(live) = self.live else {
             // What it says of itself is not known: it has the time of its step.
             return now < self.ends();
         };
-        let is_back = *health == Health::Healthy;
-        (live.node_deletion_expected && live.succeeded.as_deref() != Some("True"))
-            || (*self.kind.kind == *METAL3 && !is_back && now < self.ends())
+        let is_over = *health == Health::Healthy || self.ends() <= now;
+        let takes_node_away = live.node_deletion_expected && live.succeeded.as_deref() != Some("True");
+        (takes_node_away && !(is_made_again && is_over)) || (*self.kind.kind == *METAL3 && !is_over)
     }
 }
 

@@ -75,7 +75,7 @@ impl<'a> Planner<'a> {
                     checks.insert(Arc::clone(&check.facts.name));
                 }
                 // Stricter: over or not, until it is gone.
-                if case.has_remediation() && case.node.is_some_and(|node| node.view.is_control_plane()) {
+                if case.has_remediation() && case.node.is_some_and(|node| self.is_control_plane(node)) {
                     tally.remediated_control_plane.insert(case.name.clone());
                 }
             }
@@ -117,7 +117,7 @@ impl<'a> Planner<'a> {
         tally.starting.insert(case.name.clone());
         let checks = tally.running_for.entry(case.name.clone()).or_default();
         checks.insert(Arc::clone(&check.facts.name));
-        if node.view.is_control_plane() {
+        if self.is_control_plane(node) {
             tally.remediated_control_plane.insert(case.name.clone());
         }
         case.standing = Standing::new(HealthReason::StartingRemediation, step.template.to_string());

@@ -483,3 +483,25 @@ fn control_plane_node_carries_the_label_on_its_remediation() {
         "as the peer writes it"
     );
 }
+
+/// A kubelet may not give its Node the role.
+#[test]
+fn member_that_registers_again_without_its_role_is_no_worker() {
+    let workers = json!({
+        "selector": { "matchExpressions": [{ "key": "node-role.kubernetes.io/control-plane", "operator": "DoesNotExist" }] },
+        "maxUnhealthy": "100%",
+    });
+    let mut world = masters(3).check("workers", workers).failed("m2", 0);
+    world.settle(300);
+    assert_eq!(world.remediations(), ["Reboot of m2"]);
+    world.remove_node("m1");
+    world.add_node("m1", "worker", 310);
+    world.fail("m1", 315);
+    let plan = world.settle(620);
+    assert_eq!(world.remediations(), ["Reboot of m2"]);
+    assert_eq!(plan.reason("m1"), HealthReason::ControlPlaneNodeAway);
+    // By then its member may have been removed.
+    world.heal("m2", 630);
+    world.live(630, 310 + 3600 + 400);
+    assert_eq!(world.remediations(), ["Reboot of m1"]);
+}

@@ -1,6 +1,7 @@
 use std::sync::Arc;
 
 use nodeward_api::reason::HealthReason;
+use nodeward_core::node_health_check::Backoff;
 use rstest::rstest;
 use serde_json::json;
 
@@ -15,6 +16,13 @@ fn escalating() -> World {
 
 fn running() -> World {
     World::remediating(chain(&STEPS))
+}
+
+fn an_hour() -> Backoff {
+    Backoff {
+        initial: jiff::SignedDuration::from_hours(1),
+        limit: jiff::SignedDuration::from_hours(1),
+    }
 }
 
 #[test]
@@ -389,7 +397,10 @@ fn vanished_remediation_of_another_step_leaves_escalation_alone(#[case] other: &
         entry.remediations.remove(1);
     });
     world.snapshot.remediations.clear();
-    world.snapshot.nodes_silent_for = jiff::SignedDuration::from_secs(90);
+    // No first step starts now.
+    world.change_check("workers", |check| check.spec.backoff = Some(an_hour()));
+    let ended = format!(r#"{{"count":1,"lastEnd":"{}"}}"#, at(-10));
+    world.annotate_node("w1", "nodeward.dev/remediations", Some(&ended));
     world.settle(610);
     assert_eq!(world.remediations(), ["Fence of w1"]);
 }
@@ -476,4 +487,32 @@ fn refused_annotation_does_not_stop_escalation() {
     assert_eq!(world.remediations(), ["Fence of w1", "Reboot of w1"]);
     let remediations = &world.entry("w1").unwrap().remediations;
     assert_eq!(remediations[0].timed_out, Some(at(603)), "the status carries it");
+}
+
+/// While the watch of nodes is silent, more of them may be down than it tells.
+#[test]
+fn no_step_follows_while_nodes_are_not_heard_of() {
+    let mut world = running();
+    world.snapshot.nodes_silent_for = jiff::SignedDuration::from_secs(90);
+    assert_eq!(world.settle(700).reason("w1"), HealthReason::SourceUnreadable);
+    assert_eq!(world.remediations(), ["Reboot of w1"]);
+    world.snapshot.nodes_silent_for = jiff::SignedDuration::ZERO;
+    world.live(710, 780);
+    assert_eq!(world.remediations(), ["Fence of w1", "Reboot of w1"]);
+}
+
+/// Its second step was deleted: it would be the first step of a node that is no longer selected.
+#[test]
+fn deleted_step_of_a_node_that_is_not_selected_stays_gone() {
+    let mut world = running();
+    world.settle(600);
+    assert_eq!(world.remediations(), ["Fence of w1", "Reboot of w1"]);
+    world.label("w1", "node-role.kubernetes.io/worker", None);
+    world
+        .snapshot
+        .remediations
+        .retain(|live| &*live.kind.kind != "FenceRemediation");
+    world.live(610, 900);
+    assert_eq!(world.remediations(), ["Reboot of w1"]);
+    assert_eq!(world.plan(900).reason("w1"), HealthReason::ExcludedByLabel);
 }

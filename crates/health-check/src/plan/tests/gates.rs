@@ -135,7 +135,6 @@ fn stops_every_step_and_nothing_else(#[case] stop: Change, #[case] reason: Healt
 #[rstest]
 #[case::cap(|w: &mut World| { w.change_check("workers", |c| c.spec.max_concurrent = Some(1)); w.fail("w2", -900); w.add_remediation("Replace", "w2", &["uid-of-workers"], -600); }, HealthReason::ConcurrencyLimitReached)]
 #[case::backoff(|w: &mut World| { w.change_check("workers", |c| c.spec.backoff = Some(nodeward_core::node_health_check::Backoff { initial: SignedDuration::from_hours(1), limit: SignedDuration::from_hours(1) })); w.annotate_node("w1", "nodeward.dev/remediations", Some(&format!(r#"{{"count":1,"lastEnd":"{}"}}"#, at(-10)))); }, HealthReason::BackingOff)]
-#[case::silent_nodes(|w: &mut World| w.snapshot.nodes_silent_for = SignedDuration::from_secs(90), HealthReason::SourceUnreadable)]
 #[case::another_check(|w: &mut World| { w.set_check("others", json!({ "selector": { "matchLabels": { "no": "such" } } })); w.add_remediation("Replace", "w1", &["uid-of-others"], 100); }, HealthReason::RemediatedByAnotherCheck)]
 fn stops_first_steps_only(#[case] stop: Change, #[case] reason: HealthReason) {
     let mut stopped = world();

@@ -1,3 +1,5 @@
+use std::sync::Arc;
+
 use nodeward_api::reason::HealthReason;
 use rstest::rstest;
 use serde_json::json;
@@ -237,4 +239,29 @@ fn remediation_of_another_owner_is_not_looked_up_in_the_status() {
         ["w1"],
         "for it is not known to be of the node"
     );
+}
+
+/// The node of that name is back: whatever the remediator was to do with the earlier one is done, or has had its time.
+#[rstest]
+#[case::healthy(false, 700, &[])]
+#[case::failed_and_within_its_time(true, 590, &["Reboot of w1"])]
+#[case::failed_and_late(true, 700, &["Reboot of w1"])]
+fn awaited_remediation_of_a_node_that_was_made_again_ends(
+    #[case] fails: bool,
+    #[case] second: i64,
+    #[case] expected: &[&str],
+) {
+    let mut world = remediated();
+    let first = Arc::clone(&world.snapshot.remediations[0].uid);
+    world.change_remediations(|live| live.node_deletion_expected = true);
+    world.remove_node("w1");
+    world.settle(310);
+    world.add_node("w1", "worker", 320);
+    if fails {
+        world.fail("w1", 330);
+    }
+    world.live(330, second);
+    assert_eq!(world.remediations(), expected);
+    let is_there = world.snapshot.remediations.iter().any(|live| live.uid == first);
+    assert_eq!(is_there, second < 600);
 }

@@ -75,3 +75,15 @@ fn step_is_not_added_beyond_the_limit() {
     world.live(660, 900);
     assert_eq!(world.remediations(), ["Fence of w1", "Reboot of w1", "Reboot of w2"]);
 }
+
+/// Nobody tells its remediator: it has the time of its step.
+#[test]
+fn check_that_only_reports_leaves_its_node_to_another() {
+    let other = json!({ "remediationTemplate": template("Fence") });
+    let mut world = World::remediating(two_steps()).check("others", other);
+    world.change_check("workers", |check| check.spec.dry_run = true);
+    world.live(310, 599);
+    assert_eq!(world.remediations(), ["Reboot of w1"]);
+    world.live(600, 700);
+    assert_eq!(world.remediations(), ["Fence of w1", "Reboot of w1"]);
+}
