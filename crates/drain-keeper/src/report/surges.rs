@@ -99,19 +99,35 @@ mod tests {
     }
 
     #[rstest]
-    #[case::reverted(Some(ended(SurgeOutcome::SurgeReverted)), Some(pods(pod("p"))), Some(SurgeOutcome::SurgeReverted))]
+    #[case::reverted(
+        Some(ended(SurgeOutcome::SurgeReverted)),
+        Some(pods(pod("p"))),
+        Some(SurgeOutcome::SurgeReverted)
+    )]
     #[case::gone(None, Some(NodePods::Synced(Vec::new())), Some(SurgeOutcome::SurgeComplete))]
-    #[case::going(None, Some(pods(with(pod("p"), terminating(3, 1)))), Some(SurgeOutcome::SurgeComplete))]
+    #[case::going(
+        None,
+        Some(pods(with(pod("p"), terminating(3, 1)))),
+        Some(SurgeOutcome::SurgeComplete)
+    )]
     #[case::unknown(None, Some(pods(pod("p"))), None)]
     #[case::syncing(None, Some(NodePods::Syncing), None)]
     #[case::uncordoned(None, None, None)]
     #[case::goes_on(Some(rolls()), Some(pods(pod("p"))), None)]
-    fn end_is_told_once(#[case] course: Option<Course>, #[case] pods: Option<NodePods>, #[case] told: Option<SurgeOutcome>) {
+    fn end_is_told_once(
+        #[case] course: Option<Course>,
+        #[case] pods: Option<NodePods>,
+        #[case] told: Option<SurgeOutcome>,
+    ) {
         let mut surges = Surges::default();
         let before = snapshot(Some(NodePods::Synced(Vec::new())));
         assert!(surges.ended(&before, &plan(Some(rolls()))).is_empty());
         let (after, now) = (snapshot(pods), plan(course));
-        let outcomes: Vec<SurgeOutcome> = surges.ended(&after, &now).into_iter().map(|(_, _, outcome)| outcome).collect();
+        let outcomes: Vec<SurgeOutcome> = surges
+            .ended(&after, &now)
+            .into_iter()
+            .map(|(_, _, outcome)| outcome)
+            .collect();
         assert_eq!(outcomes, told.into_iter().collect::<Vec<_>>());
         let again = surges.ended(&after, &now);
         assert!(again.is_empty(), "{again:?}");
@@ -121,6 +137,10 @@ mod tests {
     fn end_that_was_not_seen_coming_is_not_told() {
         let mut surges = Surges::default();
         let all_gone = snapshot(Some(NodePods::Synced(Vec::new())));
-        assert!(surges.ended(&all_gone, &plan(Some(ended(SurgeOutcome::SurgeStuck)))).is_empty());
+        assert!(
+            surges
+                .ended(&all_gone, &plan(Some(ended(SurgeOutcome::SurgeStuck))))
+                .is_empty()
+        );
     }
 }

@@ -372,13 +372,15 @@ fn pod_is_forced_in_time_where_no_deployment_can_be_told(#[case] outcome: Outcom
 
 #[test]
 fn rollout_whose_begin_was_not_answered_is_waited_for() {
-    let mut world = singleton_with(record("web"), restarted()).also(
-        "surge: { enabled: true }, nodeDrain: { timeOut: 1, expectedNodeDrainTime: 1 }, pdbForceDrainTimeout: 1",
-    );
+    let mut world = singleton_with(record("web"), restarted())
+        .also("surge: { enabled: true }, nodeDrain: { timeOut: 1, expectedNodeDrainTime: 1 }, pdbForceDrainTimeout: 1");
     world = world.attempted("web", Outcome::Failed("timeout".to_owned()), second(0));
     world.memory.attempts.get_mut("web").unwrap().failures = 1;
     let plan = world.at(5);
-    assert_eq!((plan.acted().len(), plan.reason("web")), (0, Some(BlockerReason::Surging)));
+    assert_eq!(
+        (plan.acted().len(), plan.reason("web")),
+        (0, Some(BlockerReason::Surging))
+    );
 }
 
 #[test]
