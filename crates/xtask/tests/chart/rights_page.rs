@@ -18,7 +18,7 @@ fn components() -> [(&'static str, &'static str, Value); 4] {
             json!({
                 "readManagedUpgradeConfigMap": { "enabled": true },
                 "leases": { "rbac": "create" },
-                "config": { "optOuts": { "namespaces": { "selector": { "team": "a" } } } },
+                "config": { "optOuts": { "namespaces": { "selector": { "team": "a" } } }, "surge": { "enabled": true } },
             }),
         ),
         (
