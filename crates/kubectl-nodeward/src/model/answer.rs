@@ -5,7 +5,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Node;
 use nodeward_api::NodeHealthCheck;
 use nodeward_api::node_drain::{BlockedBy, Phase};
-use nodeward_api::reason::{HealthReason, LockReason};
+use nodeward_api::reason::{BlockerReason, HealthReason, LockReason};
 use nodeward_core::verdict::BlockedMessage;
 use serde::Serialize;
 
@@ -199,9 +199,15 @@ impl Answer {
         let is_blocked = node.drain_keeper.as_ref().and_then(|keeper| keeper.blocked.as_ref());
         let acts = |component| acts(sources.components, component);
         let candidates = [
-            health.iter().find_map(remediating).map(acts("health-check")),
+            health
+                .iter()
+                .find_map(|health| remediating(health, now))
+                .map(acts("health-check")),
             drain.and_then(given_up),
-            is_blocked.map(blocked).map(acts("drain-keeper")),
+            is_blocked
+                .filter(|blocked| drain.is_none() || !awaits_claim(blocked))
+                .map(blocked)
+                .map(acts("drain-keeper")),
             health
                 .iter()
                 .find_map(|health| unhealthy(health, now))
@@ -289,9 +295,15 @@ fn acts<'a>(components: &'a [Component], name: &'a str) -> impl Fn(Answer) -> An
     }
 }
 
-fn remediating(health: &NodeHealth) -> Option<Answer> {
+fn remediating(health: &NodeHealth, now: Timestamp) -> Option<Answer> {
     let step = health.step.as_ref()?;
-    let severity = if health.reason == HealthReason::ChainExhausted {
+    let is_overdue = step.ends.is_some_and(|ends| ends <= now);
+    let stops = stops(health);
+    let lasts = |stop: &Stop| stop.until.is_none() && stop.reason != HealthReason::UnderMaintenance;
+    // A stop matters once the time of the step is over.
+    let is_stuck = is_overdue && health.stopped_by.iter().any(lasts);
+    let needs_person = health.reason == HealthReason::ChainExhausted || is_stuck;
+    let severity = if needs_person {
         Severity::NeedsPerson
     } else {
         Severity::Acts
@@ -299,17 +311,30 @@ fn remediating(health: &NodeHealth) -> Option<Answer> {
     Some(Answer {
         since: step.started,
         // The end of the last step is only reported.
-        until: health.next.as_ref().and_then(|next| next.at),
+        until: health
+            .next
+            .as_ref()
+            .and_then(|next| next.at)
+            .filter(|_| stops.is_none()),
         why: Some(format!(
-            "{} (step {} of {}: {}, NodeHealthCheck {})",
+            "{} (step {} of {}: {}, NodeHealthCheck {}){}",
             sentence(health),
             step.number,
             step.of,
             step.remediation,
-            health.check
+            health.check,
+            describe::prefixed("; its next step is stopped by ", stops)
         )),
         ..Answer::new(NodeState::Remediating, severity)
     })
+}
+
+/// What stops the next step, other than the maintenance that the node is down for.
+fn stops(health: &NodeHealth) -> Option<String> {
+    let stops = health.stopped_by.iter();
+    let stops = stops.filter(|stop| stop.reason != HealthReason::UnderMaintenance);
+    let details: Vec<&str> = stops.map(|stop| stop.detail.as_str()).collect();
+    Some(details.join(", ")).filter(|stops| !stops.is_empty())
 }
 
 /// A drain that goes on only when an administrator acts.
@@ -319,6 +344,12 @@ fn given_up(drain: &Drain) -> Option<Answer> {
         why: Some(describe::message(drain).to_owned()),
         ..Answer::new(NodeState::Blocked, Severity::NeedsPerson)
     })
+}
+
+/// Whether drain-keeper waits for drain-lock with all of them: what these wait for tells drain-lock.
+fn awaits_claim(blocked: &Blocked) -> bool {
+    let acts = blocked.pods.as_ref().is_some_and(|pods| pods.chief_act().is_some());
+    blocked.reason == BlockerReason::AwaitsClaim.as_str() && !acts
 }
 
 /// drain-keeper finds pods that keep the drain from ending.
@@ -359,11 +390,7 @@ fn unhealthy(health: &NodeHealth, now: Timestamp) -> Option<Answer> {
     } else {
         Severity::NeedsPerson
     };
-    let stops: Vec<&str> = health.stopped_by.iter().map(|stop| stop.detail.as_str()).collect();
-    let stops = describe::prefixed(
-        "; stopped by ",
-        Some(stops.join(", ")).filter(|stops| !stops.is_empty()),
-    );
+    let stops = describe::prefixed("; stopped by ", stops(health));
     Some(Answer {
         since: Some(condition.since),
         until: Some(condition.expires).filter(|_| is_counting && health.stopped_by.is_empty()),
@@ -454,8 +481,11 @@ mod tests {
     use rstest::rstest;
     use serde_json::{Value, json};
 
+    use k8s_openapi::api::core::v1::ObjectReference;
+
     use super::*;
     use crate::model::component::{ComponentObjects, components};
+    use crate::model::health::{NextStep, Step};
 
     fn now() -> Timestamp {
         "2026-01-01T10:00:00Z".parse().unwrap()
@@ -548,6 +578,112 @@ mod tests {
         });
         assert_eq!((blocked.severity, blocked.why.as_deref()), (severity, Some(pod)));
         assert_eq!(blocked.until, until.map(|until| until.parse().unwrap()));
+    }
+
+    /// Within the time of a step nothing is stopped yet.
+    #[rstest]
+    #[case::runs("2026-01-01T10:05:00Z", None, Severity::Acts, true)]
+    #[case::next_one_is_stopped("2026-01-01T10:05:00Z", Some(HealthReason::CheckDisabled), Severity::Acts, false)]
+    #[case::is_overdue_and_stopped(
+        "2026-01-01T09:55:00Z",
+        Some(HealthReason::CheckDisabled),
+        Severity::NeedsPerson,
+        false
+    )]
+    #[case::stop_ends_by_itself("2026-01-01T09:55:00Z", Some(HealthReason::Settling), Severity::Acts, false)]
+    #[case::is_down_for_its_drain("2026-01-01T09:55:00Z", Some(HealthReason::UnderMaintenance), Severity::Acts, true)]
+    fn stopped_step_that_is_over_needs_a_person(
+        #[case] ends: &str,
+        #[case] stop: Option<HealthReason>,
+        #[case] severity: Severity,
+        #[case] has_time: bool,
+    ) {
+        let ends: Timestamp = ends.parse().unwrap();
+        let health = NodeHealth {
+            check: "workers".to_owned(),
+            reason: HealthReason::RemediationRunning,
+            until: None,
+            condition: None,
+            stopped_by: stop
+                .into_iter()
+                .map(|reason| Stop {
+                    reason,
+                    detail: "it".to_owned(),
+                    until: (reason == HealthReason::Settling).then_some(now()),
+                })
+                .collect(),
+            step: Some(Step {
+                number: 1,
+                of: 2,
+                remediation: "Reboot ns/n1".to_owned(),
+                started: None,
+                ends: Some(ends),
+                timed_out: None,
+                conditions: Vec::new(),
+                resource: ObjectReference::default(),
+            }),
+            next: Some(NextStep {
+                number: 2,
+                template: "fence".to_owned(),
+                at: Some(ends),
+            }),
+        };
+        let answer = remediating(&health, now()).unwrap();
+        assert_eq!(
+            (answer.severity, answer.until.is_some()),
+            (severity, has_time),
+            "{answer:?}"
+        );
+    }
+
+    /// drain-keeper waits for the claim, and does nothing by itself before.
+    #[rstest]
+    #[case::for_the_claim_alone(
+        "AwaitsClaim",
+        "shop/a waits; next: PdbDelete when that ends: evict it",
+        "BudgetUnhealthy",
+        Severity::NeedsPerson
+    )]
+    #[case::for_another_drain(
+        "AwaitsClaim",
+        "shop/a waits; next: PdbDelete when that ends: evict it",
+        "WaitsForDisruptions",
+        Severity::Waits
+    )]
+    #[case::act_to_come(
+        "AwaitsClaim",
+        "shop/a waits; next: PdbDelete at 2026-01-01T10:00:02Z: evict it",
+        "BudgetUnhealthy",
+        Severity::Acts
+    )]
+    #[case::for_something_else(
+        "BudgetExhausted",
+        "shop/a waits; next: PdbDelete when that ends: evict it",
+        "BudgetUnhealthy",
+        Severity::Acts
+    )]
+    fn what_waits_for_a_claim_is_told_by_its_drain(
+        #[case] reason: &str,
+        #[case] pod: &str,
+        #[case] obstacle: &str,
+        #[case] severity: Severity,
+    ) {
+        let blocked = json!({
+            "type": "nodeward.dev/DrainBlocked", "status": "True", "reason": reason,
+            "message": format!("1 pod keeps the drain from ending: {pod}"),
+        });
+        let node = json!({
+            "metadata": { "name": "n1" }, "spec": { "unschedulable": true },
+            "status": { "conditions": [{ "type": "Ready", "status": "True" }, blocked] },
+        });
+        let sources = AnswerSources {
+            node: &NodeSummary::of(&serde_json::from_value(node).unwrap()),
+            drain: Some(&drain("Queued", obstacle)),
+            health: &[],
+            components: &[],
+            sight: Sight::without(&[]),
+        };
+        assert_eq!(Answer::of(sources, now()).severity, severity);
     }
 
     #[test]
