@@ -354,8 +354,12 @@ impl Planner<'_> {
             self.write.next.take_over(uid, self.now);
         }
         // Where we alone evict, the drain stops at the pod until a person has seen to it.
-        let has_obstacle = active.classes.has_obstacle && (is_foreign || context.is_by_requester());
-        self.write.next.note_obstacle(uid, has_obstacle, self.now);
+        let others_evict = is_foreign || context.is_by_requester();
+        if let Some(has_obstacle) = active.classes.has_obstacle {
+            self.write
+                .next
+                .note_obstacle(uid, has_obstacle && others_evict, self.now);
+        }
         self.write.next.settle_movable(uid, &active.classes.needs);
         self.note_moving(&active);
         if active.node.is_being_removed() {

@@ -42,8 +42,8 @@ pub(super) struct Needed {
     pub movable_first: BTreeSet<BudgetKey>,
     /// Budgets that can never spare as many disruptions as it takes.
     pub excesses: Vec<Excess>,
-    /// Whether a pod that stays down has an obstacle that no other drain's end lifts.
-    pub has_obstacle: bool,
+    /// Whether a pod that stays down has an obstacle that no other drain's end lifts; `None`: the status of a budget is behind.
+    pub has_obstacle: Option<bool>,
 }
 
 /// More disruptions of a budget than it can ever spare.
@@ -92,7 +92,7 @@ pub(super) fn needed(pods: &[ClassifiedPod], asking: Asking<'_>, snapshot: &Snap
             // Either the last pod waits for the claim, and the claim has nothing for it, or pods that are down have all of it.
             let is_for_last = asking.goes_nowhere || pods.is_empty();
             if is_for_last {
-                has_obstacle = true;
+                has_obstacle = Some(true);
                 excesses.extend(facts.map(|facts| Excess {
                     is_for_last: true,
                     ..Excess::of(facts, &pods, claim)
@@ -169,9 +169,15 @@ fn excesses(
 
 /// Answers whether pods have an obstacle: a budget that never allows a disruption or cannot be counted, several budgets, or more
 /// pods of a budget than it can ever spare. Leaves these out if that is asked for; of an excess, all but what the budget spares.
-fn take_obstacles_out(needs: &mut BTreeMap<&BudgetKey, Vec<HeldPod>>, asking: Asking<'_>, snapshot: &Snapshot) -> bool {
+///
+/// It is not known (`None`) where the status of a budget is behind its spec, which says nothing of an excess.
+fn take_obstacles_out(
+    needs: &mut BTreeMap<&BudgetKey, Vec<HeldPod>>,
+    asking: Asking<'_>,
+    snapshot: &Snapshot,
+) -> Option<bool> {
     let claim = asking.claim;
-    let mut has_obstacle = false;
+    let (mut has_obstacle, mut is_behind) = (false, false);
     for (key, pods) in needs.iter_mut() {
         let Some(budget) = snapshot.facts.get(*key) else {
             continue;
@@ -184,12 +190,13 @@ fn take_obstacles_out(needs: &mut BTreeMap<&BudgetKey, Vec<HeldPod>>, asking: As
         spared.sort_by_key(|pod| (!has(pod), !pod.retained));
         while budget.current && cost(budget, &spared, claim) > budget.ceiling() && spared.pop().is_some() {}
         has_obstacle |= spared.len() < pods.len();
+        is_behind |= !budget.current;
         if asking.leaves_out {
             pods.retain(|pod| spared.iter().any(|spared| spared.uid == pod.uid));
         }
     }
     needs.retain(|_, pods| !pods.is_empty());
-    has_obstacle
+    (has_obstacle || !is_behind).then_some(has_obstacle)
 }
 
 /// The budgets that movable pods take a disruption of, but for those which the claim has one for by name.

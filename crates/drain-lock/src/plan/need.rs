@@ -160,8 +160,8 @@ pub struct NodeNeed {
     pub movable_first: BTreeSet<BudgetKey>,
     /// Budgets that can never spare as many disruptions as it takes.
     pub excesses: Vec<Excess>,
-    /// Whether a pod that stays down has an obstacle that no other drain's end lifts.
-    pub has_obstacle: bool,
+    /// Whether a pod that stays down has an obstacle that no other drain's end lifts, if that is known.
+    pub has_obstacle: Option<bool>,
     /// What keeps the drain from ever ending, or a pod from staying, unless a person sees to it.
     pub problems: Vec<BlockedBy>,
     /// When a class changes by the passing of time alone.

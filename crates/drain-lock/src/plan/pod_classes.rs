@@ -49,8 +49,8 @@ pub struct PodClasses {
     pub needs: Vec<Disruptions>,
     /// Budgets whose movable pods leave before the claim is asked for.
     pub movable_first: BTreeSet<BudgetKey>,
-    /// Whether a pod that stays down has an obstacle that no other drain's end lifts.
-    pub has_obstacle: bool,
+    /// Whether a pod that stays down has an obstacle that no other drain's end lifts, if that is known.
+    pub has_obstacle: Option<bool>,
     /// What needs a person.
     pub problems: Vec<BlockedBy>,
     /// Of these, the ones that are none once every pod has room.

@@ -265,7 +265,7 @@ fn pods_that_their_budget_cannot_spare_take_places_first() {
         .map(|classified| (&*classified.pod.key.name, classified.class));
     let held = Class::Held(LockReason::NoRoom);
     assert!(classes.eq([("a", held), ("b", Class::Movable), ("c", held)]));
-    assert!(!need.has_obstacle);
+    assert_eq!(need.has_obstacle, Some(false));
     assert_eq!(
         shown(&need.needs),
         ["shop/db: a", "shop/web: +1"],

@@ -97,6 +97,21 @@ fn pod_that_may_never_go_keeps_the_others_for_some_time_only(
     assert_eq!(lines.last().unwrap(), &format!("n1 is Draining: {blocked}"));
 }
 
+/// A budget spares one of two pods. Whoever changes its spec, if only to say the same in other words, makes nobody wait anew.
+#[rstest]
+#[case::counted(json!({}), Some("2026-01-01T11:58:00Z"))]
+#[case::behind_its_spec(json!({ "metadata": { "generation": 2 } }), Some("2026-01-01T11:58:00Z"))]
+#[case::spares_both(json!({ "status": { "desiredHealthy": 1, "disruptionsAllowed": 2 } }), None)]
+fn time_of_an_obstacle_outlasts_changes_of_its_budget(#[case] patch: Value, #[case] expected: Option<&str>) {
+    let since = waits(json!({ "obstructedSince": "2026-01-01T11:58:00Z" }));
+    let pods = [held("z1", json!({})), held("z2", json!({}))];
+    let node = foreign(json!({}));
+    let cluster = cluster(node, Some(by_requester(json!({}))), &[since], &pods).budgets([budget("web", patch)]);
+    let write = planned(&cluster).ledger.unwrap();
+    let since = write.next.claim("uid-n1").unwrap().obstructed_since;
+    assert_eq!(since, expected.map(|at| at.parse().unwrap()));
+}
+
 /// Of a drain of ours, too, once somebody else has cordoned the node: who did that evicts the others.
 #[rstest]
 #[case::by_a_requester(by_requester(json!({})), foreign(json!({})), true)]
