@@ -136,3 +136,25 @@ fn write(text: &str) -> io::Result<()> {
     out.write_all(text.as_bytes())?;
     out.flush()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::text::Style;
+
+    /// Whatever the width of the terminal is.
+    #[test]
+    fn wide_lines_are_not_broken() {
+        let lines = |output| {
+            let screen = Screen {
+                output,
+                is_terminal: true,
+                is_colored: false,
+            };
+            let text = screen.text(|page| page.text(Style::Plain, "word ".repeat(1000)));
+            text.lines().count()
+        };
+        assert!(lines(Output::Table) > 1);
+        assert_eq!(lines(Output::Wide), 1);
+    }
+}
