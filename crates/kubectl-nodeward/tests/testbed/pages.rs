@@ -65,8 +65,10 @@ async fn why_tells_each_obstacle_of_a_queued_drain() -> Result<()> {
         Ok(why)
     })
     .await?;
-    // An obstacle is told once, whoever found it.
-    assert_eq!(why.matches("[BudgetNeverAllows]").count(), 1, "{why}");
+    // An obstacle is told once, whoever found it, and the answer names the one to act on.
+    let (answer, below) = why.split_once("\nnode ").context("a line on the node")?;
+    assert_eq!(answer.matches("[BudgetNeverAllows]").count(), 1, "{why}");
+    assert_eq!(below.matches("[BudgetNeverAllows]").count(), 1, "{why}");
 
     let budget = admin.page(&["why", "pdb/db", "-n", &env.name]).await?;
     says(
