@@ -348,6 +348,10 @@ pub struct DrainPlan {
     /// Pods that stay on the node through its reboot.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub retained: Vec<PlannedPod>,
+    /// Pods that the drain does not wait for any more, for an obstacle that no other drain's end lifts has lasted for
+    /// `deadlines.obstacle`: the claim is asked for without them, and they go once somebody has seen to them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<PlannedPod>,
     /// How many pods no drain concerns: DaemonSets' pods, mirror pods, finished pods.
     #[serde(default)]
     #[schemars(range(min = 0))]

@@ -3,9 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use nodeward_api::node_drain::{BlockedBy, DrainPlan, LISTED_AT_MOST, NodeDrain, PlannedPod};
-use nodeward_api::reason::LockReason;
-use nodeward_core::budget::BudgetView;
+use nodeward_api::node_drain::{DrainPlan, LISTED_AT_MOST, NodeDrain, PlannedPod};
 use nodeward_core::drain::NodeDrainView;
 use nodeward_core::pod::PodView;
 
@@ -33,14 +31,8 @@ pub struct PlannedPods {
     under_claim: BTreeSet<Arc<str>>,
     /// Whether these are all.
     are_all: bool,
-    /// Pods and, where no pod is named, budgets that no other drain's end lets go.
-    stuck: BTreeSet<Stuck>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-enum Stuck {
-    Pod(Arc<str>),
-    Budget(Arc<str>),
+    /// Those that the drain does not claim for any more.
+    left_out: BTreeSet<Arc<str>>,
 }
 
 /// Why a pod waits for the claim of its node.
@@ -60,31 +52,23 @@ impl PlannedPods {
         let Some(plan) = &status.plan else {
             return Self::default();
         };
-        let named = plan.held.iter().chain(&plan.retained);
-        let obstacles = plan.problems.iter().chain(&status.blocked_by);
+        let name_of = |planned: &PlannedPod| planned.pod.as_str().into();
         Self {
-            under_claim: named.map(|planned| planned.pod.as_str().into()).collect(),
+            under_claim: plan.held.iter().chain(&plan.retained).map(name_of).collect(),
             are_all: names_all(plan),
-            stuck: obstacles.filter_map(Stuck::of).collect(),
+            left_out: plan.left_out.iter().map(name_of).collect(),
         }
     }
 
     /// Whether the pod goes down only under the claim of its node, or may be such a pod.
     pub fn under_claim(&self, pod: &PodView) -> Option<UnderClaim> {
-        if self.under_claim.contains(&*pod.key.to_string()) {
+        let key = &*pod.key.to_string();
+        if self.under_claim.contains(key) {
             Some(UnderClaim::Planned)
         } else {
-            (!self.are_all).then_some(UnderClaim::Unknown)
+            let may_be = !self.are_all && !self.left_out.contains(key);
+            may_be.then_some(UnderClaim::Unknown)
         }
-    }
-
-    /// Whether no claim will ever have what the pod needs, whatever other drains do.
-    pub fn is_stuck(&self, pod: &PodView, budgets: &[Arc<BudgetView>]) -> bool {
-        let named = budgets
-            .iter()
-            .map(|budget| Stuck::Budget(budget.key.to_string().into()));
-        let mut named = named.chain([Stuck::Pod(pod.key.to_string().into())]);
-        named.any(|named| self.stuck.contains(&named))
     }
 }
 
@@ -94,25 +78,13 @@ fn names_all(plan: &DrainPlan) -> bool {
     plan.omitted == 0 || (is_whole(&plan.held) && is_whole(&plan.retained))
 }
 
-impl Stuck {
-    fn of(blocked: &BlockedBy) -> Option<Self> {
-        let is_lasting = matches!(
-            blocked.reason,
-            LockReason::BudgetNeverAllows | LockReason::SyncFailed | LockReason::NeedExceedsBudget
-        );
-        let pod = blocked.pod.as_deref().map(|pod| Self::Pod(pod.into()));
-        let budget = || blocked.pdb.as_deref().map(|budget| Self::Budget(budget.into()));
-        pod.or_else(budget).filter(|_| is_lasting)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use rstest::rstest;
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::plan::tests::world::{budget, pod};
+    use crate::plan::tests::world::pod;
 
     fn planned(status: Value) -> PlannedPods {
         let drain = json!({
@@ -143,36 +115,13 @@ mod tests {
     #[case::perhaps_retained(json!({ "plan": { "retained": many(100), "omitted": 1 } }), Some(UnderClaim::Unknown))]
     #[case::just_as_many_as_are_listed(json!({ "plan": { "held": many(100) } }), None)]
     #[case::left_out_of_another_list(json!({ "plan": { "held": many(99), "omitted": 1 } }), None)]
+    #[case::left_out_of_the_need(json!({ "plan": { "held": many(100), "omitted": 1, "leftOut": listed(["p".to_owned()]) } }), None)]
+    #[case::another_is_left_out(json!({ "plan": { "held": listed(["p".to_owned()]), "leftOut": many(2) } }), Some(UnderClaim::Planned))]
+    #[case::of_an_earlier_version(json!({ "plan": { "held": listed(["p".to_owned()]), "problems": [{ "reason": "BudgetNeverAllows", "pdb": "shop/web" }] } }), Some(UnderClaim::Planned))]
     #[case::without_a_plan(json!({ "phase": "Draining" }), Some(UnderClaim::Unknown))]
     #[case::without_a_status(Value::Null, Some(UnderClaim::Unknown))]
     fn pods_that_stay_down_go_under_the_claim(#[case] status: Value, #[case] expected: Option<UnderClaim>) {
         let pod = PodView::project(&serde_json::from_value(pod("p")).unwrap()).unwrap();
         assert_eq!(planned(status).under_claim(&pod), expected);
-    }
-
-    #[rstest]
-    #[case::budget_never_allows(json!({ "reason": "BudgetNeverAllows", "pdb": "shop/web" }), true)]
-    #[case::budget_is_not_counted(json!({ "reason": "SyncFailed", "pdb": "shop/web" }), true)]
-    #[case::too_many_pods(json!({ "reason": "NeedExceedsBudget", "pdb": "shop/web" }), true)]
-    #[case::this_pod(json!({ "reason": "NeedExceedsBudget", "pdb": "shop/web", "pod": "shop/p" }), true)]
-    #[case::another_pod_of_the_budget(json!({ "reason": "NeedExceedsBudget", "pdb": "shop/web", "pod": "shop/q" }), false)]
-    #[case::another_budget(json!({ "reason": "BudgetNeverAllows", "pdb": "shop/db" }), false)]
-    #[case::waits_for_others(json!({ "reason": "WaitsForDisruptions", "pdb": "shop/web" }), false)]
-    #[case::unhealthy_by_itself(json!({ "reason": "BudgetUnhealthy", "pdb": "shop/web" }), false)]
-    #[case::of_a_later_version(json!({ "reason": "NeverMind", "pdb": "shop/web" }), false)]
-    fn lasting_obstacles_let_no_claim_have_it(
-        #[case] obstacle: Value,
-        #[case] is_stuck: bool,
-        #[values("problems", "blockedBy")] list: &str,
-    ) {
-        let pod = PodView::project(&serde_json::from_value(pod("p")).unwrap()).unwrap();
-        let budgets = [Arc::new(
-            BudgetView::project(&serde_json::from_value(budget("web", 0)).unwrap()).unwrap(),
-        )];
-        let status = match list {
-            "problems" => json!({ "plan": { "problems": [obstacle] } }),
-            _ => json!({ "plan": {}, "blockedBy": [obstacle] }),
-        };
-        assert_eq!(planned(status).is_stuck(&pod, &budgets), is_stuck);
     }
 }

@@ -208,7 +208,7 @@ fn needs(
     let classified = open.into_iter().chain(others).filter_map(|(index, context)| {
         let is_classified = matches!(context.intent, Intent::Drain | Intent::Preview);
         let node = context.record.node.as_ref().filter(|_| is_classified)?;
-        Some((index, classify(node, snapshot, &mut placement, policy, now)))
+        Some((index, classify(node, snapshot, Some(cordons), &mut placement, policy, now)))
     });
     classified.collect()
 }
@@ -353,12 +353,9 @@ impl Planner<'_> {
         if is_foreign {
             self.write.next.take_over(uid, self.now);
         }
-        // Where we alone evict, the drain stops at the pod until a person has seen to it.
-        let others_evict = is_foreign || context.is_by_requester();
-        if let Some(has_obstacle) = active.classes.has_obstacle {
-            self.write
-                .next
-                .note_obstacle(uid, has_obstacle && others_evict, self.now);
+        let obstacles = &active.classes.obstacles;
+        if obstacles.is_waited_for || !obstacles.is_behind {
+            self.write.next.note_obstacle(uid, obstacles.is_waited_for, self.now);
         }
         self.write.next.settle_movable(uid, &active.classes.needs);
         self.note_moving(&active);

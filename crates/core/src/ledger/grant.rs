@@ -48,6 +48,14 @@ impl Ledger {
         }
     }
 
+    /// Why a budget has too few disruptions for these of a node's pods, even once those of all other claims are back: its pods are
+    /// not healthy by themselves, or its owner holds it.
+    pub fn beyond_claims(&self, node_uid: &str, needed: Disruptions, facts: &Facts) -> Option<Obstacle> {
+        let claim = self.claim(node_uid)?;
+        let reservations = Reservations::of_nobody();
+        Waits::new(self, facts, &reservations).beyond_claims(claim, &Need::from(needed))
+    }
+
     /// Grants all that the claim needs, or nothing. The pods have to be known ([`Ledger::set_needs`]): they are not stored.
     /// Answers with the number of the grant; for a claim that has one, with that.
     pub fn try_grant(

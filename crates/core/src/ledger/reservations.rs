@@ -41,20 +41,30 @@ struct Kept {
 }
 
 impl Reservations {
-    /// Nobody has been looked at yet.
-    pub fn new(ledger: &Ledger, facts: &Facts) -> Self {
-        let (order, is_by_ticket) = order(ledger);
-        let mut this = Self {
-            version: ledger.version.0,
+    /// Of no claim.
+    pub(super) fn of_nobody() -> Self {
+        Self {
+            version: 0,
             returning: BTreeSet::new(),
-            order,
-            is_by_ticket,
+            order: Vec::new(),
+            is_by_ticket: true,
             looked_at: 0,
             waits: None,
             kept: BTreeMap::new(),
             free: BTreeMap::new(),
             #[cfg(test)]
             made: 1,
+        }
+    }
+
+    /// Nobody has been looked at yet.
+    pub fn new(ledger: &Ledger, facts: &Facts) -> Self {
+        let (order, is_by_ticket) = order(ledger);
+        let mut this = Self {
+            version: ledger.version.0,
+            order,
+            is_by_ticket,
+            ..Self::of_nobody()
         };
         this.returning = returning(ledger, facts, &this);
         this

@@ -101,6 +101,17 @@ impl<'a, 'f> Waits<'a, 'f> {
         obstacles
     }
 
+    /// Why the budget has too few disruptions for this need of the claim even once those of all other claims are back: its pods are
+    /// not healthy by themselves, or its owner holds it. Nothing, where the budget cannot be counted.
+    pub(super) fn beyond_claims(&self, claim: &Claim, need: &Need) -> Option<Obstacle> {
+        let wait = self.wait(claim, need, 0, &|_| true)?;
+        let is_beyond = matches!(
+            wait.obstacle.reason,
+            LockReason::BudgetUnhealthy | LockReason::OwnerHold
+        );
+        is_beyond.then_some(wait.obstacle)
+    }
+
     /// What the claim waits for, budget by budget, if `returns` tells whose disruptions will come back.
     pub(super) fn of<'c>(
         &'c self,

@@ -291,13 +291,13 @@ fn judge(pod: &PodView, evidence: &Evidence<'_>, now: Timestamp) -> Decision {
 }
 
 /// Why the pod waits for the claim of its node, if it does: it is to go down under that, and a budget that counts it has not
-/// been granted to the node for this pod. Not one that terminates, nor one for which no claim will ever be granted.
+/// been granted to the node for this pod. Not one that terminates, nor one that the drain has left out of its need.
 pub(super) fn awaited_claim(pod: &PodView, evidence: &Evidence<'_>) -> Option<UnderClaim> {
     let Evidence {
         node, budgets, holds, ..
     } = *evidence;
     let planned = evidence.planned?;
-    if pod.deletion.is_some() || !is_covered(pod, evidence) || planned.is_stuck(pod, budgets) {
+    if pod.deletion.is_some() || !is_covered(pod, evidence) {
         return None;
     }
     let is_granted = |budget: &Arc<BudgetView>| {

@@ -94,13 +94,8 @@ impl Planner<'_> {
     /// node goes on serving.
     pub(super) fn is_held_up(&mut self, active: &ActiveDrain<'_>, verdict: &mut DrainVerdict) -> bool {
         let classes = active.classes;
-        let waits_for_drains = !classes.problems_of_room.is_empty() && !self.crowded_out(active).is_empty();
         let mut problems = classes.problems.iter();
-        let problem = problems.find(|problem| {
-            let lasts = !waits_for_drains || !classes.problems_of_room.contains(problem);
-            lasts && problem.reason.is_misconfiguration()
-        });
-        if let Some(problem) = problem {
+        if let Some(problem) = problems.find(|problem| problem.reason.is_misconfiguration()) {
             verdict.message = format!("is not begun: {}", problem.message);
             return true;
         }
@@ -147,12 +142,32 @@ impl Planner<'_> {
             self.ahead.insert(name.clone());
             return false;
         };
-        verdict
-            .blocked_by
-            .retain(|problem| !classes.problems_of_room.contains(problem));
         verdict.block_for_room(name, pod, &others);
         self.requeue_at.note(saturating_add(self.now, A_MOMENT));
         true
+    }
+
+    /// Says of a cordoned node, where only other drains keep its pods from finding room, that it waits for these: its budgets are as
+    /// they should be. Answers with what else is in its way.
+    pub(super) fn wait_for_room(
+        &self,
+        active: &ActiveDrain<'_>,
+        mut obstacles: Vec<Obstacle>,
+        verdict: &mut DrainVerdict,
+    ) -> Vec<Obstacle> {
+        let is_of_room = |obstacle: &Obstacle| {
+            let is_crowded_out = |key| active.classes.crowded_out.contains(key);
+            obstacle.reason == LockReason::NeedExceedsBudget && obstacle.pdb.as_ref().is_some_and(is_crowded_out)
+        };
+        if obstacles.iter().any(is_of_room) {
+            let name = &active.node.name;
+            let others: Vec<&NodeName> = self.ahead.iter().filter(|other| *other != name).collect();
+            if let Some(pod) = self.crowded_out(active).first().filter(|_| !others.is_empty()) {
+                verdict.block_for_room(name, pod, &others);
+                obstacles.retain(|obstacle| !is_of_room(obstacle));
+            }
+        }
+        obstacles
     }
 
     /// The pods of the node that find no room, and would if no other drain were open.

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use nodeward_api::BudgetRef;
 use nodeward_api::reason::LockReason;
-use nodeward_core::id::BudgetKey;
-use nodeward_core::ledger::{BudgetFacts, Claim, Disruptions, HeldPod, Unusable};
+use nodeward_core::id::{BudgetKey, PodUid};
+use nodeward_core::ledger::{BudgetFacts, Claim, Disruptions, HeldPod, Obstacle, Unusable};
 
 use crate::snapshot::{PodFacts, Snapshot};
 
@@ -42,8 +42,24 @@ pub(super) struct Needed {
     pub movable_first: BTreeSet<BudgetKey>,
     /// Budgets that can never spare as many disruptions as it takes.
     pub excesses: Vec<Excess>,
-    /// Whether a pod that stays down has an obstacle that no other drain's end lifts; `None`: the status of a budget is behind.
-    pub has_obstacle: Option<bool>,
+    /// Budgets of which more pods stay down than they can ever spare, only for the cordons of other drains.
+    pub crowded_out: BTreeSet<BudgetKey>,
+    pub obstacles: Obstacles,
+}
+
+/// What no other drain's end lifts.
+#[derive(Debug, Clone, Default)]
+pub struct Obstacles {
+    /// The pods that have one.
+    pub pods: BTreeMap<PodUid, LockReason>,
+    /// Those of them that the need leaves out.
+    pub left_out: BTreeSet<PodUid>,
+    /// Of budgets whose pods are not healthy by themselves, or that their owners hold: what they lack.
+    pub beyond_claims: Vec<Obstacle>,
+    /// Whether the drain waits for one to end, or has for as long as it does.
+    pub is_waited_for: bool,
+    /// Whether the status of a budget is behind, so that there may be more.
+    pub is_behind: bool,
 }
 
 /// More disruptions of a budget than it can ever spare.
@@ -66,6 +82,8 @@ pub(super) struct Asking<'a> {
     pub claim: Option<&'a Claim>,
     /// Whether pods that have an obstacle are left out.
     pub leaves_out: bool,
+    /// Whether pods find no room for the cordons of other drains.
+    pub is_crowded_out: bool,
     /// Whether its drainer asks for no movable pod now: it goes last, or the drainer asks for others first.
     pub goes_nowhere: bool,
 }
@@ -78,8 +96,23 @@ pub(super) fn needed(pods: &[ClassifiedPod], asking: Asking<'_>, snapshot: &Snap
     let claim = asking.claim;
     let mut needs = pods_that_stay_down(pods, snapshot);
     let mut excesses = excesses(pods, &needs, claim, snapshot);
-    let mut has_obstacle = take_obstacles_out(&mut needs, asking, snapshot);
-    let movable: BTreeSet<&BudgetKey> = movable(pods, claim, snapshot).collect();
+    let is_crowded_out = |excess: &Excess| asking.is_crowded_out && excess.is_of_room;
+    let crowded_out = excesses.extract_if(.., |excess| is_crowded_out(excess));
+    let crowded_out: BTreeSet<BudgetKey> = crowded_out.map(|excess| excess.budget).collect();
+    let mut obstacles = Obstacles::default();
+    for (key, pods) in &mut needs {
+        let Some(budget) = snapshot.facts.get(*key) else {
+            continue;
+        };
+        obstacles.is_behind |= !budget.current;
+        let mut of_room = excesses.iter().filter(|excess| excess.is_of_room);
+        // Room that nobody makes before a pod waits for it comes with the first ones: an autoscaler adds a node for them.
+        let makes_room = of_room.any(|excess| excess.budget == **key);
+        obstacles.take_out(pods, budget, makes_room, asking, snapshot);
+    }
+    needs.retain(|_, pods| !pods.is_empty());
+    let mut movable: BTreeSet<&BudgetKey> = movable(pods, claim, snapshot).collect();
+    movable.retain(|key| !obstacles.note_movable(key, pods, asking, snapshot));
     for key in &movable {
         needs.entry(*key).or_default();
     }
@@ -92,14 +125,18 @@ pub(super) fn needed(pods: &[ClassifiedPod], asking: Asking<'_>, snapshot: &Snap
             // Either the last pod waits for the claim, and the claim has nothing for it, or pods that are down have all of it.
             let is_for_last = asking.goes_nowhere || pods.is_empty();
             if is_for_last {
-                has_obstacle = Some(true);
+                obstacles.is_waited_for = true;
                 excesses.extend(facts.map(|facts| Excess {
                     is_for_last: true,
                     ..Excess::of(facts, &pods, claim)
                 }));
             }
             if is_for_last && asking.leaves_out {
-                pods.retain(|pod| !pod.retained);
+                let (retained, leaving): (Vec<_>, Vec<_>) = pods.into_iter().partition(|pod| pod.retained);
+                for pod in &retained {
+                    obstacles.note(pod, LockReason::NeedExceedsBudget, true);
+                }
+                pods = leaving;
                 with_movable = facts.is_none_or(|facts| cost(facts, &pods, claim) < facts.ceiling());
             } else {
                 movable_first.insert(key.clone());
@@ -117,8 +154,118 @@ pub(super) fn needed(pods: &[ClassifiedPod], asking: Asking<'_>, snapshot: &Snap
         disruptions,
         movable_first,
         excesses,
-        has_obstacle,
+        crowded_out,
+        obstacles,
     }
+}
+
+impl Obstacles {
+    /// Notes those of the pods that have an obstacle, all of which stay down and are of the budget: one that never allows a disruption
+    /// or cannot be counted, several budgets, more pods than it can ever spare, or too few disruptions even without other claims.
+    /// Takes them out of `pods`, if that is asked for: where there are too few, all but what the budget spares.
+    ///
+    /// Those that are too many only for want of room go out at once where that `makes_room`.
+    fn take_out(
+        &mut self,
+        pods: &mut Vec<HeldPod>,
+        budget: &BudgetFacts,
+        makes_room: bool,
+        asking: Asking<'_>,
+        snapshot: &Snapshot,
+    ) {
+        let (claim, unusable) = (asking.claim, budget.unusable);
+        if unusable == Some(Unusable::ClosedForNow) {
+            return;
+        }
+        let mut spared = Vec::new();
+        for pod in pods.iter() {
+            if let Some(unusable) = unusable {
+                self.note(pod, unusable.reason(), asking.leaves_out);
+                self.is_waited_for = true;
+            } else if !pod.retained && budget.several.contains(pod.uid.as_str()) {
+                self.note(pod, LockReason::SeveralPDBs, asking.leaves_out);
+                self.is_waited_for = true;
+            } else {
+                spared.push(pod.clone());
+            }
+        }
+        let has = |pod: &HeldPod| claim.is_some_and(|claim| claim.has_disruption(&pod.uid));
+        // What the claim has comes first, then what stays on the node.
+        spared.sort_by_key(|pod| (!has(pod), !pod.retained));
+        while budget.current && cost(budget, &spared, claim) > budget.ceiling() {
+            let Some(pod) = spared.pop() else { break };
+            self.note(&pod, LockReason::NeedExceedsBudget, asking.leaves_out || makes_room);
+            self.is_waited_for |= !makes_room;
+        }
+        while let Some(pod) = spared.pop_if(|pod| !has(pod)) {
+            let mut asked: Vec<HeldPod> = spared.iter().filter(|pod| !has(pod)).cloned().collect();
+            asked.push(pod.clone());
+            let Some(obstacle) = beyond_claims(&budget.key, asked, false, asking, snapshot) else {
+                spared.push(pod);
+                break;
+            };
+            self.note(&pod, obstacle.reason, asking.leaves_out);
+            self.note_beyond(obstacle);
+        }
+        pods.retain(|pod| !self.left_out.contains(pod.uid.as_str()));
+    }
+
+    /// Notes those of the movable pods of a budget that no claim helps. Answers whether the need leaves them out.
+    fn note_movable(
+        &mut self,
+        key: &BudgetKey,
+        pods: &[ClassifiedPod],
+        asking: Asking<'_>,
+        snapshot: &Snapshot,
+    ) -> bool {
+        let has_one = asking.claim.is_some_and(|claim| claim.has_movable_disruption(key));
+        let obstacle = || beyond_claims(key, Vec::new(), true, asking, snapshot);
+        let Some(obstacle) = (!has_one).then(obstacle).flatten() else {
+            return false;
+        };
+        let movable = pods.iter().filter(|classified| classified.class == Class::Movable);
+        for ClassifiedPod { pod, .. } in movable.filter(|one| snapshot.budgets_of(&one.pod).contains(key)) {
+            let pod = HeldPod::new(&pod.key, &pod.uid, false);
+            self.note(&pod, obstacle.reason, asking.leaves_out);
+        }
+        self.note_beyond(obstacle);
+        asking.leaves_out
+    }
+
+    fn note(&mut self, pod: &HeldPod, reason: LockReason, is_left_out: bool) {
+        let uid = PodUid::from(pod.uid.as_str());
+        // One of another budget comes before.
+        self.pods.entry(uid.clone()).or_insert(reason);
+        if is_left_out {
+            self.left_out.insert(uid);
+        }
+    }
+
+    fn note_beyond(&mut self, obstacle: Obstacle) {
+        self.is_waited_for = true;
+        let is_known = |known: &Obstacle| known.pdb == obstacle.pdb;
+        if !self.beyond_claims.iter().any(is_known) {
+            self.beyond_claims.push(obstacle);
+        }
+    }
+}
+
+/// What the budget lacks for these of the claim's pods, and for its movable ones, even without the claims of others.
+fn beyond_claims(
+    budget: &BudgetKey,
+    pods: Vec<HeldPod>,
+    movable: bool,
+    asking: Asking<'_>,
+    snapshot: &Snapshot,
+) -> Option<Obstacle> {
+    let needed = Disruptions {
+        pdb: budget_ref(budget, snapshot),
+        healthy_at_grant: 0,
+        movable,
+        pods,
+    };
+    let ledger = &snapshot.ledger.as_ref()?.ledger;
+    ledger.beyond_claims(&asking.claim?.node_uid, needed, &snapshot.facts)
 }
 
 impl Excess {
@@ -165,38 +312,6 @@ fn excesses(
         }
     });
     excesses.filter(|excess| excess.needed > excess.most).collect()
-}
-
-/// Answers whether pods have an obstacle: a budget that never allows a disruption or cannot be counted, several budgets, or more
-/// pods of a budget than it can ever spare. Leaves these out if that is asked for; of an excess, all but what the budget spares.
-///
-/// It is not known (`None`) where the status of a budget is behind its spec, which says nothing of an excess.
-fn take_obstacles_out(
-    needs: &mut BTreeMap<&BudgetKey, Vec<HeldPod>>,
-    asking: Asking<'_>,
-    snapshot: &Snapshot,
-) -> Option<bool> {
-    let claim = asking.claim;
-    let (mut has_obstacle, mut is_behind) = (false, false);
-    for (key, pods) in needs.iter_mut() {
-        let Some(budget) = snapshot.facts.get(*key) else {
-            continue;
-        };
-        let never = budget.unusable.is_some_and(Unusable::is_for_good);
-        let is_refused = |pod: &HeldPod| never || !pod.retained && budget.several.contains(pod.uid.as_str());
-        let has = |pod: &HeldPod| claim.is_some_and(|claim| claim.has_disruption(&pod.uid));
-        let mut spared: Vec<HeldPod> = pods.iter().filter(|pod| !is_refused(pod)).cloned().collect();
-        // What the claim has comes first, then what stays on the node.
-        spared.sort_by_key(|pod| (!has(pod), !pod.retained));
-        while budget.current && cost(budget, &spared, claim) > budget.ceiling() && spared.pop().is_some() {}
-        has_obstacle |= spared.len() < pods.len();
-        is_behind |= !budget.current;
-        if asking.leaves_out {
-            pods.retain(|pod| spared.iter().any(|spared| spared.uid == pod.uid));
-        }
-    }
-    needs.retain(|_, pods| !pods.is_empty());
-    (has_obstacle || !is_behind).then_some(has_obstacle)
 }
 
 /// The budgets that movable pods take a disruption of, but for those which the claim has one for by name.

@@ -152,8 +152,11 @@ impl Planner<'_> {
             });
             verdict.set_message("asks for its disruptions");
         } else {
-            verdict.message = in_words(&obstacles);
-            verdict.block_by(&obstacles, self.snapshot);
+            let others = self.wait_for_room(active, obstacles.clone(), verdict);
+            if !others.is_empty() {
+                verdict.message = in_words(&others);
+            }
+            verdict.block_by(&others, self.snapshot);
         }
         let is_queued = !obstacles.is_empty();
         self.write_node_markers(node, active.context.own_cordon(), is_queued, Some(Progress::InProgress));

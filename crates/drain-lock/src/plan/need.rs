@@ -20,12 +20,12 @@ use nodeward_core::id::{BudgetKey, NodeName, PodUid};
 use nodeward_core::ledger::{Claim, Disruptions};
 use nodeward_core::node::{UNSCHEDULABLE_TAINT, UNSCHEDULABLE_TAINT_EFFECT};
 use nodeward_core::opt_out::OptOut;
-use nodeward_scheduling::{Placement, PlacementError};
+use nodeward_scheduling::{Cordons, Placement, PlacementError};
 
 use crate::policy::Policy;
 use crate::snapshot::{NodeFacts, PodFacts, Snapshot};
 
-use super::disruptions::{Asking, Excess, needed};
+use super::disruptions::{Asking, Excess, Obstacles, needed};
 use super::intent::refused_again;
 use super::obstacles::problems;
 
@@ -160,8 +160,10 @@ pub struct NodeNeed {
     pub movable_first: BTreeSet<BudgetKey>,
     /// Budgets that can never spare as many disruptions as it takes.
     pub excesses: Vec<Excess>,
-    /// Whether a pod that stays down has an obstacle that no other drain's end lifts, if that is known.
-    pub has_obstacle: Option<bool>,
+    /// Budgets of which more pods stay down than they can ever spare, only for the cordons of other drains.
+    pub crowded_out: BTreeSet<BudgetKey>,
+    /// What no other drain's end lifts.
+    pub obstacles: Obstacles,
     /// What keeps the drain from ever ending, or a pod from staying, unless a person sees to it.
     pub problems: Vec<BlockedBy>,
     /// When a class changes by the passing of time alone.
@@ -200,10 +202,12 @@ fn by_excess<'a>(node: &NodeName, snapshot: &'a Snapshot) -> Vec<&'a Arc<PodFact
 
 /// Works out what becomes of the pods of `node`. One that will not come back holds no pod and needs nothing: what it would wait
 /// for never returns, and who takes it away makes room elsewhere. Movable pods take the places that they find from
-/// `placement`: called for one node after another, the oldest drain first, no two of them share the last place.
+/// `placement`: called for one node after another, the oldest drain first, no two of them share the last place. `cordons` tells
+/// which pods find no room for other drains.
 pub fn classify(
     node: &NodeFacts,
     snapshot: &Snapshot,
+    cordons: Option<&Cordons<'_>>,
     placement: &mut Placement<'_>,
     policy: &Policy,
     now: Timestamp,
@@ -256,24 +260,40 @@ pub fn classify(
         .claims()
         .iter()
         .find(|claim| claim.node_uid == node.uid.as_str());
-    let obstructed_since = claim.and_then(|claim| claim.obstructed_since);
-    let leaves_out_at = obstructed_since.map(|since| saturating_add(since, policy.obstacle_after));
+    let leaves_out_at = claim.and_then(|claim| leaves_out_at(claim, policy));
     let leaves_out = leaves_out_at.is_some_and(|at| is_due(at, now));
     changes_at.note(leaves_out_at);
     need.changes_at = changes_at.at();
     let asking = Asking {
         claim,
         leaves_out,
+        is_crowded_out: is_crowded_out(&need.pods, cordons),
         goes_nowhere: drain.is_some_and(|drain| {
             let is_last = || goes_last(&need.pods, node, drain, snapshot, now);
             drain.spec.evict == Evictor::Requester && (is_refused_again(drain, claim) || is_last())
         }),
     };
     let needed = needed(&need.pods, asking, snapshot);
-    (need.needs, need.movable_first, need.has_obstacle) =
-        (needed.disruptions, needed.movable_first, needed.has_obstacle);
-    need.excesses = needed.excesses;
+    (need.needs, need.movable_first) = (needed.disruptions, needed.movable_first);
+    (need.excesses, need.crowded_out) = (needed.excesses, needed.crowded_out);
+    need.obstacles = needed.obstacles;
     need.with_problems(node, snapshot, policy, now)
+}
+
+/// From when on a drain goes on without the pods that have an obstacle, if it waits for one.
+pub(super) fn leaves_out_at(claim: &Claim, policy: &Policy) -> Option<Timestamp> {
+    let since = claim.obstructed_since?;
+    Some(saturating_add(since, policy.obstacle_after))
+}
+
+/// Whether a pod finds no room that would if no other node were drained.
+fn is_crowded_out(pods: &[ClassifiedPod], cordons: Option<&Cordons<'_>>) -> bool {
+    let of = |class: Class| {
+        let pods = pods.iter().filter(move |classified| classified.class == class);
+        pods.map(|classified| Arc::clone(&classified.pod)).collect::<Vec<_>>()
+    };
+    let without_room = of(Class::Held(LockReason::NoRoom));
+    cordons.is_some_and(|cordons| !cordons.crowded_out(&of(Class::Movable), &without_room).is_empty())
 }
 
 impl NodeNeed {

@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use nodeward_api::node_drain::BlockedBy;
 use nodeward_api::reason::LockReason;
 use nodeward_core::id::BudgetKey;
-use nodeward_core::ledger::{BudgetFacts, Unusable};
+use nodeward_core::ledger::{BudgetFacts, Obstacle, Unusable};
 use nodeward_core::node::Taint;
 use nodeward_core::opt_out::OptOut;
 
@@ -88,13 +88,18 @@ pub(super) fn problems(
         problems.push(about_budget(why.reason(), key, text));
     }
     problems.extend(need.excesses.iter().map(about_excess));
+    // A moment without enough healthy pods, or a hold, is nobody's to see to until it has lasted.
+    let obstacles = &need.obstacles;
+    let has_lasted = |one: &&Obstacle| {
+        let mut left_out = need.pods.iter().filter(|one| obstacles.left_out.contains(&one.pod.uid));
+        left_out.any(|pod| snapshot.budgets_of(&pod.pod).iter().any(|key| one.pdb.as_ref() == Some(key)))
+    };
+    let lasting = obstacles.beyond_claims.iter().filter(has_lasted);
+    problems.extend(lasting.map(|one| BlockedBy {
+        pdb: one.pdb.as_ref().map(ToString::to_string),
+        ..about_node(one.reason, one.to_string())
+    }));
     problems
-}
-
-/// Of the problems, those that are none once every pod that finds no room has some.
-pub(super) fn problems_of_room(need: &NodeNeed) -> Vec<BlockedBy> {
-    let of_room = need.excesses.iter().filter(|excess| excess.is_of_room);
-    of_room.map(about_excess).collect()
 }
 
 /// What ends the wait for a budget that Ceph's operator has closed.

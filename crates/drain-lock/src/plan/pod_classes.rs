@@ -9,12 +9,12 @@ use nodeward_api::reason::LockReason;
 use nodeward_core::consent::Consents;
 use nodeward_core::deadline::saturating_add;
 use nodeward_core::id::{BudgetKey, PodUid};
-use nodeward_core::ledger::Disruptions;
+use nodeward_core::ledger::{Disruptions, Unusable};
 
 use crate::snapshot::{Memory, PodFacts, Snapshot};
 
+use super::disruptions::Obstacles;
 use super::need::{Class, ClassifiedPod, NodeNeed, kept};
-use super::obstacles::problems_of_room;
 
 /// How long after its grace a pod may be there before anybody is told: a kubelet needs a moment to confirm its end.
 const CONFIRMED_WITHIN: SignedDuration = SignedDuration::from_secs(10);
@@ -49,12 +49,12 @@ pub struct PodClasses {
     pub needs: Vec<Disruptions>,
     /// Budgets whose movable pods leave before the claim is asked for.
     pub movable_first: BTreeSet<BudgetKey>,
-    /// Whether a pod that stays down has an obstacle that no other drain's end lifts, if that is known.
-    pub has_obstacle: Option<bool>,
+    /// What no other drain's end lifts.
+    pub obstacles: Obstacles,
     /// What needs a person.
     pub problems: Vec<BlockedBy>,
-    /// Of these, the ones that are none once every pod has room.
-    pub problems_of_room: Vec<BlockedBy>,
+    /// Budgets of which more pods stay down than they can ever spare, only for the cordons of other drains.
+    pub crowded_out: BTreeSet<BudgetKey>,
     /// Whether all pods that have yet to leave are ones that may never go.
     pub is_stopped: bool,
     /// The plan, for people.
@@ -66,7 +66,8 @@ impl PodClasses {
     pub fn of(need: NodeNeed, snapshot: &Snapshot, memory: &Memory, now: Timestamp) -> Self {
         let mut classes = Self {
             consents: need.consents,
-            problems_of_room: problems_of_room(&need),
+            crowded_out: need.crowded_out,
+            obstacles: need.obstacles,
             ..Self::default()
         };
         for ClassifiedPod { pod, class, why } in need.pods {
@@ -86,15 +87,19 @@ impl PodClasses {
         plan.movable = count(classes.movable.len());
         plan.ignored = count(classes.ignored);
         let mut omitted = truncate(&mut plan.problems);
-        for pods in [&mut plan.held, &mut plan.waits_for, &mut plan.retained] {
+        for pods in [
+            &mut plan.held,
+            &mut plan.waits_for,
+            &mut plan.retained,
+            &mut plan.left_out,
+        ] {
             omitted += truncate(pods);
         }
         plan.omitted = count(omitted);
-        classes.is_stopped = classes.may_never_go(&need.problems, snapshot);
+        classes.is_stopped = classes.may_never_go(snapshot);
         Self {
             needs: need.needs,
             movable_first: need.movable_first,
-            has_obstacle: need.has_obstacle,
             problems: need.problems,
             ..classes
         }
@@ -122,7 +127,11 @@ impl PodClasses {
         match class {
             Class::Ignored(_) | Class::Finished => self.ignored += 1,
             Class::Retained(reason) if pod.deletion.is_none() => {
-                self.plan.retained.push(planned(reason));
+                if let Some(obstacle) = self.left_out(pod) {
+                    self.plan.left_out.push(planned(obstacle));
+                } else {
+                    self.plan.retained.push(planned(reason));
+                }
                 self.retained.push(Arc::clone(pod));
             }
             Class::Movable if is_leaving => {
@@ -138,7 +147,11 @@ impl PodClasses {
             Class::Movable if is_kept => self.kept.push(Arc::clone(pod)),
             Class::Movable => self.movable.push(Arc::clone(pod)),
             Class::Held(reason) => {
-                self.plan.held.push(planned(reason));
+                if let Some(obstacle) = self.left_out(pod) {
+                    self.plan.left_out.push(planned(obstacle));
+                } else {
+                    self.plan.held.push(planned(reason));
+                }
                 if reason == LockReason::NoRoom && !is_kept {
                     self.without_room.push(Arc::clone(pod));
                 }
@@ -148,21 +161,22 @@ impl PodClasses {
         }
     }
 
-    fn may_never_go(&self, problems: &[BlockedBy], snapshot: &Snapshot) -> bool {
-        let is_refused = |pod: &Arc<PodFacts>| {
-            let is_about = |problem: &BlockedBy| match problem.reason {
-                LockReason::SeveralPDBs => problem.pod == Some(pod.key.to_string()),
-                LockReason::BudgetNeverAllows | LockReason::SyncFailed => {
-                    let budgets = snapshot.budgets_of(pod).iter().map(ToString::to_string);
-                    budgets.map(Some).any(|budget| budget == problem.pdb)
-                }
-                _ => false,
-            };
-            !pod.skips_budgets() && problems.iter().any(is_about)
+    /// Whether what is left on the node goes only once a person has seen to it, or a pod ends that asked to be waited for.
+    fn may_never_go(&self, snapshot: &Snapshot) -> bool {
+        let has_obstacle = |pod: &Arc<PodFacts>| {
+            let obstacle = self.obstacles.pods.get(&pod.uid);
+            let lasts = |reason: &LockReason| reason.is_misconfiguration() || self.obstacles.left_out.contains(&pod.uid);
+            obstacle.is_some_and(lasts) || is_refused(pod, snapshot)
         };
-        let mut waiting = self.held.iter().chain(&self.movable);
-        let is_all = self.leaving == 0 && self.kept.is_empty() && self.completing.is_empty();
-        is_all && self.waiting() > 0 && waiting.all(is_refused)
+        let mut to_leave = self.held.iter().chain(&self.movable);
+        self.leaving == self.overdue.len() && self.has_pods_to_leave() && to_leave.all(has_obstacle)
+    }
+
+    /// Why nothing is claimed for the pod any more.
+    fn left_out(&self, pod: &PodFacts) -> Option<LockReason> {
+        let obstacles = &self.obstacles;
+        let obstacle = obstacles.pods.get(&pod.uid).copied();
+        obstacle.filter(|_| obstacles.left_out.contains(&pod.uid))
     }
 
     /// The pods that stay for which nothing is claimed.
@@ -202,6 +216,19 @@ impl PodClasses {
             retained: count(self.retained.len()),
             waiting: count(waiting),
         }
+    }
+}
+
+/// Whether the eviction API never lets the pod go, as it stands.
+fn is_refused(pod: &PodFacts, snapshot: &Snapshot) -> bool {
+    let is_for_good = |key: &BudgetKey| {
+        let facts = snapshot.facts.get(key);
+        facts.and_then(|facts| facts.unusable).is_some_and(Unusable::is_for_good)
+    };
+    match snapshot.budgets_of(pod) {
+        [] => false,
+        [budget] => !pod.skips_budgets() && is_for_good(budget),
+        budgets => !pod.skips_budgets() && budgets.iter().any(is_for_good),
     }
 }
 

@@ -5,9 +5,11 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use nodeward_api::node_drain::{Evictor, Phase};
 use nodeward_api::reason::LockReason;
+use nodeward_core::deadline::to_the_second;
 use nodeward_core::ledger::{Claim, ClaimState, Fence};
 
 use super::eviction_budget::NotEvictable;
+use super::need::leaves_out_at;
 use super::node_markers::Progress;
 use super::timeouts::TimeLimits;
 use super::verdict::DrainVerdict;
@@ -246,6 +248,15 @@ impl Planner<'_> {
         };
         if stage.waits_for_its_turn() {
             self.name_circle(active, &mut verdict);
+        }
+        if let Some(at) = claim.as_ref().and_then(|claim| leaves_out_at(claim, self.policy))
+            && self.now < at
+            && stage.waits_for_its_turn()
+            && active.node.is_cordoned()
+        {
+            let at = to_the_second(at);
+            let more = format!("; from {at} on it goes on without the pods that no other drain's end helps");
+            verdict.message.push_str(&more);
         }
         let waits_for_drains = verdict.blocked_by.iter().any(|one| one.reason.waits_for_a_drain());
         verdict.phase = stage.phase(active.node.is_cordoned(), waits_for_drains);

@@ -7,6 +7,7 @@ mod grants;
 mod ledger_size;
 mod life;
 mod node_groups;
+mod obstacles;
 mod properties;
 mod room;
 mod silence;

@@ -643,8 +643,35 @@ impl Judge<'_> {
                      no other node"
                 ),
             ),
-            ClaimState::Confirmed => beside_grant(claim, budget),
+            ClaimState::Confirmed => self.beside_grant(claim, budget),
             ClaimState::Waiting => self.queued(claim, budget),
+        }
+    }
+
+    /// What a held pod waits for that a confirmed claim has no disruption for.
+    fn beside_grant(&self, claim: &Claim, budget: Option<&BudgetFacts>) -> Decision {
+        let node = &claim.node;
+        let Some(budget) = budget else {
+            return is_being_planned(node);
+        };
+        if claim.has_movable_disruption(&budget.key) {
+            let key = &budget.key;
+            let text = format!("pods of budget {key} that find room elsewhere leave node {node} first");
+            return wait(LockReason::AwaitingPods, &text);
+        }
+        if (1..=claim.disruptions_of(budget)).contains(&budget.ceiling()) {
+            let text = format!(
+                "budget {} can spare {} disruptions at most, and the drain of node {node} has taken them",
+                budget.key,
+                budget.ceiling()
+            );
+            return wait(LockReason::NeedExceedsBudget, &text);
+        }
+        match self.ledger.admits(Some(&claim.node_uid), budget, self.reservations) {
+            // Its obstacle has lasted, and the grant was made without it.
+            Err(obstacle) => wait(obstacle.reason, &self.words(&obstacle)),
+            // It came after the grant.
+            Ok(()) => is_being_planned(node),
         }
     }
 
@@ -725,30 +752,6 @@ impl Judge<'_> {
             .node
             .as_ref()
             .is_some_and(|node| node.cordoned || self.ledger.claim(node.uid.as_str()).is_some())
-    }
-}
-
-/// What a held pod waits for that a confirmed claim has no disruption for.
-fn beside_grant(claim: &Claim, budget: Option<&BudgetFacts>) -> Decision {
-    let node = &claim.node;
-    match budget {
-        Some(budget) if claim.has_movable_disruption(&budget.key) => wait(
-            LockReason::AwaitingPods,
-            &format!(
-                "pods of budget {} that find room elsewhere leave node {node} first",
-                budget.key
-            ),
-        ),
-        Some(budget) if (1..=claim.disruptions_of(budget)).contains(&budget.ceiling()) => wait(
-            LockReason::NeedExceedsBudget,
-            &format!(
-                "budget {} can spare {} disruptions at most, and the drain of node {node} has taken them",
-                budget.key,
-                budget.ceiling()
-            ),
-        ),
-        // It came after the grant.
-        Some(_) | None => is_being_planned(node),
     }
 }
 

@@ -113,6 +113,8 @@ impl NodePlan {
         let waited_for = "Pods that the drain waits for until they finish";
         print_pods(page, waited_for, &plan.waits_for);
         print_pods(page, "Pods that stay on the node through its reboot", &plan.retained);
+        let left_out = "Pods that the drain goes on without, until somebody sees to them";
+        print_pods(page, left_out, &plan.left_out);
         if self.plan.omitted > 0 {
             page.gap();
             page.text(Style::Faint, format!("{} more are not listed.", self.plan.omitted));

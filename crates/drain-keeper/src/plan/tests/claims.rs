@@ -25,9 +25,16 @@ fn movable() -> Value {
     json!({ "status": { "plan": { "held": listed(&["other"]), "movable": 1 } } })
 }
 
-fn stuck(reason: &str) -> Value {
+/// The drain has just met an obstacle.
+fn with_obstacle(reason: &str) -> Value {
     let obstacle = json!({ "reason": reason, "pdb": "shop/web", "message": "" });
     with(held(), json!({ "status": { "plan": { "problems": [obstacle] } } }))
+}
+
+/// The obstacle has lasted.
+fn left_out(reason: &str) -> Value {
+    let pod = json!({ "pod": "shop/p", "reason": reason });
+    json!({ "status": { "plan": { "held": listed(&["other"]), "leftOut": [pod] } } })
 }
 
 fn draining(drain: Value) -> World {
@@ -43,10 +50,13 @@ fn draining(drain: Value) -> World {
     Some("its NodeDrain does not list all pods that go down under the claim")
 )]
 #[case::not_planned(json!({}), Some("its NodeDrain does not list all pods that go down under the claim"))]
-#[case::budget_never_allows(stuck("BudgetNeverAllows"), None)]
-#[case::budget_is_not_counted(stuck("SyncFailed"), None)]
-#[case::budget_allows_fewer(stuck("NeedExceedsBudget"), None)]
-#[case::budget_is_unhealthy(stuck("BudgetUnhealthy"), Some(""))]
+#[case::budget_never_allows(left_out("BudgetNeverAllows"), None)]
+#[case::budget_is_not_counted(left_out("SyncFailed"), None)]
+#[case::budget_allows_fewer(left_out("NeedExceedsBudget"), None)]
+#[case::budget_is_unhealthy(left_out("BudgetUnhealthy"), None)]
+#[case::several_budgets(left_out("SeveralPDBs"), None)]
+#[case::budget_may_yet_be_healthy(with_obstacle("BudgetUnhealthy"), Some(""))]
+#[case::drain_waits_for_its_change(with_obstacle("NeedExceedsBudget"), Some(""))]
 fn pod_that_goes_down_with_its_node_awaits_the_claim(#[case] drain: Value, #[case] detail: Option<&str>) {
     let world = draining(drain).pod(pod("p")).budget(budget("web", 0));
     let plan = world.at(68);

@@ -112,19 +112,6 @@ fn time_of_an_obstacle_outlasts_changes_of_its_budget(#[case] patch: Value, #[ca
     assert_eq!(since, expected.map(|at| at.parse().unwrap()));
 }
 
-/// Of a drain of ours, too, once somebody else has cordoned the node: who did that evicts the others.
-#[rstest]
-#[case::by_a_requester(by_requester(json!({})), foreign(json!({})), true)]
-#[case::ours_under_anothers_cordon(drain(json!({})), foreign(json!({})), true)]
-#[case::ours(drain(json!({})), ours(json!({})), false)]
-fn obstacle_is_noted_where_others_evict(#[case] drain: Value, #[case] node: Value, #[case] is_noted: bool) {
-    let mut cluster = four_pinned(drain, &[claim(json!({}))]);
-    cluster.0.nodes[0] = Cluster::new([node], []).0.nodes.remove(0);
-    let write = planned(&cluster).ledger.unwrap();
-    let since = write.next.claim("uid-n1").unwrap().obstructed_since;
-    assert_eq!(since, is_noted.then(now));
-}
-
 /// Pods of a budget that went down under the claim count to its excess for as long as they are down: one that was left out is not
 /// taken up again, or the claim would need more than it has in the middle of its drain.
 #[test]

@@ -258,7 +258,8 @@ fn planned(drain: &NodeDrain, pod: &str) -> Option<String> {
     let held = find(&plan.held).map(|why| format!("down until its node is back, so it needs a disruption: it {why}"));
     let stays = || find(&plan.retained).map(|why| format!("stays on the node: it {why}"));
     let waits = || find(&plan.waits_for).map(|why| format!("is waited for: it {why}"));
-    held.or_else(stays).or_else(waits)
+    let left_out = || find(&plan.left_out).map(|why| format!("the drain goes on without it: it {why}"));
+    held.or_else(stays).or_else(waits).or_else(left_out)
 }
 
 fn concerning(drain: &NodeDrain, pod: &str, pdbs: &BTreeSet<String>) -> Vec<BlockedBy> {

@@ -1,0 +1,169 @@
+//! What no other drain's end lifts: the drain waits for it for some time, and goes on without the pods that it keeps.
+
+use nodeward_api::reason::LockReason;
+use rstest::rstest;
+
+use super::*;
+use crate::tests::fixture::cordoned;
+
+const FOR_LONG: &str = "2026-01-01T11:54:59Z";
+
+/// A pod of the budget of this name, which only its node can run.
+fn pinned(name: &str, app: &str, node: &str, patch: Value) -> Value {
+    let base = json!({
+        "metadata": { "labels": { "app": app } },
+        "spec": { "nodeName": node, "nodeSelector": { "kubernetes.io/hostname": node } },
+    });
+    pod(name, merged(base, patch))
+}
+
+fn budget_of(app: &str, patch: Value) -> Value {
+    budget(
+        app,
+        merged(json!({ "spec": { "selector": { "matchLabels": { "app": app } } } }), patch),
+    )
+}
+
+fn unready() -> Value {
+    json!({ "status": { "conditions": [{ "type": "Ready", "status": "False" }] } })
+}
+
+/// `n1` is drained: it has a pod of `one`, which spares it, and one of `db`, of which another may have crashed.
+fn beside(db: Value, third: Value, drain: Value, claims: &[Value]) -> Cluster {
+    let pods = [
+        pinned("one", "one", "n1", json!({})),
+        pinned("d1", "db", "n1", json!({})),
+        pinned("d2", "db", "n2", json!({})),
+        pinned("d3", "db", "n2", third),
+    ];
+    let one = budget_of("one", json!({ "status": { "desiredHealthy": 0, "expectedPods": 1 } }));
+    let nodes = [cordoned("n1"), node("n2", json!({}))];
+    Cluster::new(nodes, pods)
+        .budgets([one, budget_of("db", db)])
+        .drains([drain])
+        .ledger(json!({ "nextTicket": 9, "claims": claims }))
+}
+
+fn by_requester() -> Value {
+    drain(json!({ "spec": { "evict": "Requester" } }))
+}
+
+fn since(obstructed: Option<&str>) -> Value {
+    claim(json!({ "foreignCordon": true, "obstructedSince": obstructed }))
+}
+
+fn left_out(plan: &Plan) -> Vec<(String, LockReason)> {
+    let plan = plan.drains[0].plan.as_ref().unwrap();
+    plan.left_out.iter().map(|pod| (pod.pod.clone(), pod.reason)).collect()
+}
+
+fn asked_for(plan: &Plan) -> Vec<String> {
+    let write = plan.ledger.as_ref().unwrap();
+    let claim = write.next.claim("uid-n1").unwrap();
+    let pods = claim.needs.iter().flat_map(|need| &need.pods.0);
+    pods.map(|pod| pod.name.clone()).collect()
+}
+
+fn none_allowed() -> Value {
+    json!({ "status": { "disruptionsAllowed": 0, "currentHealthy": 2 } })
+}
+
+fn held_by_owner() -> Value {
+    json!({ "metadata": { "annotations": { "nodeward.dev/hold": "release" } } })
+}
+
+/// Whoever evicts: one pod that waits for somebody else keeps the others of its node for some time only.
+#[rstest]
+#[case::a_pod_has_crashed(none_allowed(), unready(), LockReason::BudgetUnhealthy)]
+#[case::its_owner_holds_it(held_by_owner(), json!({}), LockReason::OwnerHold)]
+fn budget_that_no_drain_helps_is_left_out_in_time(
+    #[case] db: Value,
+    #[case] third: Value,
+    #[case] reason: LockReason,
+    #[values(by_requester(), drain(json!({})))] drain: Value,
+) {
+    let at_first = planned(&beside(db.clone(), third.clone(), drain.clone(), &[since(None)]));
+    assert_eq!(asked_for(&at_first), ["d1", "one"], "{:?}", shown(&at_first));
+    assert_eq!(left_out(&at_first), []);
+    let message = &at_first.drains[0].message;
+    assert!(message.contains("from 2026-01-01T12:05:00Z on it goes on"), "{message}");
+    let claim = at_first.ledger.unwrap().next.claim("uid-n1").cloned().unwrap();
+    assert_eq!(claim.obstructed_since, Some(now()));
+
+    let for_long = planned(&beside(db, third, drain, &[since(Some(FOR_LONG))]));
+    assert_eq!(asked_for(&for_long), ["one"], "{:?}", shown(&for_long));
+    assert_eq!(left_out(&for_long), [("shop/d1".to_owned(), reason)]);
+    assert!(shown(&for_long).contains(&"grant uid-n1".to_owned()), "{:?}", shown(&for_long));
+    let problems = &for_long.drains[0].plan.as_ref().unwrap().problems;
+    assert!(problems.iter().any(|problem| problem.reason == reason), "{problems:?}");
+}
+
+/// What another drain has comes back.
+#[test]
+fn budget_that_another_drain_has_is_waited_for() {
+    let other = merged(
+        granted("Confirmed", &[]),
+        json!({
+            "ticket": 2, "node": "n2", "nodeUID": "uid-n2", "bootID": "", "needs": [],
+            "holds": [{
+                "pdb": { "namespace": "shop", "name": "db", "uid": "uid-db" }, "healthyAtGrant": 3,
+                "pods": [{ "name": "d3", "uid": "uid-d3" }],
+            }],
+        }),
+    );
+    let cluster = beside(none_allowed(), unready(), by_requester(), &[since(Some(FOR_LONG)), other]);
+    let plan = planned(&cluster);
+    assert_eq!((asked_for(&plan).len(), left_out(&plan)), (2, vec![]), "{:?}", shown(&plan));
+    assert_eq!(plan.ledger.unwrap().next.claim("uid-n1").unwrap().obstructed_since, None);
+}
+
+/// A movable pod goes as soon as its budget lets it, and those that stay down do not wait for that.
+#[test]
+fn movable_pod_of_a_budget_that_no_drain_helps_keeps_no_other() {
+    let cluster = |claims: &[Value]| {
+        let mut cluster = beside(none_allowed(), unready(), by_requester(), claims);
+        let movable = pod("d1", json!({ "metadata": { "labels": { "app": "db" } } }));
+        let fixed = Cluster::new([], [movable]).0.pods.remove(0);
+        let known = cluster.0.pods.iter_mut().find(|pod| pod.metadata.name.as_deref() == Some("d1"));
+        *known.unwrap() = fixed;
+        cluster
+    };
+    let at_first = planned(&cluster(&[since(None)]));
+    assert!(!shown(&at_first).contains(&"grant uid-n1".to_owned()), "{:?}", shown(&at_first));
+    let for_long = planned(&cluster(&[since(Some(FOR_LONG))]));
+    assert_eq!(asked_for(&for_long), ["one"]);
+    assert!(shown(&for_long).contains(&"grant uid-n1".to_owned()), "{:?}", shown(&for_long));
+}
+
+/// Two pods of a budget that spares one find no room on `n2`: whoever adds nodes does that for a pod that waits for one.
+#[rstest]
+#[case::nobody_else_drains(cordoned("n2"), &[], &["a"], "NeedExceedsBudget")]
+#[case::another_drain_takes_the_room(node("n2", json!({ "spec": { "unschedulable": true } })), &["n2"], &["a", "b"], "NoRoom")]
+fn excess_for_want_of_room_is_asked_for_pod_by_pod(
+    #[case] node_2: Value,
+    #[case] others: &[&str],
+    #[case] asked: &[&str],
+    #[case] blocked: &str,
+) {
+    let pods = ["a", "b"].map(|name| pod(name, json!({})));
+    let third = pod("c", json!({ "spec": { "nodeName": "n2" } }));
+    let of_others = others.iter().map(|name| {
+        drain(json!({
+            "metadata": { "name": name, "uid": format!("uid-drain-{name}") },
+            "spec": { "nodeName": name, "nodeUID": format!("uid-{name}"), "evict": "Requester" },
+        }))
+    });
+    let other_claims = others.iter().map(|name| {
+        claim(json!({ "ticket": 2, "node": name, "nodeUID": format!("uid-{name}"), "foreignCordon": true }))
+    });
+    let claims: Vec<Value> = [since(None)].into_iter().chain(other_claims).collect();
+    let cluster = Cluster::new([cordoned("n1"), node_2], pods.into_iter().chain([third]))
+        .budgets([budget("web", json!({}))])
+        .drains([by_requester()].into_iter().chain(of_others))
+        .ledger(json!({ "nextTicket": 9, "claims": claims }));
+    let plan = plan(&cluster.snapshot_of(&["n1", "n2"]), &Memory::default(), &policy(), now());
+    assert_eq!(asked_for(&plan), asked, "{:?}", shown(&plan));
+    let own = plan.drains.iter().find(|verdict| verdict.node.as_str() == "n1").unwrap();
+    let reasons: Vec<&str> = own.blocked_by.iter().map(|one| one.reason.as_str()).collect();
+    assert_eq!(reasons, [blocked], "{:?}", shown(&plan));
+}
