@@ -123,7 +123,16 @@ pub fn explain(cache: &ClusterCache, policy: &Policy, node: &str, now: Timestamp
     let snapshot = cache.snapshot(&scope, now).ok_or(Unexplained::NotReady)?;
     let facts = snapshot.nodes.get(&name).ok_or(Unexplained::NoSuchNode)?;
     // A node that nobody drains is asked about as if it came after all that are drained.
-    let alone = || classify(facts, &snapshot, None, &mut Placement::new(&snapshot.scheduling), policy, now);
+    let alone = || {
+        classify(
+            facts,
+            &snapshot,
+            None,
+            &mut Placement::new(&snapshot.scheduling),
+            policy,
+            now,
+        )
+    };
     let need = needs_of_drains(&snapshot, policy, now)
         .remove(&facts.uid)
         .unwrap_or_else(alone);

@@ -208,7 +208,10 @@ fn needs(
     let classified = open.into_iter().chain(others).filter_map(|(index, context)| {
         let is_classified = matches!(context.intent, Intent::Drain | Intent::Preview);
         let node = context.record.node.as_ref().filter(|_| is_classified)?;
-        Some((index, classify(node, snapshot, Some(cordons), &mut placement, policy, now)))
+        Some((
+            index,
+            classify(node, snapshot, Some(cordons), &mut placement, policy, now),
+        ))
     });
     classified.collect()
 }

@@ -92,7 +92,12 @@ pub(super) fn problems(
     let obstacles = &need.obstacles;
     let has_lasted = |one: &&Obstacle| {
         let mut left_out = need.pods.iter().filter(|one| obstacles.left_out.contains(&one.pod.uid));
-        left_out.any(|pod| snapshot.budgets_of(&pod.pod).iter().any(|key| one.pdb.as_ref() == Some(key)))
+        left_out.any(|pod| {
+            snapshot
+                .budgets_of(&pod.pod)
+                .iter()
+                .any(|key| one.pdb.as_ref() == Some(key))
+        })
     };
     let lasting = obstacles.beyond_claims.iter().filter(has_lasted);
     problems.extend(lasting.map(|one| BlockedBy {

@@ -165,7 +165,8 @@ impl PodClasses {
     fn may_never_go(&self, snapshot: &Snapshot) -> bool {
         let has_obstacle = |pod: &Arc<PodFacts>| {
             let obstacle = self.obstacles.pods.get(&pod.uid);
-            let lasts = |reason: &LockReason| reason.is_misconfiguration() || self.obstacles.left_out.contains(&pod.uid);
+            let lasts =
+                |reason: &LockReason| reason.is_misconfiguration() || self.obstacles.left_out.contains(&pod.uid);
             obstacle.is_some_and(lasts) || is_refused(pod, snapshot)
         };
         let mut to_leave = self.held.iter().chain(&self.movable);
@@ -223,7 +224,9 @@ impl PodClasses {
 fn is_refused(pod: &PodFacts, snapshot: &Snapshot) -> bool {
     let is_for_good = |key: &BudgetKey| {
         let facts = snapshot.facts.get(key);
-        facts.and_then(|facts| facts.unusable).is_some_and(Unusable::is_for_good)
+        facts
+            .and_then(|facts| facts.unusable)
+            .is_some_and(Unusable::is_for_good)
     };
     match snapshot.budgets_of(pod) {
         [] => false,

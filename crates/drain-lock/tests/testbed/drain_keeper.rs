@@ -12,7 +12,7 @@ use nodeward_testkit::helm::Release;
 use nodeward_testkit::kubectl::Kubectl;
 use nodeward_testkit::operator::{Operator, OperatorSpec};
 use nodeward_testkit::wait::{self, secs};
-use nodeward_testkit::workload::{self, Budget, PodTemplate};
+use nodeward_testkit::workload::{self, Budget, PodTemplate, Start};
 use nodeward_testkit::{bulk, fleet, reboot};
 use serde_json::{Value, json};
 
@@ -195,19 +195,36 @@ async fn keeper_forces_nothing_before_its_turn() -> Result<()> {
     reviewed.end([lock]).await
 }
 
-/// No other drain's end will let it go, so drain-lock's order does not keep it.
+/// No other drain's end lets them go, so drain-lock's order keeps them only until that has lasted; and no other pod with them.
 #[tokio::test(flavor = "multi_thread")]
-async fn keeper_forces_pod_whose_budget_never_allows() -> Result<()> {
-    let (reviewed, lock) = Reviewed::with(&NODES, json!({})).await?;
+async fn keeper_forces_pods_that_no_other_drain_helps() -> Result<()> {
+    let config = json!({ "deadlines": { "obstacle": "3s" } });
+    let (reviewed, lock) = Reviewed::with(&NODES, config).await?;
     let env = &reviewed.env;
-    bulk::create(&env.client, [pinned("a", &["n1"]).deployment(APPS, "a", 1)?]).await?;
-    bulk::create(&env.client, [Budget::max_unavailable(APPS, "a", 0).of("a").build()?]).await?;
-    let (pod, node) = only_pod(env, "a").await?;
+    let of = |budget: &str| pinned(budget, &["n1"]).label("budget", budget);
+    let crashing = pinned("crashing", &["n2"])
+        .label("budget", "sick")
+        .start(Start::CrashLoop);
+    bulk::create(&env.client, [crashing.deployment(APPS, "crashing", 1)?]).await?;
+    let mut pods = Vec::new();
+    for (app, most) in [("never", 0), ("sick", 1), ("twice", 1), ("fine", 1)] {
+        bulk::create(&env.client, [of(app).deployment(APPS, app, 1)?]).await?;
+        let budget = Budget::max_unavailable(APPS, app, most).selector(json!({ "matchLabels": { "budget": app } }));
+        bulk::create(&env.client, [budget.build()?]).await?;
+        pods.push(only_pod(env, app).await?.0);
+    }
+    let again = Budget::max_unavailable(APPS, "again", 1).of("twice");
+    bulk::create(&env.client, [again.build()?]).await?;
+    env.counts_healthy("sick", 1).await?;
     let keeper = start_keeper(env, json!({})).await?;
     let kubectl = Kubectl::of(&env.plane)?;
-    let _drains = kubectl.start(["drain", &node, "--ignore-daemonsets"])?;
-    workload::gone(&env.client, &pod, secs(120)).await?;
-    has_overridden(&keeper).await?;
+    let drain = kubectl.start(["drain", "n1", "--ignore-daemonsets"])?;
+    for pod in &pods {
+        workload::gone(&env.client, pod, secs(120)).await?;
+    }
+    // The fourth one's budget lets it go: that pod goes under the claim.
+    let overrides = keeper.metrics().await?.sum(OVERRIDES, &[]);
+    ensure!((overrides - 3.0).abs() < 0.5, "{overrides}: {}", drain.text());
     keeper.stop(secs(30)).await?;
     reviewed.end([lock]).await
 }

@@ -101,6 +101,35 @@ async fn pod_that_may_never_go_stays_alone() -> Result<()> {
     reviewed.end([lock]).await
 }
 
+/// Whoever adds nodes does that for a pod that waits for one: as many are without a node at a time as their budget spares.
+#[tokio::test(flavor = "multi_thread")]
+async fn full_node_is_emptied_as_room_is_made() -> Result<()> {
+    let (reviewed, lock) = Reviewed::with(&["n1", "n2"], json!({})).await?;
+    let env = &reviewed.env;
+    fleet::cordon(&env.client, "n2").await?;
+    bulk::create(&env.client, [PodTemplate::new().deployment(APPS, "web", 3)?]).await?;
+    workload::ready_pods(&env.client, APPS, "web", 3, secs(60)).await?;
+    bulk::create(
+        &env.client,
+        [Budget::max_unavailable(APPS, "web", 1).of("web").build()?],
+    )
+    .await?;
+    env.counts_healthy("web", 3).await?;
+    let budgets = env.watch_budgets();
+    let kubectl = Kubectl::of(&env.plane)?;
+    let drain = kubectl.start(["drain", "n1", "--ignore-daemonsets"])?;
+    wait::until("one pod to wait for a node", secs(60), || async {
+        let left = env.pods_on("n1").await?;
+        ensure!(left.len() == 2, "{} are left: {}", left.len(), drain.text());
+        Ok(())
+    })
+    .await?;
+    fleet::uncordon(&env.client, "n2").await?;
+    all_end(env, vec![("n1", drain)], secs(120)).await?;
+    budgets.none_was_violated()?;
+    reviewed.end([lock]).await
+}
+
 /// Nothing waits for a node that Karpenter takes away: each pod goes as its budget allows.
 #[tokio::test(flavor = "multi_thread")]
 async fn node_that_is_taken_away_keeps_no_pod() -> Result<()> {

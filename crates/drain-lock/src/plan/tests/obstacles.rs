@@ -20,7 +20,10 @@ fn pinned(name: &str, app: &str, node: &str, patch: Value) -> Value {
 fn budget_of(app: &str, patch: Value) -> Value {
     budget(
         app,
-        merged(json!({ "spec": { "selector": { "matchLabels": { "app": app } } } }), patch),
+        merged(
+            json!({ "spec": { "selector": { "matchLabels": { "app": app } } } }),
+            patch,
+        ),
     )
 }
 
@@ -93,7 +96,11 @@ fn budget_that_no_drain_helps_is_left_out_in_time(
     let for_long = planned(&beside(db, third, drain, &[since(Some(FOR_LONG))]));
     assert_eq!(asked_for(&for_long), ["one"], "{:?}", shown(&for_long));
     assert_eq!(left_out(&for_long), [("shop/d1".to_owned(), reason)]);
-    assert!(shown(&for_long).contains(&"grant uid-n1".to_owned()), "{:?}", shown(&for_long));
+    assert!(
+        shown(&for_long).contains(&"grant uid-n1".to_owned()),
+        "{:?}",
+        shown(&for_long)
+    );
     let problems = &for_long.drains[0].plan.as_ref().unwrap().problems;
     assert!(problems.iter().any(|problem| problem.reason == reason), "{problems:?}");
 }
@@ -111,10 +118,23 @@ fn budget_that_another_drain_has_is_waited_for() {
             }],
         }),
     );
-    let cluster = beside(none_allowed(), unready(), by_requester(), &[since(Some(FOR_LONG)), other]);
+    let cluster = beside(
+        none_allowed(),
+        unready(),
+        by_requester(),
+        &[since(Some(FOR_LONG)), other],
+    );
     let plan = planned(&cluster);
-    assert_eq!((asked_for(&plan).len(), left_out(&plan)), (2, vec![]), "{:?}", shown(&plan));
-    assert_eq!(plan.ledger.unwrap().next.claim("uid-n1").unwrap().obstructed_since, None);
+    assert_eq!(
+        (asked_for(&plan).len(), left_out(&plan)),
+        (2, vec![]),
+        "{:?}",
+        shown(&plan)
+    );
+    assert_eq!(
+        plan.ledger.unwrap().next.claim("uid-n1").unwrap().obstructed_since,
+        None
+    );
 }
 
 /// A movable pod goes as soon as its budget lets it, and those that stay down do not wait for that.
@@ -124,15 +144,27 @@ fn movable_pod_of_a_budget_that_no_drain_helps_keeps_no_other() {
         let mut cluster = beside(none_allowed(), unready(), by_requester(), claims);
         let movable = pod("d1", json!({ "metadata": { "labels": { "app": "db" } } }));
         let fixed = Cluster::new([], [movable]).0.pods.remove(0);
-        let known = cluster.0.pods.iter_mut().find(|pod| pod.metadata.name.as_deref() == Some("d1"));
+        let known = cluster
+            .0
+            .pods
+            .iter_mut()
+            .find(|pod| pod.metadata.name.as_deref() == Some("d1"));
         *known.unwrap() = fixed;
         cluster
     };
     let at_first = planned(&cluster(&[since(None)]));
-    assert!(!shown(&at_first).contains(&"grant uid-n1".to_owned()), "{:?}", shown(&at_first));
+    assert!(
+        !shown(&at_first).contains(&"grant uid-n1".to_owned()),
+        "{:?}",
+        shown(&at_first)
+    );
     let for_long = planned(&cluster(&[since(Some(FOR_LONG))]));
     assert_eq!(asked_for(&for_long), ["one"]);
-    assert!(shown(&for_long).contains(&"grant uid-n1".to_owned()), "{:?}", shown(&for_long));
+    assert!(
+        shown(&for_long).contains(&"grant uid-n1".to_owned()),
+        "{:?}",
+        shown(&for_long)
+    );
 }
 
 /// Two pods of a budget that spares one find no room on `n2`: whoever adds nodes does that for a pod that waits for one.
@@ -161,9 +193,18 @@ fn excess_for_want_of_room_is_asked_for_pod_by_pod(
         .budgets([budget("web", json!({}))])
         .drains([by_requester()].into_iter().chain(of_others))
         .ledger(json!({ "nextTicket": 9, "claims": claims }));
-    let plan = plan(&cluster.snapshot_of(&["n1", "n2"]), &Memory::default(), &policy(), now());
+    let plan = plan(
+        &cluster.snapshot_of(&["n1", "n2"]),
+        &Memory::default(),
+        &policy(),
+        now(),
+    );
     assert_eq!(asked_for(&plan), asked, "{:?}", shown(&plan));
-    let own = plan.drains.iter().find(|verdict| verdict.node.as_str() == "n1").unwrap();
+    let own = plan
+        .drains
+        .iter()
+        .find(|verdict| verdict.node.as_str() == "n1")
+        .unwrap();
     let reasons: Vec<&str> = own.blocked_by.iter().map(|one| one.reason.as_str()).collect();
     assert_eq!(reasons, [blocked], "{:?}", shown(&plan));
 }
