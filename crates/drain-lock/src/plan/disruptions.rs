@@ -77,13 +77,13 @@ pub struct Excess {
 }
 
 /// How a drain asks, as far as its need depends on that.
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone, Copy)]
 pub(super) struct Asking<'a> {
     pub claim: Option<&'a Claim>,
     /// Whether pods that have an obstacle are left out.
     pub leaves_out: bool,
-    /// Whether pods find no room for the cordons of other drains.
-    pub is_crowded_out: bool,
+    /// Whether pods find no room for the cordons of other drains. It takes a while to tell.
+    pub is_crowded_out: &'a dyn Fn() -> bool,
     /// Whether its drainer asks for no movable pod now: it goes last, or the drainer asks for others first.
     pub goes_nowhere: bool,
 }
@@ -96,8 +96,8 @@ pub(super) fn needed(pods: &[ClassifiedPod], asking: Asking<'_>, snapshot: &Snap
     let claim = asking.claim;
     let mut needs = pods_that_stay_down(pods, snapshot);
     let mut excesses = excesses(pods, &needs, claim, snapshot);
-    let is_crowded_out = |excess: &Excess| asking.is_crowded_out && excess.is_of_room;
-    let crowded_out = excesses.extract_if(.., |excess| is_crowded_out(excess));
+    let is_crowded_out = excesses.iter().any(|excess| excess.is_of_room) && (asking.is_crowded_out)();
+    let crowded_out = excesses.extract_if(.., |excess| excess.is_of_room && is_crowded_out);
     let crowded_out: BTreeSet<BudgetKey> = crowded_out.map(|excess| excess.budget).collect();
     let mut obstacles = Obstacles::default();
     for (key, pods) in &mut needs {

@@ -267,7 +267,7 @@ pub fn classify(
     let asking = Asking {
         claim,
         leaves_out,
-        is_crowded_out: is_crowded_out(&need.pods, cordons),
+        is_crowded_out: &|| is_crowded_out(&need.pods, cordons),
         goes_nowhere: drain.is_some_and(|drain| {
             let is_last = || goes_last(&need.pods, node, drain, snapshot, now);
             drain.spec.evict == Evictor::Requester && (is_refused_again(drain, claim) || is_last())

@@ -228,11 +228,17 @@ fn is_refused(pod: &PodFacts, snapshot: &Snapshot) -> bool {
             .and_then(|facts| facts.unusable)
             .is_some_and(Unusable::is_for_good)
     };
-    match snapshot.budgets_of(pod) {
+    let is_closed = |key: &BudgetKey| {
+        let budget = snapshot.budgets.get(key);
+        budget.is_some_and(|budget| budget.is_closed_by_ceph())
+    };
+    let is_refused = match snapshot.budgets_of(pod) {
         [] => false,
-        [budget] => !pod.skips_budgets() && is_for_good(budget),
-        budgets => !pod.skips_budgets() && budgets.iter().any(is_for_good),
-    }
+        [budget] => is_for_good(budget),
+        // While Ceph's operator closes budgets, a pod may be in two for a moment.
+        several => !several.iter().any(is_closed),
+    };
+    is_refused && !pod.skips_budgets()
 }
 
 /// Shortens a list of a status; answers how many entries were left out.

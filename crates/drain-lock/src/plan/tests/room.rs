@@ -77,14 +77,15 @@ fn waits(plan: &Plan, node: &str) -> Option<(String, String, String)> {
 
 /// A drain that only a person can go on with takes no room: its pods stay where they are.
 #[rstest]
-#[case::its_pods_leave(json!({ "maxUnavailable": 1 }), json!({}), false)]
-#[case::none_of_them_ever_may(json!({ "maxUnavailable": 0 }), json!({ "disruptionsAllowed": 0 }), true)]
-fn stopped_drain_keeps_no_cordon_waiting(#[case] spec: Value, #[case] status: Value, #[case] is_cordoned: bool) {
+#[case::its_pods_leave(&["web"], json!({}), false)]
+#[case::none_of_them_ever_may(&["web"], json!({ "spec": { "maxUnavailable": 0 }, "status": { "disruptionsAllowed": 0 } }), true)]
+#[case::they_have_several_budgets(&["web", "again"], json!({}), true)]
+fn stopped_drain_keeps_no_cordon_waiting(#[case] budgets: &[&str], #[case] patch: Value, #[case] is_cordoned: bool) {
     let nodes = [node("n1", json!({})), drained("n2")];
     let stuck = pod("a", json!({ "spec": { "nodeName": "n2" } }));
     let pods: Vec<Value> = pods_on("n1", 4).into_iter().chain([stuck]).collect();
-    let cluster =
-        drains_on(nodes, pods, &["n2", "n1"]).budgets([budget("web", json!({ "spec": spec, "status": status }))]);
+    let budgets = budgets.iter().map(|name| budget(name, patch.clone()));
+    let cluster = drains_on(nodes, pods, &["n2", "n1"]).budgets(budgets);
     assert_eq!(
         cordons(&plan_of(&cluster)),
         if is_cordoned { vec!["n1"] } else { vec![] }
