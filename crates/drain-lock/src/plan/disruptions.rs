@@ -4,12 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use nodeward_api::BudgetRef;
 use nodeward_api::reason::LockReason;
-use nodeward_core::id::{BudgetKey, PodUid};
-use nodeward_core::ledger::{BudgetFacts, Claim, Disruptions, HeldPod, Obstacle, Unusable};
+use nodeward_core::id::BudgetKey;
+use nodeward_core::ledger::{BudgetFacts, Claim, Disruptions, HeldPod, Unusable};
 
 use crate::snapshot::{PodFacts, Snapshot};
 
 use super::need::{Class, ClassifiedPod};
+use super::obstacles::Obstacles;
 
 /// The pods of each budget that stay down with their node. An unready pod counts as if it were ready, but for one that must
 /// leave and that its budget lets go while it is not (`AlwaysAllow`): that takes nothing from anybody.
@@ -45,21 +46,6 @@ pub(super) struct Needed {
     /// Budgets of which more pods stay down than they can ever spare, only for the cordons of other drains.
     pub crowded_out: BTreeSet<BudgetKey>,
     pub obstacles: Obstacles,
-}
-
-/// What no other drain's end lifts.
-#[derive(Debug, Clone, Default)]
-pub struct Obstacles {
-    /// The pods that have one.
-    pub pods: BTreeMap<PodUid, LockReason>,
-    /// Those of them that the need leaves out.
-    pub left_out: BTreeSet<PodUid>,
-    /// Of budgets whose pods are not healthy by themselves, or that their owners hold: what they lack.
-    pub beyond_claims: Vec<Obstacle>,
-    /// Whether the drain waits for one to end, or has for as long as it does.
-    pub is_waited_for: bool,
-    /// Whether the status of a budget is behind, so that there may be more.
-    pub is_behind: bool,
 }
 
 /// More disruptions of a budget than it can ever spare.
@@ -100,7 +86,7 @@ pub(super) fn needed(pods: &[ClassifiedPod], asking: Asking<'_>, snapshot: &Snap
     let crowded_out = excesses.extract_if(.., |excess| excess.is_of_room && is_crowded_out);
     let crowded_out: BTreeSet<BudgetKey> = crowded_out.map(|excess| excess.budget).collect();
     let mut obstacles = Obstacles::default();
-    for (key, pods) in &mut needs {
+    for (key, pods) in &needs {
         let Some(budget) = snapshot.facts.get(*key) else {
             continue;
         };
@@ -108,9 +94,12 @@ pub(super) fn needed(pods: &[ClassifiedPod], asking: Asking<'_>, snapshot: &Snap
         let mut of_room = excesses.iter().filter(|excess| excess.is_of_room);
         // Room that nobody makes before a pod waits for it comes with the first ones: an autoscaler adds a node for them.
         let makes_room = of_room.any(|excess| excess.budget == **key);
-        obstacles.take_out(pods, budget, makes_room, asking, snapshot);
+        obstacles.note_staying(pods, budget, makes_room, asking, snapshot);
     }
-    needs.retain(|_, pods| !pods.is_empty());
+    needs.retain(|_, pods| {
+        pods.retain(|pod| !obstacles.left_out.contains(pod.uid.as_str()));
+        !pods.is_empty()
+    });
     let mut movable: BTreeSet<&BudgetKey> = movable(pods, claim, snapshot).collect();
     movable.retain(|key| !obstacles.note_movable(key, pods, asking, snapshot));
     for key in &movable {
@@ -159,115 +148,6 @@ pub(super) fn needed(pods: &[ClassifiedPod], asking: Asking<'_>, snapshot: &Snap
     }
 }
 
-impl Obstacles {
-    /// Notes those of the pods that have an obstacle, all of which stay down and are of the budget: one that never allows a disruption
-    /// or cannot be counted, several budgets, more pods than it can ever spare, or too few disruptions even without other claims.
-    /// Takes them out of `pods`, if that is asked for: where there are too few, all but what the budget spares.
-    ///
-    /// Those that are too many only for want of room go out at once where that `makes_room`.
-    fn take_out(
-        &mut self,
-        pods: &mut Vec<HeldPod>,
-        budget: &BudgetFacts,
-        makes_room: bool,
-        asking: Asking<'_>,
-        snapshot: &Snapshot,
-    ) {
-        let (claim, unusable) = (asking.claim, budget.unusable);
-        if unusable == Some(Unusable::ClosedForNow) {
-            return;
-        }
-        let mut spared = Vec::new();
-        for pod in pods.iter() {
-            if let Some(unusable) = unusable {
-                self.note(pod, unusable.reason(), asking.leaves_out);
-                self.is_waited_for = true;
-            } else if !pod.retained && budget.several.contains(pod.uid.as_str()) {
-                self.note(pod, LockReason::SeveralPDBs, asking.leaves_out);
-                self.is_waited_for = true;
-            } else {
-                spared.push(pod.clone());
-            }
-        }
-        let has = |pod: &HeldPod| claim.is_some_and(|claim| claim.has_disruption(&pod.uid));
-        // What the claim has comes first, then what stays on the node.
-        spared.sort_by_key(|pod| (!has(pod), !pod.retained));
-        while budget.current && cost(budget, &spared, claim) > budget.ceiling() {
-            let Some(pod) = spared.pop() else { break };
-            self.note(&pod, LockReason::NeedExceedsBudget, asking.leaves_out || makes_room);
-            self.is_waited_for |= !makes_room;
-        }
-        while let Some(pod) = spared.pop_if(|pod| !has(pod)) {
-            let mut asked: Vec<HeldPod> = spared.iter().filter(|pod| !has(pod)).cloned().collect();
-            asked.push(pod.clone());
-            let Some(obstacle) = beyond_claims(&budget.key, asked, false, asking, snapshot) else {
-                spared.push(pod);
-                break;
-            };
-            self.note(&pod, obstacle.reason, asking.leaves_out);
-            self.note_beyond(obstacle);
-        }
-        pods.retain(|pod| !self.left_out.contains(pod.uid.as_str()));
-    }
-
-    /// Notes those of the movable pods of a budget that no claim helps. Answers whether the need leaves them out.
-    fn note_movable(
-        &mut self,
-        key: &BudgetKey,
-        pods: &[ClassifiedPod],
-        asking: Asking<'_>,
-        snapshot: &Snapshot,
-    ) -> bool {
-        let has_one = asking.claim.is_some_and(|claim| claim.has_movable_disruption(key));
-        let obstacle = || beyond_claims(key, Vec::new(), true, asking, snapshot);
-        let Some(obstacle) = (!has_one).then(obstacle).flatten() else {
-            return false;
-        };
-        let movable = pods.iter().filter(|classified| classified.class == Class::Movable);
-        for ClassifiedPod { pod, .. } in movable.filter(|one| snapshot.budgets_of(&one.pod).contains(key)) {
-            let pod = HeldPod::new(&pod.key, &pod.uid, false);
-            self.note(&pod, obstacle.reason, asking.leaves_out);
-        }
-        self.note_beyond(obstacle);
-        asking.leaves_out
-    }
-
-    fn note(&mut self, pod: &HeldPod, reason: LockReason, is_left_out: bool) {
-        let uid = PodUid::from(pod.uid.as_str());
-        // One of another budget comes before.
-        self.pods.entry(uid.clone()).or_insert(reason);
-        if is_left_out {
-            self.left_out.insert(uid);
-        }
-    }
-
-    fn note_beyond(&mut self, obstacle: Obstacle) {
-        self.is_waited_for = true;
-        let is_known = |known: &Obstacle| known.pdb == obstacle.pdb;
-        if !self.beyond_claims.iter().any(is_known) {
-            self.beyond_claims.push(obstacle);
-        }
-    }
-}
-
-/// What the budget lacks for these of the claim's pods, and for its movable ones, even without the claims of others.
-fn beyond_claims(
-    budget: &BudgetKey,
-    pods: Vec<HeldPod>,
-    movable: bool,
-    asking: Asking<'_>,
-    snapshot: &Snapshot,
-) -> Option<Obstacle> {
-    let needed = Disruptions {
-        pdb: budget_ref(budget, snapshot),
-        healthy_at_grant: 0,
-        movable,
-        pods,
-    };
-    let ledger = &snapshot.ledger.as_ref()?.ledger;
-    ledger.beyond_claims(&asking.claim?.node_uid, needed, &snapshot.facts)
-}
-
 impl Excess {
     fn of(budget: &BudgetFacts, pods: &[HeldPod], claim: Option<&Claim>) -> Self {
         Self {
@@ -281,7 +161,7 @@ impl Excess {
 }
 
 /// How many disruptions of the budget these pods take, with those that are down under the claim already.
-fn cost(budget: &BudgetFacts, pods: &[HeldPod], claim: Option<&Claim>) -> i32 {
+pub(super) fn cost(budget: &BudgetFacts, pods: &[HeldPod], claim: Option<&Claim>) -> i32 {
     let holds = claim.iter().flat_map(|claim| &claim.holds);
     let held = holds.filter(|held| BudgetKey::from(&held.pdb) == budget.key);
     let is_here = |down: &&HeldPod| pods.iter().any(|pod| pod.uid == down.uid);

@@ -140,6 +140,7 @@ impl Planner<'_> {
             }
             None => self.obstacles(active),
         };
+        let is_queued = !obstacles.is_empty();
         // The lease before the disruptions: a drain that has those, and waits for the lease, would keep them from others.
         if obstacles.is_empty() && !self.has_control_plane_lease(node) {
             verdict.set_message("takes the control plane's lease");
@@ -152,13 +153,12 @@ impl Planner<'_> {
             });
             verdict.set_message("asks for its disruptions");
         } else {
-            let others = self.wait_for_room(active, obstacles.clone(), verdict);
+            let others = self.wait_for_room(active, obstacles, verdict);
             if !others.is_empty() {
                 verdict.message = in_words(&others);
             }
             verdict.block_by(&others, self.snapshot);
         }
-        let is_queued = !obstacles.is_empty();
         self.write_node_markers(node, active.context.own_cordon(), is_queued, Some(Progress::InProgress));
     }
 

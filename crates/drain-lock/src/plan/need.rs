@@ -25,9 +25,9 @@ use nodeward_scheduling::{Cordons, Placement, PlacementError};
 use crate::policy::Policy;
 use crate::snapshot::{NodeFacts, PodFacts, Snapshot};
 
-use super::disruptions::{Asking, Excess, Obstacles, needed};
+use super::disruptions::{Asking, Excess, needed};
 use super::intent::refused_again;
-use super::obstacles::problems;
+use super::obstacles::{Obstacles, problems};
 
 /// What becomes of a pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,24 +1,182 @@
 //! What keeps a drain from its end whatever other drains do, or a pod from staying, unless a person sees to it. Pure.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 use nodeward_api::node_drain::BlockedBy;
 use nodeward_api::reason::LockReason;
-use nodeward_core::id::BudgetKey;
-use nodeward_core::ledger::{BudgetFacts, Obstacle, Unusable};
+use nodeward_core::id::{BudgetKey, PodUid};
+use nodeward_core::ledger::{BudgetFacts, Disruptions, HeldPod, Obstacle, Unusable};
 use nodeward_core::node::Taint;
 use nodeward_core::opt_out::OptOut;
 
 use crate::policy::Policy;
 use crate::snapshot::{NodeFacts, PodFacts, Snapshot};
 
-use super::disruptions::Excess;
+use super::disruptions::{Asking, Excess, budget_ref, cost};
 use super::need::{Class, ClassifiedPod, NodeNeed, kept, opt_out};
 use super::verdict::about_node;
 
 /// Taints that a node without its kubelet gets, and that evict what does not tolerate them.
 const OUTAGE_TAINTS: [&str; 2] = ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"];
+
+/// What no other drain's end lifts.
+#[derive(Debug, Clone, Default)]
+pub struct Obstacles {
+    /// The pods that have one.
+    pub pods: BTreeMap<PodUid, LockReason>,
+    /// Those of them that the need leaves out.
+    pub left_out: BTreeSet<PodUid>,
+    /// Of budgets whose pods are not healthy by themselves, or that their owners hold: what they lack.
+    pub beyond_claims: Vec<Obstacle>,
+    /// Whether the drain waits for one to end, or has for as long as it does.
+    pub is_waited_for: bool,
+    /// Whether the status of a budget is behind, so that there may be more.
+    pub is_behind: bool,
+}
+
+impl Obstacles {
+    /// Why nothing is claimed for the pod any more.
+    pub(super) fn left_out(&self, pod: &PodFacts) -> Option<LockReason> {
+        let obstacle = self.pods.get(&pod.uid).copied();
+        obstacle.filter(|_| self.left_out.contains(&pod.uid))
+    }
+
+    /// Whether the pod has one that has lasted, or lasts for good.
+    pub(super) fn keep(&self, pod: &PodFacts) -> bool {
+        let lasts = |reason: &LockReason| reason.is_misconfiguration() || self.left_out.contains(&pod.uid);
+        self.pods.get(&pod.uid).is_some_and(lasts)
+    }
+
+    /// Notes those of the pods that have an obstacle, all of which stay down and are of the budget: one that never allows a disruption
+    /// or cannot be counted, several budgets, more pods than it can ever spare, or too few disruptions even without other claims.
+    /// Leaves them out, if that is asked for: where there are too few, all but what the budget spares.
+    ///
+    /// Those that are too many only for want of room are left out at once where that `makes_room`.
+    pub(super) fn note_staying(
+        &mut self,
+        pods: &[HeldPod],
+        budget: &BudgetFacts,
+        makes_room: bool,
+        asking: Asking<'_>,
+        snapshot: &Snapshot,
+    ) {
+        let (claim, unusable) = (asking.claim, budget.unusable);
+        if unusable == Some(Unusable::ClosedForNow) {
+            return;
+        }
+        let mut spared = Vec::new();
+        for pod in pods {
+            if let Some(unusable) = unusable {
+                self.note(pod, unusable.reason(), asking.leaves_out);
+                self.is_waited_for = true;
+            } else if !pod.retained && budget.several.contains(pod.uid.as_str()) {
+                self.note(pod, LockReason::SeveralPDBs, asking.leaves_out);
+                self.is_waited_for = true;
+            } else {
+                spared.push(pod.clone());
+            }
+        }
+        let has = |pod: &HeldPod| claim.is_some_and(|claim| claim.has_disruption(&pod.uid));
+        // What the claim has comes first, then what stays on the node.
+        spared.sort_by_key(|pod| (!has(pod), !pod.retained));
+        while budget.current && cost(budget, &spared, claim) > budget.ceiling() {
+            let Some(pod) = spared.pop() else { break };
+            self.note(&pod, LockReason::NeedExceedsBudget, asking.leaves_out || makes_room);
+            self.is_waited_for |= !makes_room;
+        }
+        while let Some(pod) = spared.pop_if(|pod| !has(pod)) {
+            let mut asked: Vec<HeldPod> = spared.iter().filter(|pod| !has(pod)).cloned().collect();
+            asked.push(pod.clone());
+            let Some(obstacle) = beyond_claims(&budget.key, asked, false, asking, snapshot) else {
+                spared.push(pod);
+                break;
+            };
+            self.note(&pod, obstacle.reason, asking.leaves_out);
+            self.note_beyond(obstacle);
+        }
+    }
+
+    /// Notes those of the movable pods of a budget that no claim helps. Answers whether the need leaves them out.
+    pub(super) fn note_movable(
+        &mut self,
+        key: &BudgetKey,
+        pods: &[ClassifiedPod],
+        asking: Asking<'_>,
+        snapshot: &Snapshot,
+    ) -> bool {
+        let has_one = asking.claim.is_some_and(|claim| claim.has_movable_disruption(key));
+        let obstacle = || beyond_claims(key, Vec::new(), true, asking, snapshot);
+        let Some(obstacle) = (!has_one).then(obstacle).flatten() else {
+            return false;
+        };
+        let movable = pods.iter().filter(|classified| classified.class == Class::Movable);
+        for ClassifiedPod { pod, .. } in movable.filter(|one| snapshot.budgets_of(&one.pod).contains(key)) {
+            let pod = HeldPod::new(&pod.key, &pod.uid, false);
+            self.note(&pod, obstacle.reason, asking.leaves_out);
+        }
+        self.note_beyond(obstacle);
+        asking.leaves_out
+    }
+
+    pub(super) fn note(&mut self, pod: &HeldPod, reason: LockReason, is_left_out: bool) {
+        let uid = PodUid::from(pod.uid.as_str());
+        // One of another budget comes before.
+        self.pods.entry(uid.clone()).or_insert(reason);
+        if is_left_out {
+            self.left_out.insert(uid);
+        }
+    }
+
+    fn note_beyond(&mut self, obstacle: Obstacle) {
+        self.is_waited_for = true;
+        let is_known = |known: &Obstacle| known.pdb == obstacle.pdb;
+        if !self.beyond_claims.iter().any(is_known) {
+            self.beyond_claims.push(obstacle);
+        }
+    }
+}
+
+/// What the budget lacks for these of the claim's pods, and for its movable ones, even without the claims of others.
+fn beyond_claims(
+    budget: &BudgetKey,
+    pods: Vec<HeldPod>,
+    movable: bool,
+    asking: Asking<'_>,
+    snapshot: &Snapshot,
+) -> Option<Obstacle> {
+    let needed = Disruptions {
+        pdb: budget_ref(budget, snapshot),
+        healthy_at_grant: 0,
+        movable,
+        pods,
+    };
+    let ledger = &snapshot.ledger.as_ref()?.ledger;
+    ledger.beyond_claims(&asking.claim?.node_uid, needed, &snapshot.facts)
+}
+
+/// Whether the eviction API never lets the pod go, as it stands.
+pub(super) fn is_refused(pod: &PodFacts, snapshot: &Snapshot) -> bool {
+    let is_for_good = |key: &BudgetKey| {
+        let unusable = snapshot.facts.get(key).and_then(|facts| facts.unusable);
+        unusable.is_some_and(Unusable::is_for_good)
+    };
+    let is_refused = match snapshot.budgets_of(pod) {
+        [budget] => is_for_good(budget),
+        _ => has_several_budgets(pod, snapshot),
+    };
+    is_refused && !pod.skips_budgets()
+}
+
+/// Whether several budgets select the pod for good. While Ceph's operator closes budgets, it may be in two for a moment.
+fn has_several_budgets(pod: &PodFacts, snapshot: &Snapshot) -> bool {
+    let budgets = snapshot.budgets_of(pod);
+    let is_closed = |key: &BudgetKey| {
+        let budget = snapshot.budgets.get(key);
+        budget.is_some_and(|budget| budget.is_closed_by_ceph())
+    };
+    budgets.len() > 1 && !budgets.iter().any(is_closed)
+}
 
 /// What a person has to see to.
 pub(super) fn problems(
@@ -50,14 +208,7 @@ pub(super) fn problems(
                 !pod.skips_budgets()
             }
         };
-        let is_closed = |key: &BudgetKey| {
-            snapshot
-                .budgets
-                .get(key)
-                .is_some_and(|budget| budget.is_closed_by_ceph())
-        };
-        // While Ceph's operator closes budgets, a pod may be in two for a moment.
-        if must_be_evicted && budgets.len() > 1 && !budgets.iter().any(is_closed) {
+        if must_be_evicted && has_several_budgets(pod, snapshot) {
             let names: Vec<String> = budgets.iter().map(ToString::to_string).collect();
             let text = format!(
                 "pod {} is selected by several budgets, which the eviction API refuses: {}",

@@ -9,12 +9,12 @@ use nodeward_api::reason::LockReason;
 use nodeward_core::consent::Consents;
 use nodeward_core::deadline::saturating_add;
 use nodeward_core::id::{BudgetKey, PodUid};
-use nodeward_core::ledger::{Disruptions, Unusable};
+use nodeward_core::ledger::Disruptions;
 
 use crate::snapshot::{Memory, PodFacts, Snapshot};
 
-use super::disruptions::Obstacles;
 use super::need::{Class, ClassifiedPod, NodeNeed, kept};
+use super::obstacles::{Obstacles, is_refused};
 
 /// How long after its grace a pod may be there before anybody is told: a kubelet needs a moment to confirm its end.
 const CONFIRMED_WITHIN: SignedDuration = SignedDuration::from_secs(10);
@@ -127,11 +127,11 @@ impl PodClasses {
         match class {
             Class::Ignored(_) | Class::Finished => self.ignored += 1,
             Class::Retained(reason) if pod.deletion.is_none() => {
-                if let Some(obstacle) = self.left_out(pod) {
-                    self.plan.left_out.push(planned(obstacle));
-                } else {
-                    self.plan.retained.push(planned(reason));
-                }
+                let (list, why) = match self.obstacles.left_out(pod) {
+                    Some(obstacle) => (&mut self.plan.left_out, obstacle),
+                    None => (&mut self.plan.retained, reason),
+                };
+                list.push(planned(why));
                 self.retained.push(Arc::clone(pod));
             }
             Class::Movable if is_leaving => {
@@ -147,11 +147,11 @@ impl PodClasses {
             Class::Movable if is_kept => self.kept.push(Arc::clone(pod)),
             Class::Movable => self.movable.push(Arc::clone(pod)),
             Class::Held(reason) => {
-                if let Some(obstacle) = self.left_out(pod) {
-                    self.plan.left_out.push(planned(obstacle));
-                } else {
-                    self.plan.held.push(planned(reason));
-                }
+                let (list, why) = match self.obstacles.left_out(pod) {
+                    Some(obstacle) => (&mut self.plan.left_out, obstacle),
+                    None => (&mut self.plan.held, reason),
+                };
+                list.push(planned(why));
                 if reason == LockReason::NoRoom && !is_kept {
                     self.without_room.push(Arc::clone(pod));
                 }
@@ -163,21 +163,9 @@ impl PodClasses {
 
     /// Whether what is left on the node goes only once a person has seen to it, or a pod ends that asked to be waited for.
     fn may_never_go(&self, snapshot: &Snapshot) -> bool {
-        let has_obstacle = |pod: &Arc<PodFacts>| {
-            let obstacle = self.obstacles.pods.get(&pod.uid);
-            let lasts =
-                |reason: &LockReason| reason.is_misconfiguration() || self.obstacles.left_out.contains(&pod.uid);
-            obstacle.is_some_and(lasts) || is_refused(pod, snapshot)
-        };
+        let has_obstacle = |pod: &Arc<PodFacts>| self.obstacles.keep(pod) || is_refused(pod, snapshot);
         let mut to_leave = self.held.iter().chain(&self.movable);
         self.leaving == self.overdue.len() && self.has_pods_to_leave() && to_leave.all(has_obstacle)
-    }
-
-    /// Why nothing is claimed for the pod any more.
-    fn left_out(&self, pod: &PodFacts) -> Option<LockReason> {
-        let obstacles = &self.obstacles;
-        let obstacle = obstacles.pods.get(&pod.uid).copied();
-        obstacle.filter(|_| obstacles.left_out.contains(&pod.uid))
     }
 
     /// The pods that stay for which nothing is claimed.
@@ -218,27 +206,6 @@ impl PodClasses {
             waiting: count(waiting),
         }
     }
-}
-
-/// Whether the eviction API never lets the pod go, as it stands.
-fn is_refused(pod: &PodFacts, snapshot: &Snapshot) -> bool {
-    let is_for_good = |key: &BudgetKey| {
-        let facts = snapshot.facts.get(key);
-        facts
-            .and_then(|facts| facts.unusable)
-            .is_some_and(Unusable::is_for_good)
-    };
-    let is_closed = |key: &BudgetKey| {
-        let budget = snapshot.budgets.get(key);
-        budget.is_some_and(|budget| budget.is_closed_by_ceph())
-    };
-    let is_refused = match snapshot.budgets_of(pod) {
-        [] => false,
-        [budget] => is_for_good(budget),
-        // While Ceph's operator closes budgets, a pod may be in two for a moment.
-        several => !several.iter().any(is_closed),
-    };
-    is_refused && !pod.skips_budgets()
 }
 
 /// Shortens a list of a status; answers how many entries were left out.

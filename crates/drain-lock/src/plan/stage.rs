@@ -251,11 +251,10 @@ impl Planner<'_> {
         }
         if let Some(at) = claim.as_ref().and_then(|claim| leaves_out_at(claim, self.policy))
             && self.now < at
-            && stage.waits_for_its_turn()
-            && active.node.is_cordoned()
+            && matches!(stage, Stage::Leaving | Stage::Claiming)
         {
             let at = to_the_second(at);
-            let more = format!("; from {at} on it goes on without the pods that no other drain's end helps");
+            let more = format!("; from {at} on it goes on without the pods that cannot go");
             verdict.message.push_str(&more);
         }
         let waits_for_drains = verdict.blocked_by.iter().any(|one| one.reason.waits_for_a_drain());

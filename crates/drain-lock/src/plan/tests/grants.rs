@@ -77,6 +77,7 @@ fn movable_pods_disruption_waits_for_next_pass() {
 #[case::a_movable_pod(Some(pod("a", json!({}))), None, false)]
 #[case::one_on_its_way_out(Some(pod("a", leaving(json!({})))), None, false)]
 #[case::one_that_is_stuck(Some(pod("a", json!({ "metadata": { "deletionTimestamp": A_MINUTE_AGO } }))), None, true)]
+#[case::one_that_finishes_first(Some(pod("a", json!({ "metadata": { "labels": { "nodeward.dev/drain": "wait-completed" } } }))), None, true)]
 #[case::one_that_has_just_gone(None, Some(pod("a", json!({}))), false)]
 #[case::what_replaces_it(Some(newly_waiting("a", json!({}))), None, false)]
 #[case::a_pod_that_has_waited_in_vain(Some(waiting("a", json!({ "metadata": { "creationTimestamp": A_MINUTE_AGO } }))), None, true)]
