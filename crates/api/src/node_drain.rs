@@ -348,8 +348,8 @@ pub struct DrainPlan {
     /// Pods that stay on the node through its reboot.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub retained: Vec<PlannedPod>,
-    /// Pods that the drain does not wait for any more, for an obstacle that no other drain's end lifts has lasted for
-    /// `deadlines.obstacle`: the claim is asked for without them, and they go once somebody has seen to them.
+    /// Pods that the claim is asked for without. No other drain's end helps them, and that has lasted for `deadlines.obstacle`; or
+    /// they lack nothing but room, and are more than their budget spares at a time.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<PlannedPod>,
     /// How many pods no drain concerns: DaemonSets' pods, mirror pods, finished pods.
