@@ -85,16 +85,19 @@ impl Obstacles {
             self.note(&pod, LockReason::NeedExceedsBudget, asking.leaves_out || makes_room);
             self.is_waited_for |= !makes_room;
         }
-        while let Some(pod) = spared.pop_if(|pod| !has(pod)) {
-            let mut asked: Vec<HeldPod> = spared.iter().filter(|pod| !has(pod)).cloned().collect();
-            asked.push(pod.clone());
-            let Some(obstacle) = beyond_claims(&budget.key, asked, false, asking, snapshot) else {
-                spared.push(pod);
-                break;
-            };
-            self.note(&pod, obstacle.reason, asking.leaves_out);
-            self.note_beyond(obstacle);
+        let asked: Vec<HeldPod> = spared.into_iter().filter(|pod| !has(pod)).collect();
+        let lacking = |pods: &[HeldPod]| beyond_claims(&budget.key, pods.to_vec(), false, asking, snapshot);
+        if asked.is_empty() {
+            return;
         }
+        let Some(obstacle) = lacking(&asked) else { return };
+        // What it has for all of them but the last, it has for fewer, too.
+        let counts: Vec<usize> = (1..=asked.len()).collect();
+        let most = counts.partition_point(|count| asked.get(..*count).and_then(lacking).is_none());
+        for pod in asked.iter().skip(most) {
+            self.note(pod, obstacle.reason, asking.leaves_out);
+        }
+        self.note_beyond(obstacle);
     }
 
     /// Notes those of the movable pods of a budget that no claim helps. Answers whether the need leaves them out.
