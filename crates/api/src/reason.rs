@@ -309,6 +309,8 @@ reasons! {
         AwaitsConfirmation => "waits for a second read of its budgets",
         /// Others evict, and none of them has for a while: it is granted nothing until they go on.
         AwaitsDrainer => "waits for its drainer, which has evicted nothing for a while",
+        /// drain-keeper has told its Deployment to roll so that it moves; until the new pod is proven, neither is evicted.
+        Surging => "is being replaced by a rollout of its Deployment",
         /// It asked to be waited for.
         WaitCompleted => "asked to finish before the drain (wait-completed)",
         /// Its pods are on their way out.
@@ -445,6 +447,7 @@ impl LockReason {
             | Self::ForgedTicket
             | Self::AwaitsConfirmation
             | Self::AwaitsDrainer
+            | Self::Surging
             | Self::WaitCompleted
             | Self::AwaitingPods
             | Self::StuckTerminating

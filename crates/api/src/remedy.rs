@@ -110,6 +110,7 @@ impl LockReason {
             Self::StaleTicket => "nothing: the eviction was refused",
             Self::ForgedTicket => "find out who sends evictions with drain-lock's ticket",
             Self::AwaitsDrainer => "find out why its drainer has stopped, or uncordon the node",
+            Self::Surging => "wait for the new pod; if it does not become Ready, repair it or undo the rollout",
             Self::WaitCompleted => "wait until the pod has finished, or ask its owner",
             Self::AwaitingPods => "wait for the pods that are leaving",
             Self::StuckTerminating => "check the kubelet and the container runtime of the node",

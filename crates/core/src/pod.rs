@@ -117,13 +117,18 @@ pub struct SurgeMarks {
 impl SurgeMarks {
     fn of(meta: &ObjectMeta) -> Self {
         let annotation = |key: &str| meta.annotations.as_ref()?.get(key).map(String::as_str);
-        let record = annotation(annotation::SURGED).map(SurgeRecord::parse);
         Self {
-            record: record.map(|record| record.map_err(|error| error.to_string())),
+            record: surge_record(meta),
             is_refused: refuses_surge(meta),
             restarted_at: annotation(annotation::RESTARTED_AT).map(Arc::from),
         }
     }
+}
+
+/// That a pod's Deployment is told to roll so that it moves; or why what is written cannot be read.
+pub fn surge_record(meta: &ObjectMeta) -> Option<Result<SurgeRecord, String>> {
+    let text = meta.annotations.as_ref()?.get(annotation::SURGED)?;
+    Some(SurgeRecord::parse(text).map_err(|error| error.to_string()))
 }
 
 /// Whether the object is marked with [`annotation::SURGE`].

@@ -17,6 +17,8 @@ use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use crate::id::NamespacedName;
 use crate::pod::{OwnerView, PodSummary, controller_of};
 
+pub use nodeward_api::surge_record::SurgeRecord;
+
 pub use course::{Course, End};
 pub use deployment::DeploymentView;
 pub use whom::{Obstacle, SurgeEvidence, obstacle};

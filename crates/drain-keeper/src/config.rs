@@ -141,7 +141,7 @@ pub struct SurgeConfig {
     pub enabled: bool,
     /// How long a pod's budget must have refused it. Default 2 minutes.
     pub after: Option<ConfigDuration>,
-    /// How long a rollout may take. Default 10 minutes.
+    /// How long a rollout may take: at most 1 hour. Default 10 minutes.
     pub timeout: Option<ConfigDuration>,
     /// Rollouts at once, in the cluster. Default 5.
     pub parallel: Option<NonZeroU32>,

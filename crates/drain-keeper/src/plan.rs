@@ -521,7 +521,7 @@ impl<'a> Planner<'a> {
                 .workloads
                 .get(&pod.key.namespace)
                 .map(|workloads| &**workloads);
-            surge::may_be_under_way(pod, workloads, surge, self.now)
+            surge::may_be_under_way(pod, workloads, self.now)
         };
         surge.parallel.saturating_sub(pods.filter(is_under_way).count())
     }

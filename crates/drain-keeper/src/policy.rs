@@ -4,8 +4,10 @@ use std::collections::BTreeSet;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
+use nodeward_api::surge_record;
 use nodeward_core::budget::{BudgetView, ForceDrain};
+use nodeward_core::deadline::saturating_add;
 use nodeward_core::duration::ConfigDuration;
 use nodeward_core::node::NodeView;
 use nodeward_core::pattern::NamespacePatterns;
@@ -14,6 +16,7 @@ use nodeward_core::signal::{
     DrainMarkers, NodeMarker, PdbForceDrainTimeout, Preset, SignalSpec, UpgradeSignal, WatchedResource,
 };
 use nodeward_core::strategy::Waits;
+use nodeward_core::surge::DeploymentView;
 use nodeward_runtime::ConfigError;
 
 use crate::config::{Config, NodeDrain, RemediationKind, SurgeConfig};
@@ -119,13 +122,23 @@ pub struct SurgePolicy {
 }
 
 impl SurgePolicy {
-    fn of(config: SurgeConfig) -> Option<Self> {
-        config.enabled.then(|| Self {
+    fn of(config: SurgeConfig) -> Result<Option<Self>, ConfigError> {
+        let timeout = config.timeout.map_or(SURGE_TIMEOUT, ConfigDuration::get);
+        if timeout > surge_record::LONGEST {
+            return Err(ConfigError::at("surge.timeout", "must be at most 1h"));
+        }
+        Ok(config.enabled.then(|| Self {
             after: config.after.map_or(SURGE_AFTER, ConfigDuration::get),
-            timeout: config.timeout.map_or(SURGE_TIMEOUT, ConfigDuration::get),
+            timeout,
             parallel: config.parallel.map_or(SURGE_PARALLEL, NonZeroU32::get) as usize,
             namespaces: config.namespaces.map(|namespaces| namespaces.selector),
-        })
+        }))
+    }
+
+    /// When a rollout that begins now is given up, by our own clock: a pod that flaps renews the controller's.
+    pub fn gives_up_at(&self, began: Timestamp, deployment: &DeploymentView) -> Timestamp {
+        let deadline = deployment.progress_deadline.unwrap_or(self.timeout);
+        saturating_add(began, deadline.min(self.timeout))
     }
 }
 
@@ -208,7 +221,7 @@ impl Policy {
             unmanaged_pods,
             override_budgets,
             force_on_unreachable: config.force_on_unreachable,
-            surge: SurgePolicy::of(config.surge),
+            surge: SurgePolicy::of(config.surge)?,
             opt_outs: OptOutLimits {
                 honour: config.opt_outs.honour,
                 namespaces: config.opt_outs.namespaces.map(|namespaces| namespaces.selector),

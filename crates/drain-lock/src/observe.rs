@@ -149,6 +149,11 @@ impl ClusterCache {
             .collect()
     }
 
+    /// The pod of the same budget, this one or another, that moves by a rollout.
+    pub fn surging(&self, pod: &PodFacts, now: Timestamp) -> Option<Arc<PodFacts>> {
+        self.read().surging(pod, now)
+    }
+
     /// A budget and its pods as the ledger reads them; `None` if there is no such budget.
     pub fn budget_facts(&self, key: &BudgetKey, now: Timestamp) -> Option<BudgetFacts> {
         self.read().budget_facts(key, now)

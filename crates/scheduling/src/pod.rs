@@ -6,7 +6,8 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
 use nodeward_core::intern::Pool;
-use nodeward_core::pod::{self, Phase, PodSummary};
+use nodeward_core::pod::{self, Phase, PodSummary, surge_record};
+use nodeward_core::surge::SurgeRecord;
 
 use crate::requirements::Requirements;
 
@@ -26,6 +27,8 @@ pub struct PodFacts {
     pub gated: bool,
     /// Since when the scheduler has found no node for it.
     pub unschedulable_since: Option<Timestamp>,
+    /// That its Deployment is told to roll so that it moves.
+    pub surge: Option<Arc<SurgeRecord>>,
 }
 
 impl Deref for PodFacts {
@@ -78,6 +81,8 @@ impl PodProjector {
             has_empty_dir: spec
                 .is_some_and(|spec| spec.volumes.iter().flatten().any(|volume| volume.empty_dir.is_some())),
             gated: spec.is_some_and(|spec| spec.scheduling_gates.as_ref().is_some_and(|gates| !gates.is_empty())),
+            // drain-keeper does not go on with what cannot be read.
+            surge: surge_record(&pod.metadata).and_then(Result::ok).map(Arc::new),
             unschedulable_since: unschedulable.and_then(|condition| Some(condition.last_transition_time.as_ref()?.0)),
             summary,
         })

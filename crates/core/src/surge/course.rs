@@ -1,10 +1,10 @@
 //! How far the surge of a pod has come, by its record and its Deployment.
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use nodeward_api::reason::SurgeOutcome;
 use nodeward_api::surge_record::SurgeRecord;
 
-use crate::deadline::{is_due, saturating_add, to_the_second};
+use crate::deadline::to_the_second;
 
 use super::DeploymentView;
 
@@ -29,13 +29,8 @@ pub struct End {
 }
 
 impl Course {
-    /// The course of a surge that may take `timeout`, by the Deployment that the pod has.
-    pub fn of(
-        record: &SurgeRecord,
-        deployment: Option<&DeploymentView>,
-        timeout: SignedDuration,
-        now: Timestamp,
-    ) -> Self {
+    /// The course of a surge, by the Deployment that the pod has.
+    pub fn of(record: &SurgeRecord, deployment: Option<&DeploymentView>, now: Timestamp) -> Self {
         let over = |outcome| {
             Self::Ended(End {
                 outcome,
@@ -45,14 +40,13 @@ impl Course {
         let Some(deployment) = deployment.filter(|deployment| *deployment.uid == *record.deployment) else {
             return over(SurgeOutcome::SurgeOvertaken);
         };
-        let until = given_up_at(record, deployment, timeout);
-        let is_late = is_due(until, now);
+        let is_late = record.is_given_up(now);
         if deployment.generation <= record.generation {
             // A cache may be behind what the record was made from.
             return if is_late {
                 over(SurgeOutcome::SurgeStuck)
             } else {
-                Self::Recorded(until)
+                Self::Recorded(record.until)
             };
         }
         let is_restarted = deployment.restarted_at.as_deref() == Some(&*to_the_second(record.at));
@@ -63,7 +57,7 @@ impl Course {
                 outcome: SurgeOutcome::SurgeStuck,
                 is_ours_to_undo: true,
             }),
-            (true, true) => Self::Rolls(until),
+            (true, true) => Self::Rolls(record.until),
             // It was never told to roll, or is told something else by now.
             (true, false) | (false, true) => over(SurgeOutcome::SurgeOvertaken),
             // The restart is undone in time, by whoever finds it stuck.
@@ -76,12 +70,4 @@ impl Course {
     pub const fn is_under_way(self) -> bool {
         matches!(self, Self::Recorded(_) | Self::Rolls(_))
     }
-}
-
-/// When the surge is given up, by our own clock: a pod that flaps renews the controller's.
-pub fn given_up_at(record: &SurgeRecord, deployment: &DeploymentView, timeout: SignedDuration) -> Timestamp {
-    let wait = deployment
-        .progress_deadline
-        .map_or(timeout, |deadline| deadline.min(timeout));
-    saturating_add(record.at, wait)
 }

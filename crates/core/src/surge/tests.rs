@@ -16,7 +16,6 @@ use crate::node::Taint;
 use crate::pod::PodView;
 
 const SPACING: SignedDuration = SignedDuration::from_mins(10);
-const TIMEOUT: SignedDuration = SignedDuration::from_mins(10);
 
 fn minute(minutes: i64) -> Timestamp {
     Timestamp::from_second(1_767_225_600 + minutes * 60).unwrap()
@@ -348,6 +347,7 @@ fn record() -> SurgeRecord {
         deployment: "web".to_owned(),
         generation: 3,
         at: minute(2),
+        until: minute(12),
     }
 }
 
@@ -362,7 +362,7 @@ fn restarted() -> Value {
 }
 
 fn course(deployment: &Value, minutes: i64) -> Course {
-    Course::of(&record(), Some(&view_of(deployment)), TIMEOUT, minute(minutes))
+    Course::of(&record(), Some(&view_of(deployment)), minute(minutes))
 }
 
 fn ended(outcome: SurgeOutcome, is_ours_to_undo: bool) -> Course {
@@ -378,15 +378,10 @@ const REVERTED: &str =
 const OVERTAKEN: &str = r#"{ "metadata": { "generation": 5 }, "spec": { "replicas": 2 } }"#;
 const QUOTA: &str =
     r#"{ "status": { "conditions": [{ "type": "ReplicaFailure", "status": "True", "reason": "FailedCreate" }] } }"#;
-const SHORT: &str = r#"{ "spec": { "progressDeadlineSeconds": 60 } }"#;
-const ENDLESS: &str = r#"{ "spec": { "progressDeadlineSeconds": 2147483647 } }"#;
 
 #[rstest]
 #[case::rolls("{}", 11, Course::Rolls(minute(12)))]
 #[case::late("{}", 12, ended(SurgeOutcome::SurgeStuck, true))]
-#[case::short_deadline(SHORT, 2, Course::Rolls(minute(3)))]
-#[case::beyond_its_deadline(SHORT, 3, ended(SurgeOutcome::SurgeStuck, true))]
-#[case::without_deadline(ENDLESS, 11, Course::Rolls(minute(12)))]
 #[case::no_pod_can_be_made(QUOTA, 3, ended(SurgeOutcome::SurgeStuck, true))]
 #[case::complete(COMPLETE, 3, ended(SurgeOutcome::SurgeComplete, false))]
 #[case::complete_at_last(COMPLETE, 60, ended(SurgeOutcome::SurgeComplete, false))]
@@ -419,22 +414,21 @@ fn restart_follows_the_record_at_its_generation_alone(
 
 #[test]
 fn surge_ends_with_its_deployment() {
-    let course = Course::of(&record(), None, TIMEOUT, minute(3));
+    let course = Course::of(&record(), None, minute(3));
     assert_eq!(course, ended(SurgeOutcome::SurgeOvertaken, false));
 }
 
 proptest! {
-    /// Whatever becomes of the Deployment, the pod is not kept from force for longer than the timeout.
+    /// Whatever becomes of the Deployment, the pod is not kept from force for longer than its record says.
     #[test]
     fn nothing_is_parked(
-        generation in 1..7_i64, observed in 1..7_i64, counts in prop::array::uniform3(0..3_i32), deadline in 1..i32::MAX,
+        generation in 1..7_i64, observed in 1..7_i64, counts in prop::array::uniform3(0..3_i32),
         is_restarted in any::<bool>(), minutes in 0..100_i64,
     ) {
         let base = if is_restarted { restarted() } else { deployment() };
         let [replicas, updated, available] = counts;
         let deployment = with(base, json!({
             "metadata": { "generation": generation },
-            "spec": { "progressDeadlineSeconds": deadline },
             "status": { "observedGeneration": observed, "replicas": replicas, "updatedReplicas": updated, "availableReplicas": available },
         }));
         let course = course(&deployment, minutes);

@@ -53,10 +53,15 @@ impl Forcing<'_> {
 
     async fn record_surge(&self, deployment: &DeploymentView) -> Result<SurgeRecord, PodResult> {
         let pod = &self.action.pod;
+        let Some(surge) = &self.context.policy.surge else {
+            return Err(ActionResult::Outdated("surges were disabled".to_owned()));
+        };
+        let at = whole_second(Timestamp::now());
         let record = SurgeRecord {
             deployment: deployment.uid.to_string(),
             generation: deployment.generation,
-            at: whole_second(Timestamp::now()),
+            at,
+            until: surge.gives_up_at(at, deployment),
         };
         let patch = json!({ "metadata": {
             "uid": pod.uid, "resourceVersion": pod.resource_version,

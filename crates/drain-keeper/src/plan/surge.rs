@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use nodeward_api::annotation::SURGED;
 use nodeward_api::reason::BlockerReason;
 use nodeward_core::budget::{DisruptionAllowance, NoAllowance};
-use nodeward_core::deadline::{is_due, saturating_add, to_the_second};
+use nodeward_core::deadline::{is_due, to_the_second};
 use nodeward_core::pod::PodView;
 use nodeward_core::strategy::{Remedy, Strategy, StrategyName, Wait};
 use nodeward_core::surge::{Course, End, SurgeEvidence, Workloads, obstacle};
@@ -31,14 +31,14 @@ pub fn ahead_of(
     has_place: bool,
     now: Timestamp,
 ) -> (Decision, Option<Timestamp>) {
-    let Some(surge) = policy_for(pod, evidence) else {
+    if policy_for(pod, evidence).is_none() {
         return (ordinary, None);
-    };
+    }
     let is_new = pod.surge.record.is_none() && is_refused(pod, &ordinary, evidence, now);
     let (decision, until) = if is_new {
         begin(ordinary.clone(), pod, evidence, has_place, now)
     } else {
-        (goes_on(ordinary.clone(), pod, evidence, surge, now), None)
+        (goes_on(ordinary.clone(), pod, evidence, now), None)
     };
     // Where nothing comes of it, the pod goes by its own clock.
     let is_act = matches!(&decision, Decision::Due { strategy, .. } if strategy.remedy.is_about_deployment());
@@ -49,24 +49,18 @@ pub fn ahead_of(
 }
 
 /// Follows the surge that the pod has, if it has one.
-fn goes_on(
-    ordinary: Decision,
-    pod: &PodView,
-    evidence: &Evidence<'_>,
-    surge: &SurgePolicy,
-    now: Timestamp,
-) -> Decision {
+fn goes_on(ordinary: Decision, pod: &PodView, evidence: &Evidence<'_>, now: Timestamp) -> Decision {
     let record = match &pod.surge.record {
         Some(Ok(record)) if !matches!(ordinary, Decision::NoBlocker) => record,
         Some(Err(error)) => return ordinary.with_detail(&no_rollout(&format!("annotation {SURGED}: {error}"))),
         Some(Ok(_)) | None => return ordinary,
     };
     // Until it is known what has become of it.
-    let unknown = || Course::Rolls(saturating_add(record.at, surge.timeout));
-    match course(pod, evidence, surge, now).unwrap_or_else(unknown) {
+    let unknown = || Course::Rolls(record.until);
+    match course(pod, evidence, now).unwrap_or_else(unknown) {
         Course::Recorded(_) if is_kept(&ordinary) => ordinary,
         Course::Recorded(_) => due(Remedy::Restart, BlockerReason::Surging, record.at),
-        Course::Rolls(until) if is_due(until, now) => ordinary,
+        Course::Rolls(_) if record.is_given_up(now) => ordinary,
         Course::Rolls(until) => rolls(&ordinary, record.at, until),
         Course::Ended(End {
             is_ours_to_undo: true, ..
@@ -83,20 +77,21 @@ pub fn needs_workloads(pod: &PodView, ordinary: &Decision, evidence: &Evidence<'
 }
 
 /// Whether a surge of the pod is under way, or may be: it takes a place of `surge.parallel`.
-pub fn may_be_under_way(pod: &PodView, workloads: Option<&Workloads>, surge: &SurgePolicy, now: Timestamp) -> bool {
+pub fn may_be_under_way(pod: &PodView, workloads: Option<&Workloads>, now: Timestamp) -> bool {
     let Some(Ok(record)) = pod.surge.record.as_ref().filter(|_| pod.deletion.is_none()) else {
         return false;
     };
     let deployment = workloads.map(|workloads| workloads.deployment_of(pod).map(|found| &**found));
     match deployment {
-        Some(deployment) => Course::of(record, deployment, surge.timeout, now).is_under_way(),
-        None => !is_due(saturating_add(record.at, surge.timeout), now),
+        Some(deployment) => Course::of(record, deployment, now).is_under_way(),
+        None => !record.is_given_up(now),
     }
 }
 
 /// Where the surge of the pod stands, if it has one and that is known.
 pub fn course_of(pod: &PodView, evidence: &Evidence<'_>, now: Timestamp) -> Option<Course> {
-    course(pod, evidence, policy_for(pod, evidence)?, now)
+    policy_for(pod, evidence)?;
+    course(pod, evidence, now)
 }
 
 /// The rules, where surges are on for the pod at all.
@@ -109,10 +104,10 @@ fn policy_for<'a>(pod: &PodView, evidence: &Evidence<'a>) -> Option<&'a SurgePol
         .filter(|_| !is_off && pod.deletion.is_none())
 }
 
-fn course(pod: &PodView, evidence: &Evidence<'_>, surge: &SurgePolicy, now: Timestamp) -> Option<Course> {
+fn course(pod: &PodView, evidence: &Evidence<'_>, now: Timestamp) -> Option<Course> {
     let record = pod.surge.record.as_ref()?.as_ref().ok()?;
     let deployment = evidence.workloads?.deployment_of(pod);
-    Some(Course::of(record, deployment.map(|found| &**found), surge.timeout, now))
+    Some(Course::of(record, deployment.map(|found| &**found), now))
 }
 
 /// Whether its owner, or what is not known, keeps all hands off the pod whatever its Deployment does.

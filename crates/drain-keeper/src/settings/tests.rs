@@ -348,6 +348,7 @@ fn surges_are_off_unless_asked_for() {
     for wrong in [
         "{surge: {enabled: true, after: 0}}",
         "{surge: {enabled: true, parallel: 0}}",
+        "{surge: {enabled: true, timeout: 61}}",
         "{surge: {on: true}}",
     ] {
         assert!(Settings::parse(wrong).is_err(), "{wrong}");

@@ -117,6 +117,16 @@ impl ClusterIndex {
         owner_disruptions(budget, self.holds.values().map(Arc::as_ref), now)
     }
 
+    /// The pod of the same budget, this one or another, that moves by a rollout.
+    pub(super) fn surging(&self, pod: &PodFacts, now: Timestamp) -> Option<Arc<PodFacts>> {
+        let is_surging = |pod: &&Arc<PodFacts>| {
+            let record = pod.surge.as_ref().filter(|_| pod.deletion.is_none());
+            record.is_some_and(|record| !record.is_given_up(now))
+        };
+        let mut budgets = self.pods.budgets_of(pod);
+        budgets.find_map(|key| self.pods.of_budget(&key).find(is_surging).cloned())
+    }
+
     pub(super) fn budget_facts(&self, key: &BudgetKey, now: Timestamp) -> Option<BudgetFacts> {
         let budget = self.budgets.get(key)?;
         let pods = self.pods.of_budget(key);

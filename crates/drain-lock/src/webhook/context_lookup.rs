@@ -18,7 +18,7 @@ use crate::plan::need::{Class, last_unguarded, opt_out};
 use crate::policy::Policy;
 use crate::snapshot::{LedgerFacts, NodeFacts, PodFacts};
 
-use super::decide::{EvictionContext, LookupResult, MatchingBudgets, NodeContext, PodState, is_left};
+use super::decide::{EvictionContext, LookupResult, MatchingBudgets, NodeContext, PodState, Surge, is_left};
 use super::movable_pods::MovablePods;
 use super::planning_timeout::PlanningTimeouts;
 use super::review::EvictionReview;
@@ -99,6 +99,7 @@ impl ContextLookup {
             uid: pod.uid.clone(),
             state,
             opted_out,
+            surge: self.surge(&pod, now),
             another_goes_last: node.as_ref().is_some_and(|node| {
                 is_movable && self.movable_pods.are_beside_held(&node.uid, instant)
                     || self.another_goes_last(&pod, node, now)
@@ -109,6 +110,15 @@ impl ContextLookup {
             always_allowed: state.is_starting() && self.is_always_allowed(&pod),
             refuse_opt_out: policy.auto.refuse_opt_out,
         }))
+    }
+
+    fn surge(&self, pod: &PodFacts, now: Timestamp) -> Option<Surge> {
+        let surging = self.cache.surging(pod, now)?;
+        let until = surging.surge.as_ref()?.until;
+        Some(Surge {
+            pod: surging.key.clone(),
+            until,
+        })
     }
 
     /// Whether the watches show a drain of the node.

@@ -4,6 +4,7 @@
 //! ones by the disruption that it has for these, or by one that is free after grants, reservations and owners' holds. So does
 //! every other eviction. Whatever the eviction API itself decides without counting disruptions is admitted, so that its own answer shows.
 
+use jiff::Timestamp;
 use nodeward_api::reason::LockReason;
 use nodeward_core::deadline::to_the_second;
 use nodeward_core::id::{NodeName, NodeUid, PodKey, PodUid};
@@ -109,6 +110,8 @@ pub struct EvictionContext {
     pub state: PodState,
     /// What its owner asked of drains: to leave it, or to wait for it.
     pub opted_out: Option<OptOut>,
+    /// The rollout by which it or another pod of its budgets moves.
+    pub surge: Option<Surge>,
     /// Its node, where that is known.
     pub node: Option<NodeContext>,
     /// The budgets that select it.
@@ -122,6 +125,14 @@ pub struct EvictionContext {
     pub always_allowed: bool,
     /// Whether other drainers' evictions of opted-out pods are refused.
     pub refuse_opt_out: bool,
+}
+
+/// A rollout by which a pod moves.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Surge {
+    pub pod: PodKey,
+    /// When it is given up.
+    pub until: Timestamp,
 }
 
 /// How the eviction API treats a pod.
@@ -446,6 +457,9 @@ impl Judge<'_> {
                 "the eviction's ticket cannot be checked: the watches do not show its pod",
             );
         };
+        if let Some(refused) = surging(context) {
+            return refused;
+        }
         let fence = Fence::parse(ticket);
         let in_force = fence
             .zip(context.node.as_ref())
@@ -465,6 +479,9 @@ impl Judge<'_> {
             PodState::Mirror => return Decision::Admit(Admission::Mirror),
             PodState::SkipsBudgets => return Decision::Admit(Admission::SkipsBudgets),
             PodState::Pending | PodState::Unready | PodState::Counts => {}
+        }
+        if let Some(refused) = surging(context) {
+            return refused;
         }
         let is_anothers = self.request.caller.is_another();
         if let Some(opt_out) = context.opted_out
@@ -753,6 +770,15 @@ impl Judge<'_> {
             .as_ref()
             .is_some_and(|node| node.cordoned || self.ledger.claim(node.uid.as_str()).is_some())
     }
+}
+
+/// The refusal of a pod that a rollout moves, or that comes in its place: once both are Ready the budget lets one go, whichever it
+/// is, and before the new one has been Ready for as long as its Deployment asks.
+fn surging(context: &EvictionContext) -> Option<Decision> {
+    let Surge { pod, until } = context.surge.as_ref()?;
+    let (why, until) = (LockReason::Surging.explanation(), to_the_second(*until));
+    let text = format!("pod {pod} {why}, which is given up at {until}");
+    Some(wait(LockReason::Surging, &text))
 }
 
 fn not_planned(node: &NodeContext) -> Decision {

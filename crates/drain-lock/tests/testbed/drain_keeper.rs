@@ -3,7 +3,8 @@
 use anyhow::{Context, Result, ensure};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Pod;
-use kube::ResourceExt;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::{Api, ResourceExt};
 use nodeward_api::disruption_hold::HoldPhase;
 use nodeward_api::drain_clock::DrainClock;
 use nodeward_api::node_drain::Phase;
@@ -24,11 +25,6 @@ const NODES: [&str; 3] = ["n1", "n2", "n3"];
 
 /// drain-keeper of the same release of the chart, for which everything on cordoned nodes is due at once; `changes` come on top.
 pub async fn start_keeper(env: &Environment, changes: Value) -> Result<Operator> {
-    let keeper = json!({ "drainKeeper": { "enabled": true, "deployment": { "enabled": false } } });
-    Release::new(RELEASE, SYSTEM)
-        .values(keeper)
-        .install_more(&env.plane)
-        .await?;
     let mut config = json!({
         "nodeDrain": { "timeOut": "2s", "expectedNodeDrainTime": "1s" },
         "pdbForceDrainTimeout": "1s",
@@ -40,6 +36,11 @@ pub async fn start_keeper(env: &Environment, changes: Value) -> Result<Operator>
     for (field, value) in changes.as_object().into_iter().flatten() {
         config[field] = value.clone();
     }
+    let keeper = json!({ "enabled": true, "deployment": { "enabled": false }, "config": config });
+    Release::new(RELEASE, SYSTEM)
+        .values(json!({ "drainKeeper": keeper }))
+        .install_more(&env.plane)
+        .await?;
     let keeper = OperatorSpec::new("drain-keeper", SYSTEM, "nodeward-drain-keeper")
         .config(&serde_yaml::to_string(&config)?)
         .start(&env.plane)
@@ -225,6 +226,47 @@ async fn keeper_forces_pods_that_no_other_drain_helps() -> Result<()> {
     // The fourth one's budget lets it go: that pod goes under the claim.
     let overrides = keeper.metrics().await?.sum(OVERRIDES, &[]);
     ensure!((overrides - 3.0).abs() < 0.5, "{overrides}: {}", drain.text());
+    keeper.stop(secs(30)).await?;
+    reviewed.end([lock]).await
+}
+
+/// Both pods of the rollout are Ready for 20 s before the old one goes, and the budget would let either go.
+#[tokio::test(flavor = "multi_thread")]
+async fn rollout_that_moves_a_pod_is_not_cut_short() -> Result<()> {
+    let (reviewed, lock) = Reviewed::with(&NODES, json!({})).await?;
+    let env = &reviewed.env;
+    let probe = json!({ "httpGet": { "port": 80 } });
+    let container = json!({ "name": "main", "image": "registry.example/app:1", "readinessProbe": probe });
+    let template = PodTemplate::new().grace(1).spec("containers", json!([container]));
+    let mut deployment = template.deployment(APPS, "a", 1)?;
+    deployment.spec.as_mut().context("no spec")?.min_ready_seconds = Some(20);
+    bulk::create(&env.client, [deployment]).await?;
+    bulk::create(&env.client, [Budget::min_available(APPS, "a", 1).of("a").build()?]).await?;
+    let (pod, node) = only_pod(env, "a").await?;
+    env.counts_healthy("a", 1).await?;
+    let surge = json!({ "enabled": true, "after": "1s" });
+    let keeper = start_keeper(env, json!({ "surge": surge, "pdbForceDrainTimeout": "10m" })).await?;
+    let drain = Kubectl::of(&env.plane)?.start(["drain", node.as_str(), "--ignore-daemonsets"])?;
+    workload::gone(&env.client, &pod, secs(120)).await?;
+    counts(
+        &keeper,
+        "nodeward_drain_keeper_surges_total",
+        &[("outcome", "SurgeComplete")],
+        1.0,
+    )
+    .await?;
+    let reviews = lock.metrics().await?;
+    let reviewed_as = |label| reviews.sum("nodeward_drain_lock_eviction_reviews_total", &[label]);
+    let refused = reviewed_as(("reason", "Surging"));
+    ensure!(refused > 0.5, "kubectl was never kept waiting: {}", drain.text());
+    let budgets = Api::<PodDisruptionBudget>::namespaced(env.client.clone(), APPS);
+    let evicted = budgets.get("a").await?.status.and_then(|status| status.disrupted_pods);
+    ensure!(evicted.unwrap_or_default().is_empty(), "{}", drain.text());
+    wait::until("kubectl to end", secs(60), || async {
+        ensure!(drain.ended() == Some(true), "{}", drain.text());
+        Ok(())
+    })
+    .await?;
     keeper.stop(secs(30)).await?;
     reviewed.end([lock]).await
 }

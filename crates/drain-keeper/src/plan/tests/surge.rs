@@ -54,7 +54,15 @@ fn pod_of(name: &str) -> Value {
 
 /// The annotation of a surge that began 2 minutes after the start.
 fn record(name: &str) -> Value {
-    let record = format!(r#"{{"deployment":"{name}","generation":3,"at":"{}"}}"#, minute(2));
+    record_until(name, minute(12))
+}
+
+/// The same, given up then.
+fn record_until(name: &str, until: Timestamp) -> Value {
+    let record = format!(
+        r#"{{"deployment":"{name}","generation":3,"at":"{}","until":"{until}"}}"#,
+        minute(2)
+    );
     json!({ "metadata": { "annotations": { "nodeward.dev/surged": record } } })
 }
 
@@ -302,9 +310,8 @@ fn surge_goes_on_from_its_record(
 
 #[test]
 fn nothing_is_forced_while_it_rolls() {
-    let world = singleton_with(record("web"), restarted()).also(
-        "surge: { enabled: true, timeout: 120 }, nodeDrain: { timeOut: 1, expectedNodeDrainTime: 1 }, pdbForceDrainTimeout: 1",
-    );
+    let world = singleton_with(record("web"), restarted())
+        .also("surge: { enabled: true }, nodeDrain: { timeOut: 1, expectedNodeDrainTime: 1 }, pdbForceDrainTimeout: 1");
     let world_at = |minutes| {
         let plan = world.at(minutes);
         (plan.acted().len(), plan.reason("web"), plan.has_failed())
@@ -341,8 +348,8 @@ fn pod_goes_by_its_own_clock_after_its_surge(
 #[test]
 fn surge_without_workloads_is_given_up_in_time() {
     let world = World::draining()
-        .also("surge: { enabled: true, timeout: 80 }")
-        .pod(with(pod_of("web"), record("web")))
+        .also("surge: { enabled: true }")
+        .pod(with(pod_of("web"), record_until("web", minute(82))))
         .budget(budget_of("web", 0));
     assert_eq!(
         (world.at(70).acted().len(), world.at(70).reason("web")),

@@ -382,3 +382,29 @@ fn movable_pod_waits_until_it_is_classified() {
     let found = lookup.look_up(&review, &policy(json!({})), now(), Instant::now());
     assert!(!found.context().unwrap().is_movable);
 }
+
+fn surged(name: &str, patch: Value) -> Value {
+    let record = r#"{"deployment":"web","generation":3,"at":"2026-01-01T11:58:00Z","until":"2026-01-01T12:08:00Z"}"#;
+    let marked = json!({ "metadata": { "annotations": { "nodeward.dev/surged": record } } });
+    pod(name, merged(marked, patch))
+}
+
+#[rstest]
+#[case::itself(surged("a", json!({})), Some("a"))]
+#[case::another_of_its_budget(surged("b", json!({})), Some("b"))]
+#[case::of_another_budget(surged("b", json!({ "metadata": { "labels": { "app": "other" } } })), None)]
+#[case::gone_with_its_rollout(surged("b", json!({ "metadata": { "deletionTimestamp": "2026-01-01T11:59:00Z" } })), None)]
+#[case::unreadable(surged("b", json!({ "metadata": { "annotations": { "nodeward.dev/surged": "{}" } } })), None)]
+#[case::given_up(surged("b", json!({ "metadata": { "annotations": {
+    "nodeward.dev/surged": r#"{"deployment":"web","generation":3,"at":"2026-01-01T11:50:00Z","until":"2026-01-01T12:00:00Z"}"#,
+} } })), None)]
+fn rollout_concerns_all_pods_of_its_budget(#[case] other: Value, #[case] expected: Option<&str>) {
+    let labelled = |pod| merged(json!({ "metadata": { "labels": { "app": "web" } } }), pod);
+    let pods = [pod("a", json!({})), other].map(labelled);
+    let cluster = Cluster::new([node("n1", json!({}))], pods).budgets([budget("web", json!({}))]);
+    let surge = seen(&cluster, json!({})).surge;
+    assert_eq!(
+        surge.map(|surge| surge.pod),
+        expected.map(|name| PodKey::new("shop", name))
+    );
+}

@@ -114,6 +114,7 @@ fn context() -> EvictionContext {
         uid: POD.into(),
         state: PodState::Counts,
         opted_out: None,
+        surge: None,
         node: Some(node()),
         budgets: MatchingBudgets::One(budget()),
         is_movable: false,
@@ -248,6 +249,51 @@ fn what_the_api_decides_without_counting_disruptions_is_admitted(#[case] case: C
         assert_eq!(told(&verdict), Ok(admission));
         assert!(!verdict.takes_free_disruption());
     }
+}
+
+fn of_a_rollout() -> EvictionContext {
+    let surge = Surge {
+        pod: PodKey::new("shop", "web-1"),
+        until: "2026-01-01T00:12:00Z".parse().unwrap(),
+    };
+    EvictionContext {
+        surge: Some(surge),
+        ..context()
+    }
+}
+
+#[rstest]
+#[case::of_a_drainer(case())]
+#[case::from_a_running_node(case().on_a_running_node())]
+#[case::under_its_claim(case().with(vec![claim(1, NODE, ClaimState::Confirmed, &[], &[POD])]))]
+#[case::ours(case().ours(None))]
+#[case::ours_by_its_grant(case().ours(Some("1/10")).with(vec![claim(1, NODE, ClaimState::Confirmed, &[], &[POD])]))]
+fn no_pod_of_a_rollout_is_evicted(
+    #[case] case: Case,
+    #[values(PodState::Counts, PodState::Unready, PodState::Pending)] state: PodState,
+) {
+    let node = case.context.node.clone();
+    let case = case.of(EvictionContext {
+        state,
+        node,
+        ..of_a_rollout()
+    });
+    let verdict = case.judge();
+    assert_eq!(told(&verdict), Err(LockReason::Surging));
+    let Decision::Refuse(refused) = verdict.decision else {
+        unreachable!()
+    };
+    let text =
+        "pod shop/web-1 is being replaced by a rollout of its Deployment, which is given up at 2026-01-01T00:12:00Z";
+    assert_eq!(refused.message, text);
+}
+
+#[rstest]
+#[case::paused(Case { paused: true, ..case() }, Admission::Paused)]
+#[case::without_a_leader(Case { leaderless: true, ..case() }, Admission::NoLeader)]
+#[case::asked_in_advance(Case { dry_run: true, ..case() }, Admission::DryRun)]
+fn rollouts_are_guarded_by_who_plans(#[case] case: Case, #[case] admission: Admission) {
+    assert_eq!(told(&case.of(of_a_rollout()).judge()), Ok(admission));
 }
 
 fn starting(state: PodState) -> Case {
