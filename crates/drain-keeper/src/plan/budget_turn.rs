@@ -17,7 +17,7 @@ use nodeward_core::strategy::Remedy;
 
 use crate::snapshot::{Overridden, Snapshot};
 
-use super::Candidate;
+use super::candidates::Candidate;
 
 /// Turns of all budgets in one pass.
 pub(super) struct Turns<'a> {
