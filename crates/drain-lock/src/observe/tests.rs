@@ -218,8 +218,8 @@ fn siblings_share_what_they_have_in_common() {
     assert!(Arc::ptr_eq(&a.requirements, &b.requirements));
     assert!(Arc::ptr_eq(a.owner.as_ref().unwrap(), b.owner.as_ref().unwrap()));
     assert!(Arc::ptr_eq(&a.key.namespace, &b.key.namespace));
-    // A hundred and fifty thousand of them are kept.
-    assert!(size_of::<PodFacts>() <= 240, "{}", size_of::<PodFacts>());
+    // A hundred and fifty thousand of them are kept. With its counters, glibc gives each a chunk of 272 bytes.
+    assert!(size_of::<PodFacts>() <= 248, "{}", size_of::<PodFacts>());
 }
 
 #[test]

@@ -2,8 +2,12 @@ use std::collections::BTreeSet;
 
 use jiff::Timestamp;
 use nodeward_api::BudgetRef;
-use nodeward_core::id::BudgetKey;
-use nodeward_core::ledger::{BudgetPods, Disruptions, HeldPod, Need, OwnerDisruptions, Reservations, Unusable};
+use nodeward_core::id::{BudgetKey, PodKey};
+use nodeward_core::ledger::{
+    BudgetFacts, BudgetPods, Claim, ClaimState, Disruptions, Fence, HeldPod, Need, OwnerDisruptions, Reservations,
+    Unusable,
+};
+use nodeward_core::opt_out::OptOut;
 use rstest::rstest;
 
 use super::*;
