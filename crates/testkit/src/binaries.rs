@@ -3,10 +3,11 @@
 //! Tests and demo run those of the dev profile: a fresh machine compiles one profile for both. Benchmarks, the soak and images run
 //! those of the release profile: what is measured is what ships.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, Result, ensure};
 
@@ -45,7 +46,7 @@ pub fn cargo() -> Command {
 }
 
 /// Which profile a binary is built in.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Profile {
     /// What tests run, with what the test runner is itself built of.
     Dev,
@@ -112,11 +113,23 @@ pub fn stdout_of(command: &mut Command) -> Result<String> {
     Ok(String::from_utf8(output.stdout)?.trim().to_owned())
 }
 
-/// Builds all binaries, with progress on standard error; gives their directory.
+/// Builds all binaries once, with progress on standard error; gives their directory.
 ///
 /// # Errors
 /// When they do not compile: cargo's messages have been shown then.
 pub fn build(profile: Profile) -> Result<PathBuf> {
+    static BUILT: Mutex<BTreeMap<Profile, PathBuf>> = Mutex::new(BTreeMap::new());
+    // Whoever asks meanwhile waits for it.
+    let mut built = BUILT.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(dir) = built.get(&profile) {
+        return Ok(dir.clone());
+    }
+    let dir = compile(profile)?;
+    built.insert(profile, dir.clone());
+    Ok(dir)
+}
+
+fn compile(profile: Profile) -> Result<PathBuf> {
     let mut command = cargo();
     command.args(["build", "--bins"]);
     let dir = match profile {

@@ -48,10 +48,10 @@ impl Obstacle {
 
 impl fmt::Display for Obstacle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(pdb) = &self.pdb {
-            write!(f, "{pdb} ")?;
+        match &self.pdb {
+            Some(budget) => write!(f, "budget {budget} {}", of_budget(self.reason))?,
+            None => f.write_str(self.reason.explanation())?,
         }
-        f.write_str(self.reason.explanation())?;
         if self.needed > 0 {
             write!(f, " ({} needed, {} free)", self.needed, self.free.max(0))?;
         }
@@ -62,5 +62,49 @@ impl fmt::Display for Obstacle {
             Some(node) => write!(f, ": node {node}"),
             None => Ok(()),
         }
+    }
+}
+
+/// The same as [`LockReason::explanation`], which is about a pod or a drain, about its budget.
+const fn of_budget(reason: LockReason) -> &'static str {
+    match reason {
+        LockReason::BudgetUnhealthy => "has pods that are not healthy",
+        LockReason::BudgetNeverAllows => "can never allow a disruption",
+        LockReason::CephClosed => "is closed by Ceph's operator until its placement groups are clean again",
+        LockReason::OwnerHold => "is held by its owner",
+        LockReason::Reserved => "has disruptions that are kept for an older drain",
+        LockReason::StatusBehind => "has a status that is behind",
+        LockReason::SyncFailed => "has pods that Kubernetes cannot count",
+        LockReason::WaitsForDisruptions => "has disruptions that another drain holds",
+        _ => reason.explanation(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case::unhealthy(
+        LockReason::BudgetUnhealthy,
+        "budget shop/web has pods that are not healthy (2 needed, 1 free)"
+    )]
+    #[case::held(LockReason::OwnerHold, "budget shop/web is held by its owner (2 needed, 1 free)")]
+    #[case::in_a_circle(
+        LockReason::CircularWait,
+        "budget shop/web waits for pods that come back only once a node is uncordoned (2 needed, 1 free)"
+    )]
+    fn budget_is_the_subject(#[case] reason: LockReason, #[case] expected: &str) {
+        let obstacle = Obstacle::of_budget(reason, &BudgetKey::new("shop", "web"), 2, 1);
+        assert_eq!(obstacle.to_string(), expected);
+    }
+
+    #[test]
+    fn holder_is_named_last() {
+        let obstacle = Obstacle::of_claim(LockReason::ControlPlaneBusy, Some("n2".into()));
+        let text = "waits while another node of the control plane is taken out of service: node n2";
+        assert_eq!(obstacle.to_string(), text);
     }
 }

@@ -379,8 +379,8 @@ async fn nothing_is_told_to_roll_by_default() -> Result<()> {
     let keeper = env.start(json!({})).await?;
     fleet::cordon(&env.client, &node).await?;
     says(&env, &node, "is covered by a budget that allows no disruption").await?;
-    tokio::time::sleep(Duration::from_secs(5)).await;
-    is_untouched(&env.pods(), &pods[0]).await?;
+    let stays = || is_untouched(&env.pods(), &pods[0]);
+    wait::throughout("the pod to stay", secs(5), stays).await?;
     let read = env
         .requests()?
         .only(|request| request.group == "apps" && request.resource != "daemonsets");
