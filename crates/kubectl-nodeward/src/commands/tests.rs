@@ -19,6 +19,7 @@ use super::why::Why;
 use super::why::budget::{Override, WhyBudget};
 use super::why::pod::WhyPod;
 use super::why::pods::{KeptBy, PodObstacle, PodsOnNode};
+use super::why::rollout::Rollout;
 use crate::args::CommandLine;
 use crate::describe::{overdue, requeue};
 use crate::failure::MissingRight;
@@ -550,6 +551,7 @@ fn why_pod() -> WhyPod {
             "the API server would refuse it now: Cannot evict pod as it would violate the pod's disruption budget."
                 .to_owned(),
         would_be_evicted: Some(false),
+        rollout: None,
         drain: Some(waiting_drain()),
         planned: Some(
             "down until its node is back, so it needs a disruption: it fits no other node [Pinned]".to_owned(),
@@ -560,6 +562,28 @@ fn why_pod() -> WhyPod {
         counts: vec![],
         unread: vec![],
     }
+}
+
+#[rstest]
+#[case::moves(
+    Rollout::Moves("web".to_owned()),
+    "kubectl --context lab rollout restart deployment/web -n shop"
+)]
+#[case::moves_not(
+    Rollout::MovesNot("NotOneReplica: it has another number of replicas than one (3)".to_owned()),
+    "rollout     would not move it: NotOneReplica: it has another number of replicas than one (3)"
+)]
+fn rollout_is_offered_where_it_helps(#[case] rollout: Rollout, #[case] expected: &str) {
+    let rollout = Some(rollout);
+    let why = WhyPod { rollout, ..why_pod() };
+    let mut page = Page::new(120);
+    why.print(&mut page, &commands(), now());
+    let text = page.print(false);
+    assert!(text.contains(expected), "{text}");
+    assert_eq!(
+        text.matches("rollout restart").count(),
+        usize::from(expected.contains("restart"))
+    );
 }
 
 fn node_groups() -> NodeGroups {

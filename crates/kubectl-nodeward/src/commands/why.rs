@@ -8,6 +8,7 @@ mod keeper;
 pub mod next;
 pub mod pod;
 pub mod pods;
+pub mod rollout;
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,7 +1,7 @@
 //! Pages of what several components have to say.
 
 use anyhow::{Context, Result, ensure};
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::events::v1::Event;
 use kube::ResourceExt;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
@@ -111,6 +111,46 @@ async fn why_tells_each_obstacle_of_a_queued_drain() -> Result<()> {
     says(&status, &["drain-keeper", "WAITS FOR", &node, "BudgetNeverAllows"])?;
     admin.page(&["release", &node]).await?;
     env.gone(&node).await
+}
+
+/// The budget of a singleton never lets it go; the printed command moves it all the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn why_offers_the_rollout_that_moves_a_pod() -> Result<()> {
+    let env = Environment::new().await?;
+    let [node, other] = env.workers().await?;
+    let probe = json!({ "httpGet": { "port": 80 } });
+    let container = json!({ "name": "main", "image": "registry.example/app:1", "readinessProbe": probe });
+    fleet::cordon(&env.client, &other).await?;
+    let zone = format!("{}-zone", env.name);
+    let nodes = Api::<Node>::all(env.client.clone());
+    for name in [&node, &other] {
+        let label = json!({ "metadata": { "labels": { "example.com/zone": zone } } });
+        nodes
+            .patch(name, &PatchParams::default(), &Patch::Merge(&label))
+            .await?;
+    }
+    let template = PodTemplate::new().node_selector("example.com/zone", &zone);
+    let template = template.grace(1).spec("containers", json!([container]));
+    bulk::create(&env.client, [template.deployment(&env.name, "single", 1)?]).await?;
+    let budget = Budget::min_available(&env.name, "single", 1).of("single").build()?;
+    bulk::create(&env.client, [budget]).await?;
+    let pod = workload::ready_pods(&env.client, &env.name, "single", 1, secs(90))
+        .await?
+        .remove(0);
+    workload::counted_budget(&env.client, &env.name, "single", 1, secs(60)).await?;
+    fleet::uncordon(&env.client, &other).await?;
+    fleet::cordon(&env.client, &node).await?;
+    let pod_name = format!("pod/{}/{}", env.name, pod.name_any());
+    let command = wait::until("the advice", secs(60), || async {
+        let page = env.admin.page(&["why", &pod_name]).await?;
+        let mut lines = page.lines().map(str::trim);
+        let command = lines.find(|line| line.starts_with("kubectl ") && line.contains(" rollout restart "));
+        command.map(str::to_owned).context(page.clone())
+    })
+    .await?;
+    let arguments: Vec<&str> = command.split_whitespace().skip(1).collect();
+    env.admin.kubectl(&arguments).await?.page()?;
+    workload::gone(&env.client, &pod, secs(90)).await
 }
 
 #[tokio::test(flavor = "multi_thread")]

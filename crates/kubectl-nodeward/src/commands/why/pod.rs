@@ -14,6 +14,7 @@ use serde::Serialize;
 
 use super::next::{self, Step};
 use super::pods::{EvictionAnswer, KeptBy, kept_by, try_eviction};
+use super::rollout::Rollout;
 use super::{counts_of, print_counts, print_node};
 use crate::cluster::Cluster;
 use crate::commands::locks;
@@ -46,6 +47,9 @@ pub struct WhyPod {
     /// What the API server answered to its eviction, which it did not carry out.
     pub eviction: String,
     pub would_be_evicted: Option<bool>,
+    /// What a rollout of its Deployment would do for it, where its budget keeps it on a cordoned node.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rollout: Option<Rollout>,
     /// The drain of its node.
     pub drain: Option<Drain>,
     /// What the drain's plan does with it, in words.
@@ -83,6 +87,13 @@ impl WhyPod {
             node = reader.node(name.as_str()).await?.flatten();
             drain = reader.drain(name.as_str()).await?.flatten();
         }
+        let key = seen.key.to_string();
+        let planned = drain.as_ref().and_then(|drain| planned(drain, &key));
+        // Whoever fits no other node, or is to stay, moves by no rollout either.
+        let rollout = match planned {
+            Some(_) => None,
+            None => Rollout::of(&mut reader, &seen, &matching, node.as_ref()).await?,
+        };
         let ledger = reader.ledger().await?;
         let holds = reader.holds(Some(namespace)).await?.unwrap_or_default();
         let sources = Sources {
@@ -99,7 +110,6 @@ impl WhyPod {
         let mut counts = counts_of(&mut reader, &selecting_ones).await?;
         counts.retain(|counts| !counts.is_sound());
         let node = node.as_ref().map(NodeSummary::of);
-        let key = seen.key.to_string();
         Ok(Self {
             state: state(&pod, &seen, reader.now),
             controller: seen
@@ -109,7 +119,8 @@ impl WhyPod {
             kept_by,
             eviction,
             would_be_evicted,
-            planned: drain.as_ref().and_then(|drain| planned(drain, &key)),
+            rollout,
+            planned,
             blocked_by: drain
                 .as_ref()
                 .map(|drain| concerning(drain, &key, &selecting))
@@ -141,6 +152,9 @@ impl WhyPod {
             None => Style::Plain,
         };
         page.field("eviction", Cell::new(style, &self.eviction));
+        if let Some(Rollout::MovesNot(why)) = &self.rollout {
+            page.field("rollout", format!("would not move it: {why}"));
+        }
         if let Some(drain) = &self.drain {
             let (phase, meaning) = (describe::phase(drain), describe::phase_meaning(drain));
             page.field(
@@ -176,6 +190,12 @@ impl WhyPod {
         }
         remedies.dedup();
         let mut next: Vec<Step> = remedies.into_iter().map(Step::new).collect();
+        if let (Some(Rollout::Moves(deployment)), Some((namespace, _))) = (&self.rollout, self.pod.split_once('/')) {
+            next.push(Step::with(
+                "or move it by a rollout of its Deployment, which starts the new pod first, where there is room",
+                commands.kubectl(&format!("rollout restart deployment/{deployment} -n {namespace}")),
+            ));
+        }
         next.extend(self.budgets.iter().map(|budget| {
             let (namespace, name) = budget.pdb.split_once('/').unwrap_or_default();
             Step::with(
