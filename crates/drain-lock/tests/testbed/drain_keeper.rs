@@ -1,5 +1,7 @@
 //! Beside drain-keeper: it overrides budgets that drain-lock's webhook refuses for, and forces nothing before its turn.
 
+use std::time::Duration;
+
 use anyhow::{Context, Result, ensure};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Pod;
@@ -7,7 +9,7 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::{Api, ResourceExt};
 use nodeward_api::disruption_hold::HoldPhase;
 use nodeward_api::drain_clock::DrainClock;
-use nodeward_api::node_drain::Phase;
+use nodeward_api::node_drain::{NodeDrainStatus, Phase};
 use nodeward_api::reason::LockReason;
 use nodeward_testkit::helm::Release;
 use nodeward_testkit::kubectl::Kubectl;
@@ -36,6 +38,11 @@ pub async fn start_keeper(env: &Environment, changes: Value) -> Result<Operator>
     for (field, value) in changes.as_object().into_iter().flatten() {
         config[field] = value.clone();
     }
+    start_keeper_with(env, config).await
+}
+
+/// The same, configured by this alone.
+async fn start_keeper_with(env: &Environment, config: Value) -> Result<Operator> {
     let keeper = json!({ "enabled": true, "deployment": { "enabled": false }, "config": config });
     Release::new(RELEASE, SYSTEM)
         .values(json!({ "drainKeeper": keeper }))
@@ -228,6 +235,52 @@ async fn keeper_forces_pods_that_no_other_drain_helps() -> Result<()> {
     ensure!((overrides - 3.0).abs() < 0.5, "{overrides}: {}", drain.text());
     keeper.stop(secs(30)).await?;
     reviewed.end([lock]).await
+}
+
+/// Both operators by their defaults: after the time that the drain names it goes on without the pods that cannot go, and nobody
+/// forces these.
+#[tokio::test(flavor = "multi_thread")]
+async fn drain_goes_on_when_it_says_by_default() -> Result<()> {
+    let (reviewed, lock) = Reviewed::with(&NODES, json!({})).await?;
+    let env = &reviewed.env;
+    let of = |app: &str, node: &str, budget: &str| pinned(app, &[node]).label("budget", budget);
+    let crashing = of("crashing", "n2", "sick").start(Start::CrashLoop);
+    bulk::create(&env.client, [crashing.deployment(APPS, "crashing", 1)?]).await?;
+    let mut pods = Vec::new();
+    for (app, most) in [("never", 0), ("sick", 1), ("fine", 1)] {
+        bulk::create(&env.client, [of(app, "n1", app).deployment(APPS, app, 1)?]).await?;
+        let budget = Budget::max_unavailable(APPS, app, most).selector(json!({ "matchLabels": { "budget": app } }));
+        bulk::create(&env.client, [budget.build()?]).await?;
+        pods.push(only_pod(env, app).await?.0);
+    }
+    env.counts_healthy("sick", 1).await?;
+    let keeper = start_keeper_with(env, json!({})).await?;
+    let drain = Kubectl::of(&env.plane)?.start(["drain", "n1", "--ignore-daemonsets"])?;
+    let waiting = env
+        .status_that("n1", "to say until when it waits", secs(60), |status| {
+            goes_on_at(status).is_some()
+        })
+        .await?;
+    let named = goes_on_at(&waiting).context("no time")?;
+    let until_then = Duration::try_from(named.duration_since(Timestamp::now()))?;
+    env.status_that("n1", "to go on", until_then + secs(60), |status| {
+        let left_out = status.plan.as_ref().map_or(0, |plan| plan.left_out.len());
+        left_out == 2 && named <= Timestamp::now()
+    })
+    .await?;
+    workload::gone(&env.client, &pods[2], secs(60)).await?;
+    ensure!(named <= Timestamp::now(), "it went on before {named}");
+    ensure!(drain.ended().is_none(), "kubectl has ended: {}", drain.text());
+    let overrides = keeper.metrics().await?.sum(OVERRIDES, &[]);
+    ensure!(overrides < 0.5, "{overrides} budgets were overridden");
+    keeper.stop(secs(30)).await?;
+    reviewed.end([lock]).await
+}
+
+/// From when on a drain says that it goes on without the pods that cannot go.
+fn goes_on_at(status: &NodeDrainStatus) -> Option<Timestamp> {
+    let (_, from) = status.message.as_deref()?.split_once("; from ")?;
+    from.split_once(" on it goes on without")?.0.parse().ok()
 }
 
 /// Both pods of the rollout are Ready for 20 s before the old one goes, and the budget would let either go.
