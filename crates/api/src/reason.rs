@@ -920,10 +920,11 @@ mod tests {
     }
 
     /// What several operators say, each of its own objects, and in how many lists of reasons it stands.
-    const SHARED: [(&str, usize); 10] = [
+    const SHARED: [(&str, usize); 11] = [
         ("SeveralPDBs", 2),
         ("WaitCompleted", 2),
         ("UnknownOptOut", 2),
+        ("Surging", 2),
         ("ToleratesCordon", 2),
         ("UnderRemediation", 2),
         ("Unreadable", 2),
@@ -959,7 +960,7 @@ mod tests {
             R::LedgerUnreadable | R::LedgerFull | R::ReadFailed | R::StaleTicket | R::ForgedTicket => false,
             // Its owner's wish, or what it is.
             R::OptedOut | R::WaitCompleted | R::UnknownOptOut | R::OptOutIgnored => false,
-            R::ToleratesCordon => false,
+            R::ToleratesCordon | R::Surging => false,
             R::LocalVolume | R::Pinned | R::NoRoom | R::Unschedulable | R::TolerationTooShort => false,
             R::UnmanagedPodKept | R::EmptyDirDataKept => false,
             R::StuckTerminating | R::FinalizerStuck => false,

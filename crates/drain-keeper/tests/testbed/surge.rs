@@ -379,7 +379,8 @@ async fn nothing_is_told_to_roll_by_default() -> Result<()> {
     let keeper = env.start(json!({})).await?;
     fleet::cordon(&env.client, &node).await?;
     says(&env, &node, "is covered by a budget that allows no disruption").await?;
-    let stays = || is_untouched(&env.pods(), &pods[0]);
+    let pod_api = env.pods();
+    let stays = || is_untouched(&pod_api, &pods[0]);
     wait::throughout("the pod to stay", secs(5), stays).await?;
     let read = env
         .requests()?

@@ -116,6 +116,7 @@ fn decide_milliseconds(policy: &Policy) -> Result<Value> {
             uid: pod.uid.clone(),
             state: PodState::Counts,
             opted_out: None,
+            surge: None,
             node: Some(NodeContext {
                 name: node.name.clone(),
                 uid: node.uid.clone(),
