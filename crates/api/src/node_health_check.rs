@@ -255,6 +255,11 @@ pub struct UnhealthyNode {
     #[serde(default, deserialize_with = "or_default", skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::boolean")]
     pub healthy_delayed: Option<bool>,
+    /// When the unhealthy condition last changed, as far as that was seen, if it did so after the first remediation. Where the
+    /// node tells another time, it may have been healthy between, and its remediations begin anew.
+    #[serde(default, deserialize_with = "or_default", skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::timestamp")]
+    pub last_transition_time: Option<Timestamp>,
 }
 
 /// A remediation that was created for a node, or is about to be: then its resource has no uid yet.

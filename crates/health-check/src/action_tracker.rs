@@ -171,6 +171,7 @@ impl ActionTracker {
         self.observations.absent_since.clone_from(&plan.absent_since);
         self.observations.unknown_since.clone_from(&plan.unknown_since);
         self.observations.held_since = Some(plan.held_since.clone());
+        self.observations.unhealthy_periods = Some(plan.unhealthy_periods.clone());
         self.observations.etcd_members.clone_from(&plan.etcd_members);
         self.observations.lost.clone_from(&plan.lost);
     }

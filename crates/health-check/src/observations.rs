@@ -9,7 +9,7 @@ use nodeward_core::deadline::saturating_add;
 use nodeward_core::id::{NodeName, NodeUid};
 use nodeward_runtime::{ActionResult, ApiError};
 
-use crate::plan::{Members, Standing};
+use crate::plan::{Members, Standing, UnhealthyPeriod};
 use crate::snapshot::{CheckName, ConditionFacts, RemediationKind};
 
 /// What this process remembers.
@@ -23,6 +23,8 @@ pub struct Observations {
     /// Overdue timeouts that something stops, by NodeHealthCheck and node, and since when it does not any more; `None`: this
     /// process has not looked yet.
     pub held_since: Option<BTreeMap<(CheckName, NodeName), Option<Timestamp>>>,
+    /// The outages of nodes, by NodeHealthCheck; `None`: this process has not looked yet.
+    pub unhealthy_periods: Option<BTreeMap<(CheckName, NodeName), UnhealthyPeriod>>,
     /// When each member of etcd was last seen: those whose Node is gone count for a while.
     pub etcd_members: Members,
     /// Starts that came to nothing, by NodeHealthCheck and node.

@@ -25,6 +25,7 @@ mod start;
 mod status;
 mod storm;
 mod survey;
+mod unhealthy_period;
 pub mod verdict;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -56,6 +57,7 @@ pub use self::expiry::TERMINATING;
 pub use self::may_start::Condition;
 pub use self::record::longest_run;
 pub use self::survey::Survey;
+pub use self::unhealthy_period::UnhealthyPeriod;
 pub use self::verdict::{CheckVerdict, NodeVerdict, Verdicts};
 
 /// What follows from a [`crate::snapshot::Snapshot`].
@@ -71,6 +73,8 @@ pub struct Plan {
     pub unknown_since: BTreeMap<(NodeName, HealthReason), Timestamp>,
     /// For the next plan: [`crate::observations::Observations::held_since`].
     pub held_since: BTreeMap<(CheckName, NodeName), Option<Timestamp>>,
+    /// For the next plan: [`crate::observations::Observations::unhealthy_periods`].
+    pub unhealthy_periods: BTreeMap<(CheckName, NodeName), UnhealthyPeriod>,
     /// For the next plan: [`crate::observations::Observations::etcd_members`].
     pub etcd_members: Members,
     /// For the next plan: [`crate::observations::Observations::lost`].

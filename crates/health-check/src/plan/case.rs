@@ -13,6 +13,7 @@ use super::chain::Chain;
 use super::enablement::Enablement;
 use super::expiry::{Health, Unhealthy};
 use super::storm::Storm;
+use super::unhealthy_period::UnhealthyPeriod;
 use crate::snapshot::{CheckFacts, NodeFacts};
 use nodeward_core::node_health_check::CheckSpec;
 use nodeward_core::node_health_check::ThresholdState;
@@ -49,6 +50,8 @@ pub struct Case<'a> {
     pub health: Health,
     /// What the status says of it.
     pub entry: Option<&'a UnhealthyNode>,
+    /// Its outage; `None`: there is none.
+    pub unhealthy_period: Option<UnhealthyPeriod>,
     /// Its remediations.
     pub chain: Chain<'a>,
     /// A remediation is being created.

@@ -7,6 +7,7 @@ use nodeward_api::node_health_check::UnhealthyNode;
 use super::expiry::Health;
 use super::index::Live;
 use super::record::{Known, Record, Stage};
+use super::unhealthy_period::UnhealthyPeriod;
 use nodeward_core::node_health_check::CheckSpec;
 
 /// The remediations of one node.
@@ -18,8 +19,10 @@ pub struct Chain<'a> {
     pub awaited: Vec<Record<'a>>,
     /// Of an earlier node, or of one that is gone: they are to be deleted.
     pub orphans: Vec<Record<'a>>,
-    /// Of an earlier outage of the present node: they were deleted before it failed again, and something keeps them.
+    /// Of an earlier outage of the present node: they are to be deleted.
     pub earlier: Vec<Record<'a>>,
+    /// When the present outage began.
+    began: Timestamp,
 }
 
 /// What comes next in a chain whose node is unhealthy.
@@ -55,7 +58,7 @@ impl<'a> Chain<'a> {
             chain.sort_in(known.found(live), known);
         }
         chain.records.sort_by_key(|record| record.started);
-        chain.part_from_earlier_outage(known.health);
+        chain.part_from_earlier_outage(known.unhealthy_period);
         chain.forget_replaced();
         chain
     }
@@ -72,29 +75,13 @@ impl<'a> Chain<'a> {
         }
     }
 
-    /// A remediation that was deleted before the node failed is no step of this outage, nor are those before it: or else a
-    /// machine would be deleted hours later, without the steps before that.
-    fn part_from_earlier_outage(&mut self, health: &Health) {
-        let (Health::Expired(unhealthy) | Health::NotExpired(unhealthy)) = health else {
-            return;
-        };
-        let Some(failed) = unhealthy.last_transition else {
-            return;
-        };
-        let is_earlier = |record: &Record<'_>| {
-            let deleted = record.live.and_then(|live| live.deleting);
-            deleted.is_some_and(|deleted| deleted < failed)
-        };
-        if !self.records.iter().any(is_earlier) {
-            return;
-        }
-        for record in std::mem::take(&mut self.records) {
-            if is_earlier(&record) {
-                self.earlier.push(record);
-            } else if record.may_be_there() || failed <= record.started {
-                self.records.push(record);
-            }
-        }
+    /// A remediation of an earlier outage is no step of this one: or else a machine would be deleted hours later, without the
+    /// steps before that.
+    fn part_from_earlier_outage(&mut self, period: Option<&UnhealthyPeriod>) {
+        self.began = period.map_or(Timestamp::MIN, |period| period.since);
+        let is_earlier = |record: &mut Record<'_>| record.started < self.began;
+        let earlier = self.records.extract_if(.., is_earlier);
+        self.earlier = earlier.filter(Record::may_be_there).collect();
     }
 
     /// Forgets what is gone once its step is there again.
@@ -132,7 +119,11 @@ impl<'a> Chain<'a> {
             }
         };
         let is_awaited = |record: &Record<'_>| is_running(record) && now < record.ends();
-        self.awaited.iter().any(is_awaited) || self.records.iter().any(goes_on)
+        let was_deleted = |live: Live<'_>| live.deleting.is_some_and(|deleted| deleted < self.began);
+        let is_to_be_told = |record: &Record<'_>| is_running(record) && !record.live.is_some_and(was_deleted);
+        self.awaited.iter().any(is_awaited)
+            || self.earlier.iter().any(is_to_be_told)
+            || self.records.iter().any(goes_on)
     }
 
     /// Whether a step is over.

@@ -39,8 +39,13 @@ impl Planner<'_> {
             old_remediations,
             stuck_remediations,
         });
-        for case in check.cases.values() {
+        for (node, case) in &check.cases {
             self.requeue_at.note(case.standing.until);
+            let is_unhealthy = case.is_delayed || !case.health.is_fine();
+            if let Some(period) = case.unhealthy_period.as_ref().filter(|_| is_unhealthy) {
+                let key = (Arc::clone(&check.facts.name), node.clone());
+                self.plan.unhealthy_periods.insert(key, period.clone());
+            }
             let lost = case.chain.records.iter().filter(|record| record.is_lost);
             self.plan.lost.extend(lost.filter_map(|record| record.uid.clone()));
         }
@@ -99,6 +104,20 @@ impl Planner<'_> {
                 seen: record.live.cloned(),
                 evidence: evidence.clone(),
             });
+        }
+    }
+
+    /// Deletes a remediation whose remediator is not to go on, which it would although that is being deleted: it is told first.
+    pub(super) fn tell_and_delete(
+        &mut self,
+        check: &Check<'_>,
+        node: &NodeName,
+        record: &Record<'_>,
+        evidence: &NodeEvidence,
+    ) {
+        let is_being_told = (record.live).is_some_and(|live| self.tell_that_time_is_over(check, live, evidence));
+        if !is_being_told && !check.only_reports() {
+            self.delete(check, node, record, evidence);
         }
     }
 

@@ -17,6 +17,7 @@ use super::expiry::{self, Absences, Health};
 use super::record::Known;
 use super::storm::Storm;
 use super::survey::Survey;
+use super::unhealthy_period::UnhealthyPeriod;
 use super::verdict::Warning;
 use super::{Planner, enablement, selector};
 use crate::observations::Moment;
@@ -125,9 +126,14 @@ impl<'a> Planner<'a> {
         let (node, health) = judged.map_or((None, Health::NotJudged), |(node, health)| (Some(node), health));
         let entry = entries.get(name.as_str()).copied();
         let live = self.index.owned_on(&check.facts.uid, name);
+        let memory = &self.snapshot.memory;
+        let periods = memory.unhealthy_periods.as_ref();
+        let before = periods.and_then(|periods| periods.get(&(Arc::clone(&check.facts.name), name.clone())));
+        let unhealthy_period = UnhealthyPeriod::follow(before, periods.is_some(), &health, entry);
         let known = Known {
             node: node.map(|node| &**node),
             health: &health,
+            unhealthy_period: unhealthy_period.as_ref().filter(|_| !health.is_fine()),
             spec: check.spec,
             index: self.index,
             now: self.now,
@@ -139,8 +145,9 @@ impl<'a> Planner<'a> {
             is_selected,
             health,
             entry,
+            unhealthy_period,
             chain,
-            is_starting: self.snapshot.memory.is_starting(&check.facts.name, name),
+            is_starting: memory.is_starting(&check.facts.name, name),
             healthy_since: None,
             is_delayed: false,
             standing: Standing::new(HealthReason::Healthy, ""),

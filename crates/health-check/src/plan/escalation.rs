@@ -48,11 +48,14 @@ impl Planner<'_> {
     }
 
     /// The remediators of an earlier outage, and of steps that are over though nobody has told them, are told that their time is
-    /// over.
+    /// over; what is of an earlier outage goes then.
     fn end_earlier(&mut self, check: &Check<'_>, case: &Case<'_>, node: &NodeFacts, unhealthy: &Unhealthy) {
-        let earlier = case.chain.earlier.iter().filter_map(|record| record.live);
-        for live in earlier.chain(case.chain.untold()) {
-            self.tell_that_time_is_over(check, live, &unhealthy.evidence(node));
+        let evidence = unhealthy.evidence(node);
+        for live in case.chain.untold() {
+            self.tell_that_time_is_over(check, live, &evidence);
+        }
+        for record in &case.chain.earlier {
+            self.tell_and_delete(check, &case.name, record, &evidence);
         }
     }
 

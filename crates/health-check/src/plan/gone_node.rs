@@ -31,10 +31,7 @@ impl Planner<'_> {
             },
         };
         for orphan in &case.chain.orphans {
-            let mut live = orphan.live.into_iter();
-            if !live.any(|live| self.tell_that_time_is_over(check, live, &evidence)) {
-                self.delete(check, &case.name, orphan, &evidence);
-            }
+            self.tell_and_delete(check, &case.name, orphan, &evidence);
         }
     }
 }

@@ -11,6 +11,7 @@ use super::action::RemediationRef;
 use super::expiry::Health;
 use super::index::{Index, Live};
 use super::lease;
+use super::unhealthy_period::UnhealthyPeriod;
 use crate::snapshot::{NodeFacts, RemediationKind};
 use nodeward_core::deadline::saturating_add;
 use nodeward_core::node_health_check::CheckSpec;
@@ -181,6 +182,8 @@ pub struct Known<'c, 'a> {
     pub node: Option<&'a NodeFacts>,
     /// How it stands.
     pub health: &'c Health,
+    /// Its outage, while it is not healthy.
+    pub unhealthy_period: Option<&'c UnhealthyPeriod>,
     /// The NodeHealthCheck's specification.
     pub spec: &'c CheckSpec,
     /// What is known of the kinds.

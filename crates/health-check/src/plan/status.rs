@@ -216,8 +216,12 @@ fn entry(case: &Case<'_>) -> Option<UnhealthyNode> {
     if remediations.is_empty() && !is_unhealthy {
         return None;
     }
+    // What has been so since before the first step needs no word.
+    let changed = case.unhealthy_period.as_ref().and_then(|period| period.last_transition);
+    let is_later = |changed: &Timestamp| remediations.iter().any(|step| step.started < Some(*changed));
     Some(UnhealthyNode {
         name: case.name.to_string(),
+        last_transition_time: changed.filter(is_later),
         remediations,
         conditions_healthy_timestamp: case.healthy_since,
         healthy_delayed: case.is_delayed.then_some(true),

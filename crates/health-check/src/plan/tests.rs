@@ -10,6 +10,7 @@ mod gone;
 mod leases;
 mod leftovers;
 mod may_start;
+mod outages;
 mod overdue;
 mod pairs;
 mod peer;

@@ -36,6 +36,8 @@ enum Event {
     /// Its remediations are kept.
     NodeHealsInVain,
     NodeFails,
+    NodeFailsAgainUndone,
+    NodeFailsAgainUnseen,
     NodeFailsOtherwise,
     /// Two of its nodes, and the workers are back.
     ControlPlaneFails,
@@ -67,9 +69,9 @@ enum Event {
 use Event as E;
 
 #[rustfmt::skip]
-const EVENTS: [Event; 33] = [
+const EVENTS: [Event; 35] = [
     E::Fails, E::Succeeds, E::Deleted, E::DeletedAndKept, E::Released, E::NodeDeleted, E::NodeReturns, E::NodeHeals, E::NodeHealsInVain,
-    E::NodeFails, E::NodeFailsOtherwise, E::ControlPlaneFails, E::NextOfControlPlaneFails, E::SecondStepIsEdited,
+    E::NodeFails, E::NodeFailsAgainUndone, E::NodeFailsAgainUnseen, E::NodeFailsOtherwise, E::ControlPlaneFails, E::NextOfControlPlaneFails, E::SecondStepIsEdited,
     E::FirstStepIsRemoved, E::ChainIsRestored, E::Paused, E::Resumed, E::PausedForAWhile, E::Excluded, E::Included, E::ThresholdBreaks,
     E::ThresholdHolds, E::KindIsRemoved, E::KindIsBack, E::MayNotBeAnnotated, E::MayBeAnnotated, E::ForeignRemediation,
     E::LeaderRestarts, E::LeaderDies, E::OldLeader, E::ClockStepsForward, E::ClockStepsBack,
@@ -167,17 +169,28 @@ impl Story {
                 self.keeps |= event == E::NodeHealsInVain;
                 world.heal("w1", now);
             }
-            E::NodeFails if has_w1 => world.fail("w1", now),
+            E::NodeFails if has_w1 => self.fail("w1", now),
+            // The emergency stop, or a leader that is away: nothing is done while it heals and fails again.
+            E::NodeFailsAgainUndone | E::NodeFailsAgainUnseen if has_w1 => {
+                world.heal("w1", now);
+                if event == E::NodeFailsAgainUndone {
+                    self.look();
+                } else {
+                    self.world.restart_leader();
+                }
+                self.now += 1;
+                self.fail("w1", self.now);
+            }
             E::NodeFailsOtherwise if has_w1 => world.set_condition("w1", "DiskPressure", Some("True"), now),
             E::ControlPlaneFails => {
                 for node in world.snapshot.nodes.keys().map(ToString::to_string).collect::<Vec<_>>() {
                     match node.as_str() {
-                        "m1" | "m2" => world.fail(&node, now - 300),
-                        _ => world.heal(&node, now),
+                        "m1" | "m2" => self.fail(&node, now - 300),
+                        _ => self.world.heal(&node, now),
                     }
                 }
             }
-            E::NextOfControlPlaneFails => world.fail("m3", now - 300),
+            E::NextOfControlPlaneFails => self.fail("m3", now - 300),
             E::SecondStepIsEdited => self.edit(chain(&[("Reboot", "5m"), ("Replace", "5m")])),
             E::FirstStepIsRemoved => self.edit(chain(&[("Fence", "5m")])),
             E::ChainIsRestored => self.edit(two_steps()),
@@ -223,10 +236,21 @@ impl Story {
             E::ClockStepsForward => self.step_clock(3600),
             E::ClockStepsBack => self.step_clock(-120),
             E::NodeHeals | E::NodeHealsInVain | E::NodeFails | E::NodeFailsOtherwise | E::Excluded | E::Included => {}
+            E::NodeFailsAgainUndone | E::NodeFailsAgainUnseen => {}
         }
         self.keep();
         self.before = seen_before;
         self.live(self.now);
+    }
+
+    /// Another outage begins, whoever has seen the end of the last one: its steps begin anew.
+    fn fail(&mut self, node: &str, since: i64) {
+        self.world.fail(node, since);
+        let uid = &self.world.snapshot.nodes[node].view.uid;
+        let mut live = self.world.snapshot.remediations.iter();
+        if !live.any(|live| live.node_uid.as_ref() == Some(uid) && at(since) <= live.created) {
+            self.steps.remove(&("workers".into(), uid.clone()));
+        }
     }
 
     fn keep(&mut self) {
@@ -361,10 +385,13 @@ impl Story {
 
     /// What a stop has held falls due a while after its end.
     fn judge_timeout(&self, seen: &RemediationFacts, evidence: &NodeEvidence, told: &str) {
-        let RestsOn::Unhealthy { last_transition, .. } = &evidence.rests_on else {
+        let RestsOn::Unhealthy {
+            type_, last_transition, ..
+        } = &evidence.rests_on
+        else {
             return;
         };
-        let is_of_earlier_outage = seen.deleting.is_some_and(|deleted| Some(deleted) < *last_transition);
+        let is_of_earlier_outage = **type_ == *"Ready" && Some(seen.created) < *last_transition;
         if is_of_earlier_outage || is_over_by_status(&self.world, seen) {
             return;
         }

@@ -110,6 +110,7 @@ impl World {
             version: 1,
         };
         world.snapshot.memory.held_since = Some(BTreeMap::new());
+        world.snapshot.memory.unhealthy_periods = Some(BTreeMap::new());
         for number in 1..=count {
             world.add_node(&format!("w{number}"), "worker", -3600);
         }
@@ -238,6 +239,7 @@ impl World {
     }
 
     pub fn set_condition(&mut self, node: &str, type_: &str, status: Option<&str>, since: i64) {
+        let stepped_by = self.snapshot.clock_stepped_by;
         self.change_node(node, |facts| {
             let mut conditions = facts.conditions.to_vec();
             conditions.retain(|condition| *condition.type_ != *type_);
@@ -245,7 +247,7 @@ impl World {
                 type_: type_.into(),
                 status: status.into(),
                 last_transition: Some(at(since)),
-                counts_since: at(since),
+                counts_since: at(since) - stepped_by,
             }));
             facts.conditions = conditions.into();
             if type_ == "Ready" {
@@ -422,12 +424,19 @@ impl World {
         memory.absent_since.clone_from(&plan.absent_since);
         memory.unknown_since.clone_from(&plan.unknown_since);
         memory.held_since = Some(plan.held_since.clone());
+        memory.unhealthy_periods = Some(plan.unhealthy_periods.clone());
         memory.etcd_members.clone_from(&plan.etcd_members);
         memory.lost.clone_from(&plan.lost);
     }
 
-    /// Another process leads, and remembers nothing.
+    /// Another process leads, and remembers nothing, nor how the clock was stepped.
     pub fn restart_leader(&mut self) {
+        self.snapshot.clock_stepped_by = SignedDuration::ZERO;
+        self.snapshot.nodes.change(|nodes| {
+            for condition in nodes.values_mut().flat_map(|node| &mut Arc::make_mut(node).conditions) {
+                condition.counts_since = condition.last_transition.unwrap_or(condition.counts_since);
+            }
+        });
         self.snapshot.memory = Observations::default();
     }
 

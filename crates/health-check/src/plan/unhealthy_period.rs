@@ -1,0 +1,75 @@
+//! An outage of a node: which of its remediations are steps of it, and which are left of an earlier one.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use nodeward_api::node_health_check::UnhealthyNode;
+
+use super::expiry::{Health, Unhealthy};
+
+/// The outage of a node in the eyes of a NodeHealthCheck. It lasts until the node's remediations are to be deleted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnhealthyPeriod {
+    /// What was started before is of an earlier one.
+    pub since: Timestamp,
+    /// When the unhealthy condition last changed, as far as that was seen.
+    pub last_transition: Option<Timestamp>,
+    /// Type and status of that condition; `None`: none holds now, or none was seen yet.
+    condition: Option<(Arc<str>, Option<Arc<str>>)>,
+}
+
+impl UnhealthyPeriod {
+    /// What has become of an outage. A process that has not looked before goes by the status: what that does not know was not
+    /// followed, and the node may have been healthy between.
+    pub fn follow(
+        before: Option<&Self>,
+        has_looked: bool,
+        health: &Health,
+        entry: Option<&UnhealthyNode>,
+    ) -> Option<Self> {
+        let (Health::Expired(unhealthy) | Health::NotExpired(unhealthy)) = health else {
+            let (since, last_transition) = match before {
+                Some(before) => (before.since, before.last_transition),
+                None if has_looked => return None,
+                None => (Timestamp::MIN, None),
+            };
+            return Some(Self {
+                since,
+                last_transition,
+                condition: None,
+            });
+        };
+        // Starts are told to the second.
+        let to_the_second = |at: Timestamp| Timestamp::from_second(at.as_second()).unwrap_or(at);
+        let condition = &unhealthy.condition;
+        let goes_on_since = match before {
+            Some(before) => before.goes_on(unhealthy).then_some(before.since),
+            None if has_looked => None,
+            None => entry.and_then(|entry| noted_since(entry, unhealthy)),
+        };
+        let since = goes_on_since.unwrap_or(condition.since);
+        Some(Self {
+            // Nothing is started before it expires, though the clock may have been stepped back.
+            since: to_the_second(since.min(condition.expires)),
+            last_transition: unhealthy.last_transition,
+            condition: Some((Arc::clone(&condition.type_), condition.status.clone())),
+        })
+    }
+
+    /// The same status at another time was another one between, and that was not seen.
+    fn goes_on(&self, unhealthy: &Unhealthy) -> bool {
+        let Unhealthy { condition, .. } = unhealthy;
+        let same = |(type_, status): &(Arc<str>, _)| *type_ == condition.type_ && *status == condition.status;
+        self.last_transition == unhealthy.last_transition || !self.condition.as_ref().is_some_and(same)
+    }
+}
+
+/// Since when at least the outage lasts that another process has followed, if it is the same.
+fn noted_since(entry: &UnhealthyNode, unhealthy: &Unhealthy) -> Option<Timestamp> {
+    let started = entry
+        .remediations
+        .iter()
+        .filter_map(|remediation| remediation.started)
+        .min();
+    started.filter(|_| entry.last_transition_time == unhealthy.last_transition)
+}
