@@ -166,11 +166,11 @@ impl ActionTracker {
         });
     }
 
-    /// A plan was made.
-    pub fn planned(&mut self, plan: &Plan) {
+    /// A plan was made. One that the emergency stop keeps from being carried out knows no end of what stops a step.
+    pub fn planned(&mut self, plan: &Plan, is_running: bool) {
         self.observations.absent_since.clone_from(&plan.absent_since);
         self.observations.unknown_since.clone_from(&plan.unknown_since);
-        self.observations.held_since = Some(plan.held_since.clone());
+        self.observations.held_since = is_running.then(|| plan.held_since.clone());
         self.observations.unhealthy_periods = Some(plan.unhealthy_periods.clone());
         self.observations.etcd_members.clone_from(&plan.etcd_members);
         self.observations.lost.clone_from(&plan.lost);

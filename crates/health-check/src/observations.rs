@@ -21,7 +21,7 @@ pub struct Observations {
     /// By node and reason, since when its remediation is postponed because something cannot be told.
     pub unknown_since: BTreeMap<(NodeName, HealthReason), Timestamp>,
     /// Overdue timeouts that something stops, by NodeHealthCheck and node, and since when it does not any more; `None`: this
-    /// process has not looked yet.
+    /// process has not looked yet, or the emergency stop has stopped it since.
     pub held_since: Option<BTreeMap<(CheckName, NodeName), Option<Timestamp>>>,
     /// The outages of nodes, by NodeHealthCheck; `None`: this process has not looked yet.
     pub unhealthy_periods: Option<BTreeMap<(CheckName, NodeName), UnhealthyPeriod>>,

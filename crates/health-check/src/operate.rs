@@ -8,7 +8,8 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use nodeward_core::deadline::saturating_add;
 use nodeward_runtime::control::{Completed, ControlOptions, Observed, Report};
 use nodeward_runtime::{
-    BackoffPolicy, Clients, Component, ConfigError, ConfigHandle, Operator, OperatorContext, WebhookArgs, control,
+    BackoffPolicy, Clients, Component, ConfigError, ConfigHandle, Operator, OperatorContext, Pause, WebhookArgs,
+    control,
 };
 use tokio::time::Instant;
 
@@ -34,6 +35,7 @@ pub struct HealthCheck {
     observer: Observer,
     definition: Definition,
     tracker: ActionTracker,
+    pause: Pause,
     reporter: Reporter,
 }
 
@@ -81,6 +83,7 @@ impl Operator for HealthCheck {
             observer,
             definition: Definition::open(&context.watches, context.clients.watches.clone()),
             tracker: ActionTracker::default(),
+            pause: context.pause.clone(),
             reporter: Reporter::new(context),
         })
     }
@@ -101,7 +104,7 @@ impl Operator for HealthCheck {
 
     fn plan(&mut self, snapshot: &Snapshot, policy: &Policy, now: Timestamp) -> control::Plan<Action, Verdicts> {
         let mut plan = plan(snapshot, policy, now);
-        self.tracker.planned(&plan);
+        self.tracker.planned(&plan, self.pause.is_running());
         let planned = std::mem::take(&mut plan.actions).into_iter();
         let useful = planned.filter(|action| !self.tracker.is_futile(action));
         let mut actions: Vec<Action> = useful.collect();
@@ -160,7 +163,8 @@ impl Operator for HealthCheck {
 
     /// Since when a node lacks a condition, and since when its upgrade is unknown, a failover does not forget.
     fn follow(&mut self, snapshot: &Snapshot, policy: &Policy, now: Timestamp) {
-        self.tracker.planned(&plan(snapshot, policy, now));
+        let is_running = self.pause.is_running();
+        self.tracker.planned(&plan(snapshot, policy, now), is_running);
     }
 
     fn on_leadership_lost(&mut self) {

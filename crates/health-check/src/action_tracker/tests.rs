@@ -383,7 +383,7 @@ fn lost_leadership_leaves_only_what_was_seen() {
         unknown_since: [(("n1".into(), HealthReason::UpgradeSignalUnknown), at(0))].into(),
         ..Plan::default()
     };
-    tracker.planned(&plan);
+    tracker.planned(&plan, true);
     tracker.observations.start_refused(
         &"workers".into(),
         &"n1".into(),

@@ -146,9 +146,10 @@ impl Planner<'_> {
             .and_then(|()| self.check_nodes_heard())
             .and_then(|()| check_threshold(check))
             .and_then(|()| check_storm(check));
-        if let Err(stopped) = stopped {
+        // One that only reports takes no step, either.
+        if stopped.is_err() || check.only_reports() {
             self.plan.held_since.insert(key, None);
-            return Err(stopped);
+            return stopped;
         }
         let held = match &self.snapshot.memory.held_since {
             Some(held) => held.get(&key).map(|released| released.unwrap_or(self.now)),

@@ -4,6 +4,7 @@ use nodeward_api::reason::HealthReason;
 use serde_json::json;
 
 use super::world::{World, at, chain, two_steps, with};
+use crate::action_tracker::ActionTracker;
 
 const EXCLUDED: &str = "remediation.medik8s.io/exclude-from-remediation";
 
@@ -87,5 +88,40 @@ fn settling_forgets_no_stop() {
     world.live(670, 729);
     assert_eq!(world.remediations(), ["Reboot of w1"]);
     world.live(729, 730);
+    assert_eq!(world.remediations(), ["Fence of w1", "Reboot of w1"]);
+}
+
+/// Nobody is told anything by a NodeHealthCheck that only reports.
+#[test]
+fn overdue_timeout_waits_after_a_dry_run() {
+    let mut world = World::remediating(two_steps());
+    world.change_check("workers", |check| check.spec.dry_run = true);
+    world.live(310, 700);
+    assert_eq!(world.plan(700).reason("w1"), HealthReason::Escalating);
+    world.change_check("workers", |check| check.spec.dry_run = false);
+    let plan = world.settle(710);
+    assert_eq!(
+        (plan.reason("w1"), plan.node("w1").until),
+        (HealthReason::Settling, Some(at(770)))
+    );
+    world.live(710, 770);
+    assert_eq!(world.remediations(), ["Fence of w1", "Reboot of w1"]);
+}
+
+/// By the emergency stop nothing is carried out, and all is looked at: the wait begins with its end.
+#[test]
+fn overdue_timeout_waits_after_the_emergency_stop() {
+    let mut world = World::remediating(two_steps());
+    let mut tracker = ActionTracker::default();
+    for now in [590, 600, 700] {
+        tracker.planned(&world.plan(now), false);
+        world.snapshot.memory = tracker.observations(at(now)).clone();
+    }
+    let plan = world.settle(710);
+    assert_eq!(
+        (plan.reason("w1"), plan.node("w1").until),
+        (HealthReason::Settling, Some(at(770)))
+    );
+    world.live(710, 770);
     assert_eq!(world.remediations(), ["Fence of w1", "Reboot of w1"]);
 }
