@@ -14,13 +14,13 @@ use nodeward_runtime::{ActionResult, ApiError, Expectations};
 use crate::definition::Fields;
 use crate::execute::{Executed, OwnVersions, Written};
 use crate::observations::{Observations, RunningStart};
-use crate::plan::{Action, ActionKey, NodeEvidence, Plan, RestsOn, Standing};
+use crate::plan::{Action, ActionKey, Plan, Standing};
 use crate::snapshot::{CheckFacts, CheckName, RemediationFacts, RemediationKind, Snapshot};
 
-/// A kind whose objects may not be annotated is tried again after this time: a right may be added.
+/// What may not be annotated is tried again after this time: a right may be added, or a policy changed.
 const ANNOTATE_AGAIN_AFTER: SignedDuration = SignedDuration::from_mins(10);
 
-/// So many failures in a row of whatever kind withdraw an intent, or leave an annotation out.
+/// So many failures in a row of whatever kind withdraw an intent.
 const FAILURES_THAT_REFUSE: u32 = 3;
 
 type RemediationKey = (RemediationKind, NamespacedName);
@@ -83,10 +83,7 @@ impl ActionTracker {
         self.judge_future_leases(&mut snapshot.leases, now);
         self.overlay_annotations(snapshot, now);
         self.observations.checks.extend(snapshot.checks.keys().cloned());
-        if !self.observations.unannotated.is_empty() {
-            let there: BTreeSet<&str> = snapshot.remediations.iter().map(|live| &*live.uid).collect();
-            self.observations.unannotated.retain(|(uid, _)| there.contains(&**uid));
-        }
+        self.observations.unannotated.retain(|_, (_, until)| now < *until);
         if !self.observations.gone.is_empty() {
             let checks = snapshot.checks.values();
             let entries = checks.flat_map(|check| &check.status.unhealthy_nodes);
@@ -275,20 +272,17 @@ impl ActionTracker {
                 self.may_not_annotate
                     .insert(remediation.kind.clone(), saturating_add(now, ANNOTATE_AGAIN_AFTER));
             }
-            // What a remediation does not take must not keep its node from the next step.
             (
                 Action::AnnotateRemediation {
-                    remediation,
-                    change,
-                    evidence,
-                    ..
+                    remediation, change, ..
                 },
-                ActionResult::Failed(error),
-            ) if matches!(error, ApiError::Denied { .. } | ApiError::Invalid { .. })
-                || (failures_before + 1 >= FAILURES_THAT_REFUSE && !is_of_gone_node(evidence.as_ref())) =>
-            {
+                ActionResult::Failed(error @ (ApiError::Denied { .. } | ApiError::Invalid { .. })),
+            ) => {
                 let refused = (Arc::clone(&remediation.uid), change.annotation());
-                self.observations.unannotated.insert(refused);
+                let again = saturating_add(now, ANNOTATE_AGAIN_AFTER);
+                self.observations
+                    .unannotated
+                    .insert(refused, (error.to_string(), again));
             }
             _ => {}
         }
@@ -344,11 +338,6 @@ impl ActionTracker {
             ..Self::default()
         };
     }
-}
-
-/// The remediator of a gone node is told that its time is over, however often that takes: it acts by the node's name.
-fn is_of_gone_node(evidence: Option<&NodeEvidence>) -> bool {
-    evidence.is_some_and(|evidence| matches!(evidence.rests_on, RestsOn::Gone | RestsOn::Replaced { .. }))
 }
 
 /// Apart from its time, which differs with each write.

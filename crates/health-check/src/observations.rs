@@ -32,9 +32,9 @@ pub struct Observations {
     /// What the API server has refused for want of a right, by NodeHealthCheck, kind and verb: its words, and until when they
     /// count if they are not repeated.
     pub forbidden: BTreeMap<(CheckName, RemediationKind, &'static str), (String, Timestamp)>,
-    /// Remediations by UID, and the annotations that they do not take although their kind may be annotated: the status alone
-    /// carries what these would tell.
-    pub unannotated: BTreeSet<(Arc<str>, &'static str)>,
+    /// Remediations by UID, and the annotations that the API server refuses although their kind may be annotated: its words,
+    /// and when they are tried again.
+    pub unannotated: BTreeMap<(Arc<str>, &'static str), (String, Timestamp)>,
     /// Remediations by UID that a delete found to be gone: a list of their kind, which may be unreadable, need not tell it.
     pub gone: BTreeSet<Arc<str>>,
     /// Remediations by UID whose kind was not served while a status had them: they are not known to have been deleted.

@@ -75,6 +75,18 @@ impl Planner<'_> {
         is_told
     }
 
+    /// No step starts beside a remediator that does not learn that its time is over.
+    pub(super) fn cannot_be_told(&self, live: Live<'_>) -> Standing {
+        let (kind, key) = (&live.kind.kind, &live.key);
+        let text = format!("{kind} {key} may not be annotated, so its remediator cannot be told to stop");
+        match self.index.refused_annotation(live, annotation::REMEDIATION_TIMED_OUT) {
+            Some((why, again)) => {
+                Standing::new(HealthReason::RemediationRejected, format!("{text}: {why}")).until(*again)
+            }
+            None => Standing::new(HealthReason::PermissionMissing, text),
+        }
+    }
+
     /// The step that runs. Answers whether it is over by now.
     fn run_step(
         &mut self,
@@ -107,8 +119,8 @@ impl Planner<'_> {
         match live {
             // The remediator is told first; the status and the next step follow once that is seen.
             Some(live) if self.tell_that_time_is_over(check, live, &unhealthy.evidence(node)) => false,
-            Some(live) if !self.index.may_annotate(&live.kind) && has_next(check, record) => {
-                case.standing = cannot_be_told(live);
+            Some(live) if has_next(check, record) => {
+                case.standing = self.cannot_be_told(live);
                 false
             }
             _ => {
@@ -241,13 +253,6 @@ impl Planner<'_> {
                 .map_or(Timestamp::MAX, |timeout| saturating_add(since, timeout)),
         )
     }
-}
-
-/// No step starts beside it.
-pub(super) fn cannot_be_told(live: Live<'_>) -> Standing {
-    let (kind, key) = (&live.kind.kind, &live.key);
-    let text = format!("{kind} {key} may not be annotated, so its remediator cannot be told to stop");
-    Standing::new(HealthReason::PermissionMissing, text)
 }
 
 /// Whether a step follows the record's.

@@ -13,7 +13,7 @@ use nodeward_core::signal::Tristate;
 
 use super::case::{Case, Check, Standing};
 use super::enablement::Enablement;
-use super::escalation::{cannot_be_told, record_name};
+use super::escalation::record_name;
 use super::record::longest_run;
 use super::start::{Candidate, Tally};
 use super::storm::Storm;
@@ -179,14 +179,12 @@ impl Planner<'_> {
             let text = format!("the node is not done yet with {}", record_name(record));
             return Err(gone(text).until(record.ends()));
         }
-        for live in chain.untold() {
-            if !self.index.may_annotate(&live.kind) {
-                return Err(cannot_be_told(live));
+        if let Some(live) = chain.untold().next() {
+            if !self.index.takes_annotation(live, REMEDIATION_TIMED_OUT) {
+                return Err(self.cannot_be_told(live));
             }
-            if self.index.takes_annotation(live, REMEDIATION_TIMED_OUT) {
-                let text = format!("{} {} is being told that its time is over", live.kind.kind, live.key);
-                return Err(Standing::new(HealthReason::Escalating, text));
-            }
+            let text = format!("{} {} is being told that its time is over", live.kind.kind, live.key);
+            return Err(Standing::new(HealthReason::Escalating, text));
         }
         for record in chain.orphans.iter().chain(&chain.earlier) {
             let text = || {

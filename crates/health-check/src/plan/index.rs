@@ -205,8 +205,13 @@ impl<'a> Index<'a> {
 
     /// Whether a remediation takes an annotation.
     pub fn takes_annotation(&self, live: Live<'_>, annotation: &'static str) -> bool {
+        self.may_annotate(&live.kind) && self.refused_annotation(live, annotation).is_none()
+    }
+
+    /// Why the API server refuses an annotation of a remediation, and when it is tried again.
+    pub fn refused_annotation(&self, live: Live<'_>, annotation: &'static str) -> Option<&'a (String, Timestamp)> {
         let refused = &self.snapshot.memory.unannotated;
-        self.may_annotate(&live.kind) && !refused.contains(&(Arc::clone(&live.uid), annotation))
+        refused.get(&(Arc::clone(&live.uid), annotation))
     }
 
     /// What declares the node to be in maintenance, other than its lease.

@@ -475,18 +475,46 @@ fn check_without_a_step_says_what_is_wrong_with_it() {
     assert_eq!(plan.reason("w1"), HealthReason::CheckDisabled);
 }
 
+/// Neither for want of a right nor by the word of an admission webhook does a second remediator come to one that was not told.
 #[test]
-fn refused_annotation_does_not_stop_escalation() {
+fn refused_annotation_stops_escalation_until_it_is_taken() {
     let mut world = World::remediating(two_steps());
     let plan = world.plan(600);
     assert_eq!(plan.annotations(), [RemediationChange::TimedOut(at(600))]);
     let uid = Arc::clone(&world.snapshot.remediations[0].uid);
     let refused = (uid, nodeward_api::annotation::REMEDIATION_TIMED_OUT);
-    world.snapshot.memory.unannotated.insert(refused);
-    world.settle(603);
+    let why = ("denied by the policy".to_owned(), at(1200));
+    world.snapshot.memory.unannotated.insert(refused.clone(), why);
+    let plan = world.settle(603);
+    assert_eq!(world.remediations(), ["Reboot of w1"]);
+    let verdict = plan.node("w1");
+    assert_eq!(
+        (verdict.reason, verdict.until),
+        (HealthReason::RemediationRejected, Some(at(1200)))
+    );
+    assert!(verdict.detail.ends_with("denied by the policy"), "{verdict:?}");
+    world.snapshot.memory.unannotated.remove(&refused);
+    world.settle(1200);
     assert_eq!(world.remediations(), ["Fence of w1", "Reboot of w1"]);
-    let remediations = &world.entry("w1").unwrap().remediations;
-    assert_eq!(remediations[0].timed_out, Some(at(603)), "the status carries it");
+}
+
+/// The status had it over before.
+#[test]
+fn step_is_not_started_beside_one_that_is_over_by_the_status_alone() {
+    let mut world = World::remediating(two_steps());
+    let uid = Arc::clone(&world.snapshot.remediations[0].uid);
+    let refused = (uid, nodeward_api::annotation::REMEDIATION_TIMED_OUT);
+    world
+        .snapshot
+        .memory
+        .unannotated
+        .insert(refused, ("denied".to_owned(), at(9000)));
+    world.change_check("workers", |check| {
+        let entries = &mut Arc::make_mut(&mut check.status).unhealthy_nodes;
+        entries[0].remediations[0].timed_out = Some(at(600));
+    });
+    assert_eq!(world.settle(610).reason("w1"), HealthReason::RemediationRejected);
+    assert_eq!(world.remediations(), ["Reboot of w1"]);
 }
 
 /// While the watch of nodes is silent, more of them may be down than it tells.
