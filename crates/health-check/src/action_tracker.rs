@@ -250,14 +250,15 @@ impl ActionTracker {
             }
             (Action::StartRemediation(start), result) => {
                 let (check, node) = (&start.check.name, &start.node);
+                let refused = (check, node, start.step);
                 if let Some(refusal) = &executed.effect.refusal {
-                    self.observations.start_refused(check, node, refusal.clone(), now);
+                    self.observations.start_refused(refused, refusal.clone(), now);
                 } else if let ActionResult::Failed(error) = result
                     && failures_before + 1 >= FAILURES_THAT_REFUSE
                 {
                     // An intent holds a place under the limits and the control plane's lease: it does not wait for ever.
                     let refusal = Standing::new(HealthReason::RemediationRejected, error.to_string());
-                    self.observations.start_refused(check, node, refusal, now);
+                    self.observations.start_refused(refused, refusal, now);
                 } else if matches!(result, ActionResult::Acted(()) | ActionResult::AlreadyDone) {
                     self.observations.started(check, node);
                 }

@@ -27,7 +27,7 @@ pub struct Observations {
     pub unhealthy_periods: Option<BTreeMap<(CheckName, NodeName), UnhealthyPeriod>>,
     /// When each member of etcd was last seen: those whose Node is gone count for a while.
     pub etcd_members: Members,
-    /// Starts that came to nothing, by NodeHealthCheck and node.
+    /// Starts that came to nothing, by NodeHealthCheck and node, which has one step at a time.
     pub refusals: BTreeMap<(CheckName, NodeName), Refusal>,
     /// What the API server has refused for want of a right, by NodeHealthCheck, kind and verb: its words, and until when they
     /// count if they are not repeated.
@@ -56,6 +56,8 @@ pub struct RunningStart {
 /// A remediation that was to start, and did not.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
+    /// Which step it is.
+    pub step: usize,
     /// What stopped it.
     pub standing: Standing,
     /// Not before then again.
@@ -75,12 +77,19 @@ const FORGOTTEN_AFTER: SignedDuration = SignedDuration::from_mins(10);
 
 impl Observations {
     /// A start came to nothing: its intent is withdrawn, and it is not tried again at once.
-    pub fn start_refused(&mut self, check: &CheckName, node: &NodeName, standing: Standing, now: Timestamp) {
+    pub fn start_refused(
+        &mut self,
+        (check, node, step): (&CheckName, &NodeName, usize),
+        standing: Standing,
+        now: Timestamp,
+    ) {
         let key = (Arc::clone(check), node.clone());
-        let in_a_row = self.refusals.get(&key).map_or(0, |before| before.in_a_row) + 1;
+        let before = self.refusals.get(&key).filter(|before| before.step == step);
+        let in_a_row = before.map_or(0, |before| before.in_a_row) + 1;
         let factor = 1_i32 << in_a_row.saturating_sub(1).min(6);
         let wait = (FIRST_RETRY * factor).min(LONGEST_RETRY);
         let refusal = Refusal {
+            step,
             standing,
             retry_at: saturating_add(now, wait),
             in_a_row,
@@ -131,10 +140,9 @@ impl Observations {
             .retain(|_, refusal| now < saturating_add(refusal.retry_at, FORGOTTEN_AFTER));
     }
 
-    /// The refusal that still keeps a remediation from starting.
-    pub fn refusal(&self, check: &CheckName, node: &NodeName, now: Timestamp) -> Option<&Refusal> {
-        let refusal = self.refusals.get(&(Arc::clone(check), node.clone()))?;
-        (now < refusal.retry_at).then_some(refusal)
+    /// The refusal of a node's step, though it may be tried again by now.
+    pub fn refusal(&self, check: &CheckName, node: &NodeName) -> Option<&Refusal> {
+        self.refusals.get(&(Arc::clone(check), node.clone()))
     }
 }
 

@@ -336,7 +336,7 @@ fn start_that_fails_three_times_withdraws_its_intent() {
     let mut is_refused = |failures_before| {
         tracker.completed(&failed, failures_before, at(0));
         let observations = tracker.observations(at(1));
-        observations.refusal(&"workers".into(), &"n1".into(), at(1)).is_some()
+        observations.refusal(&"workers".into(), &"n1".into()).is_some()
     };
     assert_eq!([is_refused(0), is_refused(1), is_refused(2)], [false, false, true]);
 }
@@ -346,7 +346,7 @@ fn remediation_that_starts_ends_the_backoff_of_its_refusals() {
     let mut tracker = ActionTracker::default();
     let (check, node) = ("workers".into(), "n1".into());
     let refusal = Standing::new(HealthReason::LeaseTaken, "");
-    tracker.observations.start_refused(&check, &node, refusal, at(0));
+    tracker.observations.start_refused((&check, &node, 0), refusal, at(0));
     let started = Executed {
         action: Action::StartRemediation(Box::new(start())),
         ..executed([])
@@ -385,8 +385,7 @@ fn lost_leadership_leaves_only_what_was_seen() {
     };
     tracker.planned(&plan, true);
     tracker.observations.start_refused(
-        &"workers".into(),
-        &"n1".into(),
+        (&"workers".into(), &"n1".into(), 0),
         Standing::new(HealthReason::LeaseTaken, ""),
         at(0),
     );

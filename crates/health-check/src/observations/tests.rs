@@ -62,14 +62,15 @@ fn refused_start_waits_longer_each_time() {
     let mut waits = Vec::new();
     for _ in 0..9 {
         let refusal = Standing::new(HealthReason::NodeChanged, "");
-        seen.start_refused(&check, &node, refusal, at(0));
+        seen.start_refused((&check, &node, 0), refusal, at(0));
         waits.push(seen.refusals.values().next().unwrap().retry_at.as_second());
     }
     assert_eq!(waits, [5, 10, 20, 40, 80, 160, 300, 300, 300]);
-    assert!(seen.refusal(&check, &node, at(299)).is_some());
-    assert!(seen.refusal(&check, &node, at(300)).is_none(), "its time is over");
     seen.forget_old(at(899));
     assert_eq!(seen.refusals.len(), 1, "it still counts as one in a row");
+    let of_next = Standing::new(HealthReason::NodeChanged, "");
+    seen.start_refused((&check, &node, 1), of_next, at(900));
+    assert_eq!(seen.refusal(&check, &node).unwrap().in_a_row, 1, "another step");
     seen.started(&check, &node);
     assert!(seen.refusals.is_empty());
 }

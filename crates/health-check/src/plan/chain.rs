@@ -21,6 +21,8 @@ pub struct Chain<'a> {
     pub orphans: Vec<Record<'a>>,
     /// Of an earlier outage of the present node: they are to be deleted.
     pub earlier: Vec<Record<'a>>,
+    /// A step that was refused too often to keep its slot.
+    refused: Option<usize>,
     /// When the present outage began.
     began: Timestamp,
 }
@@ -40,7 +42,10 @@ impl<'a> Chain<'a> {
     /// Puts together what the status and the remediations say of a node.
     pub fn new(entry: Option<&UnhealthyNode>, live: &[Live<'a>], known: &Known<'_, 'a>) -> Self {
         let mut unclaimed: Vec<Live<'a>> = live.to_vec();
-        let mut chain = Self::default();
+        let mut chain = Self {
+            refused: known.refused,
+            ..Self::default()
+        };
         for remediation in entry.into_iter().flat_map(|entry| &entry.remediations) {
             let Some(mut record) = known.read(remediation) else {
                 continue;
@@ -94,14 +99,16 @@ impl<'a> Chain<'a> {
     }
 
     /// Whether the node is being remediated: it takes a slot, and its lease is held. It runs from its intent until it is
-    /// healthy, its last step is over, or the remediation of its present step is gone or an orphan; between two steps, too.
+    /// healthy, its last step is over, or the remediation of its present step is gone or an orphan; between two steps, too,
+    /// unless the next is refused.
     pub fn runs(&self, health: &Health, spec: &CheckSpec, now: Timestamp) -> bool {
         (self.intent().is_some() && !health.is_fine()) || self.has_begun(health, spec, now)
     }
 
     /// The same of what is more than intended.
     pub fn has_begun(&self, health: &Health, spec: &CheckSpec, now: Timestamp) -> bool {
-        let is_between = |over: usize| over + 1 < spec.steps.len() && self.gone(over + 1).is_none();
+        let is_next = |next: usize| next < spec.steps.len() && self.gone(next).is_none() && self.refused != Some(next);
+        let is_between = |over: usize| is_next(over + 1);
         self.is_at_work(health, now) || (!health.is_fine() && self.step_over().is_some_and(is_between))
     }
 

@@ -20,9 +20,12 @@ use super::survey::Survey;
 use super::unhealthy_period::UnhealthyPeriod;
 use super::verdict::Warning;
 use super::{Planner, enablement, selector};
-use crate::observations::Moment;
+use crate::observations::{Moment, Refusal};
 use crate::snapshot::{CheckFacts, NodeFacts};
 use nodeward_core::node_health_check::{CheckSpec, ThresholdState};
+
+/// So often in a row, which takes a minute, the next step of a node is refused until it gives up its slot.
+const REFUSALS_THAT_FREE_THE_SLOT: u32 = 5;
 
 impl<'a> Planner<'a> {
     /// Counts the nodes of a NodeHealthCheck, and opens a case for each that is not plainly healthy.
@@ -130,10 +133,13 @@ impl<'a> Planner<'a> {
         let periods = memory.unhealthy_periods.as_ref();
         let before = periods.and_then(|periods| periods.get(&(Arc::clone(&check.facts.name), name.clone())));
         let unhealthy_period = UnhealthyPeriod::follow(before, periods.is_some(), &health, entry);
+        let refusal = memory.refusal(&check.facts.name, name);
+        let is_given_up = |refusal: &&Refusal| REFUSALS_THAT_FREE_THE_SLOT <= refusal.in_a_row;
         let known = Known {
             node: node.map(|node| &**node),
             health: &health,
             unhealthy_period: unhealthy_period.as_ref().filter(|_| !health.is_fine()),
+            refused: refusal.filter(is_given_up).map(|refusal| refusal.step),
             spec: check.spec,
             index: self.index,
             now: self.now,

@@ -89,8 +89,9 @@ impl Planner<'_> {
     }
 
     /// A start that came to nothing is not tried again at once.
-    pub(super) fn check_refusal(&self, check: &Check<'_>, name: &NodeName) -> Result<(), Standing> {
-        match self.snapshot.memory.refusal(&check.facts.name, name, self.now) {
+    pub(super) fn check_refusal(&self, check: &Check<'_>, candidate: &Candidate) -> Result<(), Standing> {
+        let refusal = self.snapshot.memory.refusal(&check.facts.name, &candidate.node);
+        match refusal.filter(|refusal| refusal.step == candidate.step && self.now < refusal.retry_at) {
             Some(refusal) => Err(refusal.standing.clone().until(refusal.retry_at)),
             None => Ok(()),
         }

@@ -69,7 +69,7 @@ impl Planner<'_> {
             self.may_start(check, case, node, tally)?;
         }
         // It has not just come to nothing.
-        self.check_refusal(check, &case.name)?;
+        self.check_refusal(check, candidate)?;
         // Nobody is at work on the machine for an earlier node or an earlier outage.
         self.check_leftovers(case, step)?;
         // The name of its remediation is free.

@@ -184,6 +184,8 @@ pub struct Known<'c, 'a> {
     pub health: &'c Health,
     /// Its outage, while it is not healthy.
     pub unhealthy_period: Option<&'c UnhealthyPeriod>,
+    /// A step of it that was refused too often to keep its slot.
+    pub refused: Option<usize>,
     /// The NodeHealthCheck's specification.
     pub spec: &'c CheckSpec,
     /// What is known of the kinds.

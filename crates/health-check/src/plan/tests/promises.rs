@@ -103,8 +103,8 @@ fn made_again(change: impl Fn(&mut RemediationFacts)) -> World {
 #[case::another_check(remediated_by_another(), 340, Reason::RemediatedByAnotherCheck, 360, &["Reboot of w1", "Replace of w1"])]
 #[case::earlier_node_that_was_told(made_again(|live| live.finalizers = ["example.org/remediator".into()].into()), 410, Reason::RemediatedNodeGone, 460, TWICE)]
 #[case::earlier_node_that_is_awaited(made_again(|live| live.node_deletion_expected = true), 410, Reason::RemediatedNodeGone, 600, REBOOT)]
-#[case::refused_write(changed(failed(json!({})), |w| w.snapshot.memory.start_refused(&"workers".into(), &name("w1"), Standing::new(Reason::PermissionMissing, "403"), at(308))), 310, Reason::PermissionMissing, 313, REBOOT)]
-#[case::refused_remediation(changed(failed(json!({})), |w| w.snapshot.memory.start_refused(&"workers".into(), &name("w1"), Standing::new(Reason::RemediationRejected, "422"), at(308))), 310, Reason::RemediationRejected, 313, REBOOT)]
+#[case::refused_write(changed(failed(json!({})), |w| w.snapshot.memory.start_refused((&"workers".into(), &name("w1"), 0), Standing::new(Reason::PermissionMissing, "403"), at(308))), 310, Reason::PermissionMissing, 313, REBOOT)]
+#[case::refused_remediation(changed(failed(json!({})), |w| w.snapshot.memory.start_refused((&"workers".into(), &name("w1"), 0), Standing::new(Reason::RemediationRejected, "422"), at(308))), 310, Reason::RemediationRejected, 313, REBOOT)]
 fn promise_is_kept(
     #[case] mut world: World,
     #[case] now: i64,

@@ -1,7 +1,7 @@
 use rstest::rstest;
 use serde_json::json;
 
-use super::world::{World, at, chain, intents, name, template, template_ref, with};
+use super::world::{World, at, chain, intents, name, template, template_ref, two_steps, with};
 use crate::observations::Observations;
 use crate::plan::{Action, Condition, LeaseName, LeaseStep, RestsOn, Standing};
 use crate::snapshot::{MachineApi, MachineFacts, Reading, TemplateRef};
@@ -243,7 +243,7 @@ fn intent_that_came_to_nothing_is_withdrawn_and_tried_again(#[case] reason: Heal
     world.apply(plan, 300);
     let check = world.plan(300).starts()[0].check.name.clone();
     let memory = &mut world.snapshot.memory;
-    memory.start_refused(&check, &name("w1"), Standing::new(reason, "why"), at(300));
+    memory.start_refused((&check, &name("w1"), 0), Standing::new(reason, "why"), at(300));
     let plan = world.plan(300);
     assert_eq!(plan.started(), [""; 0]);
     assert_eq!(plan.intended("workers"), [""; 0]);
@@ -256,6 +256,88 @@ fn intent_that_came_to_nothing_is_withdrawn_and_tried_again(#[case] reason: Heal
     );
     world.settle(305);
     assert_eq!(world.remediations(), ["Reboot of w1"]);
+}
+
+/// One at a time. The first step of `w1` is over at 600, and the second is refused again and again.
+fn refused_in_mid_chain() -> World {
+    let limited = with(two_steps(), json!({ "maxConcurrentRemediations": 1 }));
+    let mut world = World::remediating(limited);
+    world.fail("w2", 200);
+    refuse(&mut world, 1, 600, 699);
+    world
+}
+
+/// The API server refuses to create the remediations of a step of `w1`.
+fn refuse(world: &mut World, step: usize, from: i64, to: i64) {
+    for now in from..=to {
+        for _ in 0..4 {
+            let plan = world.plan(now);
+            world.remember(&plan);
+            for action in plan.actions {
+                match &action {
+                    Action::StartRemediation(start) if start.node.as_str() == "w1" => {
+                        assert_eq!(start.step, step);
+                        let key = (&start.check.name, &start.node, start.step);
+                        let refusal = Standing::new(HealthReason::RemediationRejected, "422");
+                        world.snapshot.memory.start_refused(key, refusal, at(now));
+                    }
+                    _ => assert!(world.try_act(action, now)),
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn refused_step_gives_its_slot_to_others_after_a_while() {
+    let limited = with(two_steps(), json!({ "maxConcurrentRemediations": 1 }));
+    let mut world = World::remediating(limited);
+    world.fail("w2", 200);
+    refuse(&mut world, 1, 600, 674);
+    assert_eq!(world.remediations(), ["Reboot of w1"], "it may pass");
+    assert_eq!(world.plan(674).reason("w2"), HealthReason::ConcurrencyLimitReached);
+    refuse(&mut world, 1, 675, 676);
+    assert_eq!(world.remediations(), ["Reboot of w1", "Reboot of w2"]);
+    assert_eq!(world.holder("node-w1"), None);
+}
+
+/// It is created after all: not before a slot is free.
+#[test]
+fn refused_step_comes_back_within_the_limit() {
+    let mut world = refused_in_mid_chain();
+    let at_work = |world: &World| {
+        let live = world.snapshot.remediations.iter();
+        live.filter(|live| live.timed_out.is_none()).count()
+    };
+    for now in 700..2500 {
+        world.settle(now);
+        assert!(at_work(&world) <= 1, "at {now}: {:?}", world.remediations());
+    }
+    assert_eq!(
+        world.remediations(),
+        ["Fence of w1", "Fence of w2", "Reboot of w1", "Reboot of w2"]
+    );
+}
+
+/// No machine is deleted because an admission webhook refuses its reboot.
+#[test]
+fn refused_first_step_gives_way_to_no_second() {
+    let mut world = World::workers(5).check("workers", two_steps()).failed("w1", 0);
+    refuse(&mut world, 0, 300, 2000);
+    assert_eq!(world.remediations(), [""; 0]);
+}
+
+/// The name of the first step has not become free: the second one's turn has come, and it was never refused.
+#[test]
+fn refusal_is_of_its_step() {
+    let mut world = World::workers(5).single().check("workers", two_steps()).failed("w1", 0);
+    world.add_remediation("Reboot", "w1", &["somebody"], -100);
+    world.succeeded("False");
+    let refusal = Standing::new(HealthReason::RemediationRejected, "422");
+    let key = (&"workers".into(), &name("w1"), 0);
+    world.snapshot.memory.start_refused(key, refusal, at(599));
+    world.settle(600);
+    assert_eq!(world.remediations(), ["Fence of w1", "Reboot of w1"]);
 }
 
 #[test]
