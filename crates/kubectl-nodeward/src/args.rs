@@ -45,7 +45,7 @@ impl CommandLine {
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Options of every command")]
 pub struct Global {
-    /// The output format: table, wide, json, yaml
+    /// The output format: table, wide, json, yaml, name
     #[arg(
         short,
         long,
@@ -108,6 +108,8 @@ pub enum Output {
     Json,
     /// One YAML document.
     Yaml,
+    /// The objects' names, a line each.
+    Name,
 }
 
 impl Output {
@@ -176,7 +178,9 @@ const STATUS_EXAMPLES: &str = "\
 Examples:
   kubectl nodeward status                Show the fleet, first what needs a person
   kubectl nodeward status --watch        Show it again every five seconds
-  kubectl nodeward status --exit-code    The same for a script: 0 nobody has to act, 3 somebody has, 4 it cannot be told";
+  kubectl nodeward status --exit-code    The same for a script: 0 nobody has to act, 3 somebody has, 4 it cannot be told
+  kubectl nodeward status -o name | grep ^node/ | xargs -r kubectl nodeward why
+                                         Show why for each node that is blocked, or needs a person";
 
 /// Nodes by name, or by their labels.
 #[derive(Debug, Clone, Args)]

@@ -1,24 +1,25 @@
 //! The commands, from the arguments to the exit status. Each file reads, models and prints one command.
 
-mod ceph;
-mod check;
+pub mod ceph;
+pub mod check;
 pub mod completion;
-mod drain;
+pub mod drain;
 mod hold;
-mod locks;
-mod pause;
-mod plan;
+pub mod locks;
+pub mod pause;
+pub mod plan;
 pub mod printed;
-mod release;
+pub mod release;
 mod request;
 pub mod status;
 mod ui;
 pub mod why;
 
+use std::collections::HashSet;
+use std::hash::Hash;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use serde::Serialize;
 use tokio::time::MissedTickBehavior;
 
 use self::ceph::Opened;
@@ -32,6 +33,7 @@ use self::why::answers::{WhyAnswer, targets};
 use crate::args::{CephCommand, Command, CommandLine, Global, NodesArgs, Output, WhyArgs};
 use crate::cluster::Cluster;
 use crate::failure::{Failure, error_line};
+use crate::listed::Listed;
 use crate::screen::Screen;
 use crate::text::Style;
 use crate::text::page::Page;
@@ -175,18 +177,21 @@ impl NodesArgs {
     /// The nodes that the command line names, each once.
     async fn of(&self, cluster: &Cluster) -> Result<Vec<String>, Failure> {
         let Some(selector) = &self.selector else {
-            let mut nodes = self.nodes.clone();
-            let mut seen = std::collections::HashSet::new();
-            nodes.retain(|node| seen.insert(node.clone()));
-            return Ok(nodes);
+            return Ok(once(&self.nodes));
         };
         cluster.nodes_with(selector).await
     }
 }
 
+/// Each of them once, in their order.
+fn once<T: Clone + Eq + Hash>(given: &[T]) -> Vec<T> {
+    let mut seen = HashSet::new();
+    given.iter().filter(|one| seen.insert(*one)).cloned().collect()
+}
+
 /// Answers about each of several things; one that cannot be answered does not keep the others from it. One that is named alone is one
 /// document for a program, and all else is a list.
-async fn each<T, A: Serialize>(
+async fn each<T, A: Listed>(
     asked: &[T],
     is_selected: bool,
     screen: &Screen,
@@ -221,7 +226,7 @@ async fn each<T, A: Serialize>(
 
 /// Shows what there is, and again every few seconds, until Ctrl-C. While the cluster does not answer the last answer stays, with its
 /// age.
-async fn watch<T: Serialize>(
+async fn watch<T: Listed>(
     cluster: &mut Cluster,
     screen: &Screen,
     fetch: impl AsyncFn(&Cluster) -> Result<T, Failure>,

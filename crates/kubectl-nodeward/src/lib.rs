@@ -8,6 +8,7 @@ mod failure;
 mod fetch;
 #[cfg(test)]
 mod fixture;
+mod listed;
 mod model;
 mod screen;
 mod text;

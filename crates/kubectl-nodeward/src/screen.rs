@@ -7,6 +7,7 @@ use serde::Serialize;
 use serde_yaml::Value;
 
 use crate::args::{Global, Output};
+use crate::listed::Listed;
 use crate::text::page::Page;
 
 /// The standard output.
@@ -63,19 +64,23 @@ impl Screen {
         }
     }
 
-    /// Prints a result: as a page, or as one document.
-    pub fn show<T: Serialize>(&self, value: &T, print: impl FnOnce(&mut Page)) -> anyhow::Result<()> {
+    /// Prints a result: as a page, as one document, or the names alone.
+    pub fn show<T: Listed>(&self, value: &T, print: impl FnOnce(&mut Page)) -> anyhow::Result<()> {
         let text = match self.output {
             Output::Table | Output::Wide => self.text(print),
             Output::Json => serde_json::to_string_pretty(&document(value)?)? + "\n",
             Output::Yaml => serde_yaml::to_string(&document(value)?)?,
+            Output::Name => {
+                self.say(|page| value.print_beside_names(page));
+                value.names().into_iter().map(|name| name + "\n").collect()
+            }
         };
         write(&text)?;
         Ok(())
     }
 
     /// Prints a result in place of the one before: on a terminal as much of it as there are lines, elsewhere one after the other.
-    pub fn redraw<T: Serialize>(&self, value: &T, print: impl FnOnce(&mut Page)) -> anyhow::Result<()> {
+    pub fn redraw<T: Listed>(&self, value: &T, print: impl FnOnce(&mut Page)) -> anyhow::Result<()> {
         let Some((_, rows)) = self.size().filter(|_| self.is_live()) else {
             let separator = if self.output == Output::Yaml { "---\n" } else { "" };
             write(separator)?;
@@ -100,7 +105,7 @@ impl Screen {
         let text = self.text(print);
         let _ = match self.output {
             Output::Table | Output::Wide => write(&text),
-            Output::Json | Output::Yaml => io::stderr().write_all(text.as_bytes()),
+            Output::Json | Output::Yaml | Output::Name => io::stderr().write_all(text.as_bytes()),
         };
     }
 

@@ -14,7 +14,7 @@ pub enum Target {
 }
 
 /// What `why` is asked about. A namespace that is absent is that of `-n`, or the context's.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum WhyTarget {
     Node(String),
     Pod { namespace: Option<String>, name: String },
@@ -27,10 +27,17 @@ const LONGEST_TEXT: usize = 256;
 /// The longest name of an object (RFC 1123 subdomain).
 const LONGEST_NAME: usize = 253;
 
-/// A node's name; `node/NAME`, as `kubectl get nodes -o name` prints it, is the same.
+/// Whether it is a kind that has the names of nodes: nodes, and their drains.
+fn is_node(kind: &str) -> bool {
+    let drain = ["nodedrain", "nodedrains", "nd", "nodedrain.nodeward.dev"];
+    ["node", "nodes", "no"].contains(&kind) || drain.contains(&kind)
+}
+
+/// A node's name; `node/NAME` and `nodedrain.nodeward.dev/NAME`, as `-o name` prints them, are the same.
 pub fn node(text: &str) -> Result<String, String> {
     match split_kind(text) {
-        (None | Some("node" | "nodes" | "no"), name) => object_name(name),
+        (None, name) => object_name(name),
+        (Some(kind), name) if is_node(kind) => object_name(name),
         (Some(kind), _) => Err(format!("expected a node, not a {kind}")),
     }
 }
@@ -49,9 +56,8 @@ pub fn budget(text: &str) -> Result<String, String> {
 /// A node, or `hold/NAME`.
 pub fn target(text: &str) -> Result<Target, String> {
     match split_kind(text) {
-        (None | Some("node" | "nodes" | "no" | "nodedrain" | "nodedrains" | "nd" | "nodedrain.nodeward.dev"), name) => {
-            object_name(name).map(Target::Node)
-        }
+        (None, name) => object_name(name).map(Target::Node),
+        (Some(kind), name) if is_node(kind) => object_name(name).map(Target::Node),
         (
             Some("hold" | "holds" | "dh" | "disruptionhold" | "disruptionholds" | "disruptionhold.nodeward.dev"),
             name,
@@ -69,7 +75,8 @@ pub fn why_target(text: &str) -> Result<WhyTarget, String> {
         None => object_name(rest).map(|name| (None, name)),
     };
     match kind {
-        None | Some("node" | "nodes" | "no") => object_name(rest).map(WhyTarget::Node),
+        None => object_name(rest).map(WhyTarget::Node),
+        Some(kind) if is_node(kind) => object_name(rest).map(WhyTarget::Node),
         Some("pod" | "pods" | "po") => namespaced().map(|(namespace, name)| WhyTarget::Pod { namespace, name }),
         Some("pdb" | "poddisruptionbudget" | "poddisruptionbudgets") => {
             namespaced().map(|(namespace, name)| WhyTarget::Budget { namespace, name })

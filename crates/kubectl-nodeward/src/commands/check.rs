@@ -102,13 +102,15 @@ impl Check {
             "components",
             self.components.iter().map(|component| component.line(now)),
         );
-        page.fields(
-            "fails",
-            self.failures.iter().map(|failure| Cell::new(Style::Bad, failure)),
-        );
+        self.print_failures(page);
         if self.failures.is_empty() && !self.components.is_empty() {
             page.text(Style::Good, "All that is installed works.");
         }
+    }
+
+    pub fn print_failures(&self, page: &mut Page) {
+        let failures = self.failures.iter().map(|failure| Cell::new(Style::Bad, failure));
+        page.fields("fails", failures);
     }
 }
 
@@ -126,6 +128,7 @@ mod tests {
             state,
             version: None,
             namespace: "nodeward-system".to_owned(),
+            deployment: None,
             ready: Some(2),
             replicas: Some(2),
             leader: None,

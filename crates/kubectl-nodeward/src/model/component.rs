@@ -36,6 +36,9 @@ pub struct Component {
     /// Its version, where its Deployment says so.
     pub version: Option<String>,
     pub namespace: String,
+    /// The name of its Deployment.
+    #[serde(skip)]
+    pub deployment: Option<String>,
     /// Replicas that are ready; absent without a Deployment.
     pub ready: Option<i32>,
     pub replicas: Option<i32>,
@@ -138,6 +141,7 @@ fn component(name: String, namespace: String, traces: &Traces<'_>, now: Timestam
         state,
         version: deployment.and_then(|deployment| deployment.labels().get(VERSION).cloned()),
         namespace,
+        deployment: deployment.map(ResourceExt::name_any),
         ready,
         replicas: deployment.and_then(|deployment| deployment.spec.as_ref()?.replicas),
         leader: leader.filter(|_| renews),

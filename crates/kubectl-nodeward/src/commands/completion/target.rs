@@ -182,7 +182,7 @@ mod tests {
     #[case(&[""], &["status", "why", "drain"], &["--help"])]
     #[case(&["drain", "--"], &["--no-wait", "--fallback", "--namespace"], &["status"])]
     #[case(&["drain", "--fallback", ""], &["wait", "release-and-requeue"], &["Wait"])]
-    #[case(&["status", "-o", ""], &["json", "yaml"], &[])]
+    #[case(&["status", "-o", ""], &["json", "yaml", "name"], &[])]
     #[case(&["completion", ""], &["bash", "zsh", "fish"], &[])]
     fn names_that_are_known_are_offered(#[case] line: &[&str], #[case] has: &[&str], #[case] has_not: &[&str]) {
         let (_, CompletionTarget::These(these)) = look(line) else {

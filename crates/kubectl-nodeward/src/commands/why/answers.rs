@@ -8,6 +8,7 @@ use super::budget::WhyBudget;
 use super::pod::WhyPod;
 use crate::args::{WhyArgs, WhyTarget};
 use crate::cluster::Cluster;
+use crate::commands::once;
 use crate::commands::printed::PrintedCommands;
 use crate::failure::Failure;
 use crate::text::page::Page;
@@ -44,10 +45,10 @@ impl WhyAnswer {
     }
 }
 
-/// What the command line names.
+/// What the command line names, each once.
 pub async fn targets(cluster: &Cluster, args: &WhyArgs) -> Result<Vec<WhyTarget>, Failure> {
     let Some(selector) = &args.selector else {
-        return Ok(args.targets.clone());
+        return Ok(once(&args.targets));
     };
     let nodes = cluster.nodes_with(selector).await?;
     Ok(nodes.into_iter().map(WhyTarget::Node).collect())
