@@ -1,8 +1,11 @@
 //! `check`: whether what is installed works, as after an installation or an upgrade.
 
+mod webhooks;
+
 use std::time::Duration;
 
 use jiff::Timestamp;
+use k8s_openapi::ByteString;
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use kube::api::ListParams;
 use kube::{Api, ResourceExt};
@@ -67,7 +70,12 @@ impl Check {
         let params = ListParams::default().labels(PART_OF);
         let webhooks: Api<ValidatingWebhookConfiguration> = Api::all(cluster.client.clone());
         let webhooks = reader.list("webhooks", webhooks, params, |webhook| webhook).await?;
-        let mut check = Self::of(components, &webhooks.unwrap_or_default());
+        let webhooks = webhooks.unwrap_or_default();
+        let mut check = Self::of(components, &webhooks);
+        for configuration in webhooks.iter().filter(|webhook| is_trusted(webhook)) {
+            let failures = webhooks::failures(cluster, configuration, &mut reader.unread).await?;
+            check.failures.extend(failures);
+        }
         check.unread = reader.unread;
         if check.components.is_empty() && !check.unread.iter().any(Unread::is_hidden) {
             check.failures.push("no component of Nodeward is installed".to_owned());
@@ -80,14 +88,10 @@ impl Check {
             let why = component.acts_not()?;
             Some(format!("{why} (namespace {})", component.namespace))
         });
-        let without_ca = webhooks.iter().filter_map(|configuration| {
-            let mut webhooks = configuration.webhooks.iter().flatten();
-            let bundle = |bundle: &k8s_openapi::ByteString| !bundle.0.is_empty();
-            let is_trusted = webhooks.all(|webhook| webhook.client_config.ca_bundle.as_ref().is_some_and(bundle));
-            (!is_trusted).then(|| {
-                let name = configuration.name_any();
-                format!("the API server cannot call the webhook {name}: its configuration has no CA certificate yet")
-            })
+        let without_ca = webhooks.iter().filter(|webhook| !is_trusted(webhook));
+        let without_ca = without_ca.map(|configuration| {
+            let name = configuration.name_any();
+            format!("the API server cannot call the webhook {name}: its configuration has no CA certificate yet")
         });
         Self {
             failures: stopped.chain(without_ca).collect(),
@@ -112,6 +116,13 @@ impl Check {
         let failures = self.failures.iter().map(|failure| Cell::new(Style::Bad, failure));
         page.fields("fails", failures);
     }
+}
+
+/// Whether the API server knows by which certificate to trust its webhooks.
+fn is_trusted(configuration: &ValidatingWebhookConfiguration) -> bool {
+    let mut webhooks = configuration.webhooks.iter().flatten();
+    let bundle = |bundle: &ByteString| !bundle.0.is_empty();
+    webhooks.all(|webhook| webhook.client_config.ca_bundle.as_ref().is_some_and(bundle))
 }
 
 #[cfg(test)]

@@ -3,10 +3,13 @@
 use std::net::TcpListener;
 
 use anyhow::{Context, Result, ensure};
-use kube::api::ListParams;
+use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
+use kube::api::{ListParams, PostParams};
+use kube::{Api, ResourceExt};
 use nodeward_api::node_drain::Phase;
 use nodeward_testkit::proxy::Proxy;
 use nodeward_testkit::wait::{self, secs};
+use nodeward_testkit::webhook::DenyingWebhook;
 use serde_json::{Value, json};
 
 use crate::environment::Environment;
@@ -122,5 +125,44 @@ async fn check_names_what_does_not_work() -> Result<()> {
     let answer = env.admin.nodeward(&["check", "--as", &alone]).await?;
     assert_eq!(answer.code, 4, "{answer:?}");
     says(&answer.out, &["Cannot tell: components"])?;
-    Ok(())
+    check_asks_the_webhooks(&env).await
+}
+
+/// Part of the test above, for every `check` looks at all webhooks. The one here denies, as drain-lock does what `check` asks for.
+async fn check_asks_the_webhooks(env: &Environment) -> Result<()> {
+    let denying = DenyingWebhook::of_evictions(env.plane, &env.name, 403, "no").await?;
+    let hooks: Api<ValidatingWebhookConfiguration> = Api::all(env.client.clone());
+    let is_here = |hook: &ValidatingWebhookConfiguration| json!(hook).to_string().contains(&env.name);
+    let all = hooks.list(&ListParams::default()).await?.items;
+    let mut hook = all.into_iter().find(is_here).context("no webhook")?;
+    let labels = [("app.kubernetes.io/part-of".to_owned(), "nodeward".to_owned())];
+    hook.metadata.labels = Some(labels.into());
+    let webhook = hook.webhooks.iter_mut().flatten().next().context("no webhook")?;
+    webhook.name = "evictions.drain-lock.nodeward.dev".to_owned();
+    webhook.failure_policy = Some("Ignore".to_owned());
+    let name = hook.name_any();
+    let mut hook = hooks.replace(&name, &PostParams::default(), &hook).await?;
+    let check = ["check", "-n", &env.name];
+    wait::until("the webhook to be reached", secs(60), || async {
+        says(&env.admin.page(&check).await?, &["All that is installed works."])
+    })
+    .await?;
+    let unseen = env.admin.nodeward(&["check"]).await?;
+    assert_eq!(unseen.code, 4, "{unseen:?}");
+    says(&unseen.out, &["name a namespace that it reviews by -n"])?;
+
+    let webhook = hook.webhooks.iter_mut().flatten().next().context("no webhook")?;
+    webhook.client_config.url = Some("https://127.0.0.1:1/".to_owned());
+    hooks.replace(&name, &PostParams::default(), &hook).await?;
+    wait::until("the webhook not to be reached", secs(60), || async {
+        let answer = env.admin.nodeward(&check).await?;
+        ensure!(answer.code == 1, "{answer:?}");
+        let fails = format!("the API server does not reach the webhook {name}");
+        says(
+            &answer.out.split_whitespace().collect::<Vec<_>>().join(" "),
+            &[&fails, "look whether https://127.0.0.1:1/ answers"],
+        )
+    })
+    .await?;
+    denying.remove().await
 }
