@@ -2,6 +2,7 @@
 //! everything else is read all the same.
 
 use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 use std::sync::Arc;
 
@@ -15,6 +16,7 @@ use kube::{Api, Resource};
 use nodeward_api::ceph_state;
 use nodeward_api::disruption_hold::DisruptionHold;
 use nodeward_api::drain_ledger::{self, DrainLedger};
+use nodeward_api::node_drain::BlockedBy;
 use nodeward_api::node_drain::NodeDrain;
 use nodeward_api::reason::{HealthEvent, LockReason};
 use nodeward_api::{NodeHealthCheck, node_lease};
@@ -30,6 +32,7 @@ use crate::model::acts::Act;
 use crate::model::ceph::CephCluster;
 use crate::model::component::ComponentObjects;
 use crate::model::drain::Drain;
+use crate::model::outdated::PodNow;
 
 /// Objects in one answer, as in kubectl, so that no single answer is large.
 const PAGE: u32 = 500;
@@ -210,6 +213,25 @@ impl<'a> Reader<'a> {
     pub async fn budget(&mut self, namespace: &str, name: &str) -> Result<PodDisruptionBudget, Failure> {
         let budgets: Api<PodDisruptionBudget> = self.api(Some(namespace));
         self.cluster.ask(budgets.get(name)).await
+    }
+
+    /// The pods that causes name, as far as so many may be read.
+    pub async fn pods_now(&self, causes: &[BlockedBy], most: usize) -> Result<BTreeMap<String, PodNow>, Failure> {
+        let named: BTreeSet<&String> = causes.iter().filter_map(|cause| cause.pod.as_ref()).collect();
+        let mut pods = BTreeMap::new();
+        for pod in named.into_iter().take(most) {
+            let Some((namespace, name)) = pod.split_once('/') else {
+                continue;
+            };
+            let api: Api<Pod> = self.api(Some(namespace));
+            match self.cluster.ask(api.get_opt(name)).await {
+                Ok(found) => pods.insert(pod.clone(), PodNow::of(found.as_ref())),
+                // That is noted where the node's pods are listed.
+                Err(Failure::MissingRight(_)) => break,
+                Err(failure) => return Err(failure),
+            };
+        }
+        Ok(pods)
     }
 
     /// The pods that a budget may select.

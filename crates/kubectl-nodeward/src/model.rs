@@ -11,6 +11,7 @@ pub mod drain;
 pub mod health;
 pub mod locks;
 pub mod node;
+pub mod outdated;
 
 use std::fmt;
 

@@ -15,6 +15,7 @@ use nodeward_api::node_drain::NodeDrain;
 use nodeward_api::node_health_check::Phase;
 use nodeward_api::pause::CONFIG_MAP;
 use nodeward_api::reason::LockReason;
+use nodeward_core::ledger::Ledger;
 use serde::Serialize;
 
 use super::Exit;
@@ -30,6 +31,7 @@ use crate::model::drain::Drain;
 use crate::model::health::HealthCheck;
 use crate::model::locks::{BudgetLocks, Sources, of_budgets};
 use crate::model::node::NodeSummary;
+use crate::model::outdated::Present;
 use crate::text::Style;
 use crate::text::page::Page;
 use crate::text::table::{Cell, Column, Table};
@@ -107,6 +109,13 @@ impl Status {
         let components = components_of(&mut reader).await?;
         let mut drains: Vec<Drain> = reader.drains().await?.unwrap_or_default();
         drains.sort_by_key(|drain| (drain.ticket.is_none(), drain.ticket, drain.node.clone()));
+        // Without drain-lock, the list of drains has noted so.
+        let ledger = if reader.cluster.serves::<NodeDrain>() {
+            reader.ledger().await?
+        } else {
+            None
+        };
+        sort_out(&mut drains, ledger.as_deref());
         let checks = reader.health_checks().await?.unwrap_or_default();
         let sight = Sight::without(&reader.unread);
         let answering = Answering::new(&checks, &components, sight, reader.now);
@@ -116,7 +125,7 @@ impl Status {
             answering.answer(&node, by_node.get(node.name_any().as_str()).copied())
         });
         let nodes = nodes.await?;
-        let locks = lock_counts(&mut reader).await?;
+        let locks = lock_counts(&mut reader, ledger.as_deref()).await?;
         let bypassed = match locks {
             Some(_) => reader.bypasses().await?,
             None => None,
@@ -266,16 +275,20 @@ pub(super) async fn components_of(reader: &mut Reader<'_>) -> Result<Vec<Compone
     Ok(components(&traces, reader.now))
 }
 
-async fn lock_counts(reader: &mut Reader<'_>) -> Result<Option<LockCounts>, Failure> {
-    // Without drain-lock, the list of drains has noted so.
-    if !reader.cluster.serves::<NodeDrain>() {
-        return Ok(None);
+/// Drains that wait for others which are over.
+fn sort_out(drains: &mut [Drain], ledger: Option<&Ledger>) {
+    let present = Present::of(Some(drains), ledger);
+    for drain in drains {
+        present.sort_out(drain);
     }
-    let (ledger, holds) = (reader.ledger().await?, reader.holds(None).await?);
+}
+
+async fn lock_counts(reader: &mut Reader<'_>, ledger: Option<&Ledger>) -> Result<Option<LockCounts>, Failure> {
     // Counted without it, nothing would seem to be held.
     let Some(ledger) = ledger else { return Ok(None) };
+    let holds = reader.holds(None).await?;
     let sources = Sources {
-        ledger: Some(&*ledger),
+        ledger: Some(ledger),
         holds: holds.iter().flatten().collect(),
         ..Sources::default()
     };

@@ -463,6 +463,18 @@ fn exempt_why() -> Why {
 }
 
 /// A node that is cordoned and left alone, and whose pods the caller may not evict.
+/// All that its drain waited for is over.
+fn outdated_why() -> Why {
+    let mut drain = waiting_drain();
+    drain.outdated = drain.blocked_by.split_off(2);
+    drain.blocked_by.clear();
+    let why = Why {
+        drain: Some(drain),
+        ..parked_why()
+    };
+    why.answered(at("2026-01-01T10:26:00Z"))
+}
+
 fn parked_why() -> Why {
     let node = json!({
         "metadata": { "name": "node-1" },
@@ -657,6 +669,7 @@ fn busy_plan() -> NodePlan {
             "movable": 5,
             "waitsFor": [pod("batch/report-28421-x7x2p", &[], "WaitCompleted", None)],
             "retained": [pod("shop/cache-0", &["shop/cache"], "OptedOut", None)],
+            "leftOut": [pod("shop/room-2", &["shop/room"], "NoRoom", Some("largest request: 32Gi of memory"))],
             "ignored": 4,
             "problems": [
                 { "reason": "BudgetNeverAllows", "pdb": "shop/singleton", "message": "budget shop/singleton can never allow a disruption: it demands 1 healthy pods of 1" },
@@ -717,6 +730,10 @@ fn pages(width: usize) -> Vec<(&'static str, Page)> {
         ("why_bare", page(&|page| bare_why().print(page, &commands(), now()))),
         ("why_budget", page(&|page| why_budget().print(page, &commands(), now()))),
         ("why_ceph", page(&|page| exempt_why().print(page, &commands(), now()))),
+        (
+            "why_outdated",
+            page(&|page| outdated_why().print(page, &commands(), now())),
+        ),
         ("why_parked", page(&|page| parked_why().print(page, &commands(), now()))),
         ("why_pod", page(&|page| why_pod().print(page, &commands(), now()))),
         ("plan", page(&|page| busy_plan().print(page))),

@@ -37,6 +37,7 @@ use crate::model::drain::{Drain, Durations};
 use crate::model::health::NodeHealth;
 use crate::model::locks::{BudgetLocks, Sources, of_budgets};
 use crate::model::node::NodeSummary;
+use crate::model::outdated::Present;
 use crate::text::Style;
 use crate::text::page::Page;
 use crate::text::table::Cell;
@@ -100,7 +101,7 @@ impl Why {
             let mut drains = drains.iter().flatten();
             drains.find(|drain| drain.node == name).cloned()
         };
-        let drain = drain_of(name);
+        let mut drain = drain_of(name);
         let known = node.as_ref().and_then(Option::as_ref);
         let health = health::fetch(&mut reader, name, known, drain.as_ref()).await?;
         let is_remediated = health.iter().flatten().any(|health| health.step.is_some());
@@ -111,6 +112,15 @@ impl Why {
         let namespace = cluster.namespace.as_deref();
         let found = reader.pods_on(name).await?;
         let budgets = reader.budgets(namespace).await?;
+        if let Some(drain) = &mut drain {
+            let mut present = Present::of(drains.as_deref(), ledger.as_deref());
+            // Those of one namespace are not all.
+            if let (Some(budgets), None) = (&budgets, namespace) {
+                present = present.with_budgets(budgets);
+            }
+            present.pods = reader.pods_now(&drain.blocked_by, LOOKED_AT).await?;
+            present.sort_out(drain);
+        }
         let clusters = reader.ceph_clusters().await?;
         let ceph = clusters.map(|clusters| NodeCeph::of_node(name, clusters, found.as_deref().unwrap_or_default()));
         let mut pods = found
@@ -269,7 +279,15 @@ fn print_drain(page: &mut Page, drain: &Drain, now: Timestamp) {
     page.fields("holds", holds);
     let obstacles = describe::distinct(&drain.blocked_by);
     let blocked = obstacles.iter().map(|blocked| describe::obstacle(blocked));
-    page.fields("blocked by", blocked.map(|text| Cell::new(Style::Warning, text)));
+    let outdated = describe::distinct(&drain.outdated);
+    let outdated = outdated.iter().map(|blocked| {
+        let was = describe::obstacle(blocked);
+        Cell::new(Style::Faint, format!("no longer, and drain-lock looks again: {was}"))
+    });
+    page.fields(
+        "blocked by",
+        blocked.map(|text| Cell::new(Style::Warning, text)).chain(outdated),
+    );
     // A message that only repeats the phase or the obstacles adds nothing.
     let repeats = |message: &&String| {
         let mut obstacles = obstacles.iter();

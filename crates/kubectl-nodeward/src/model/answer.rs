@@ -442,7 +442,15 @@ fn of_drain(drain: &Drain, now: Timestamp) -> Option<Answer> {
     };
     Some(Answer {
         since: since.or_else(|| drain.since()),
-        why: why.or_else(|| Some(describe::message(drain).to_owned())),
+        why: why.or_else(|| {
+            let looks_again = "what it waited for is over, and drain-lock looks again";
+            let told = if drain.outdated.is_empty() {
+                describe::message(drain)
+            } else {
+                looks_again
+            };
+            Some(told.to_owned())
+        }),
         ..Answer::new(state, severity)
     })
 }

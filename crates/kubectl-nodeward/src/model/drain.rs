@@ -47,6 +47,9 @@ pub struct Drain {
     pub holds: Vec<HeldBudget>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub blocked_by: Vec<BlockedBy>,
+    /// What its status still names of that, and is over.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub outdated: Vec<BlockedBy>,
     /// What drain-lock says of it.
     pub message: Option<String>,
 }
@@ -113,6 +116,7 @@ impl Drain {
             pods: status.pods,
             holds: status.holds,
             blocked_by: status.blocked_by,
+            outdated: Vec::new(),
             message: status.message.filter(|message| !message.is_empty()),
         }
     }
