@@ -443,6 +443,77 @@ fn documented_proxy_adds_token_and_keeps_window() {
     assert!(served("steady-state").contains("Authorization: Bearer abc\r\n"));
 }
 
+/// A promise carries a mark with the tests that hold it: `<!-- test: CRATE::NAME -->`, in its paragraph or at its point. A promise is
+/// each point below the heading, or there each list, and each paragraph with a word that promises.
+#[rstest]
+#[case::readme("README.md", "## Promises", "\n- ", "")]
+#[case::security(
+    "SECURITY.md",
+    "## What they are allowed to do",
+    "\n\n",
+    r"(?m)^- |\b(alone|except|never|no|none|nothing|only)\b"
+)]
+fn promises_name_tests_that_exist(
+    #[case] page: &str,
+    #[case] heading: &str,
+    #[case] between: &str,
+    #[case] promising: &str,
+) {
+    let page = read(&root().join(page));
+    let (_, section) = page.split_once(&format!("{heading}\n")).unwrap();
+    let section = section.split("\n## ").next().unwrap();
+    let promising = Regex::new(promising).unwrap();
+    let promises = section.split(between).map(str::trim);
+    let promises: Vec<&str> = promises
+        .filter(|promise| !promise.is_empty() && promising.is_match(promise))
+        .collect();
+    assert!(promises.len() >= 8, "{}", promises.len());
+    for promise in promises {
+        assert!(promise.contains("<!-- test: "), "no mark: {promise}");
+    }
+}
+
+/// Wherever a mark stands.
+#[test]
+fn tests_that_marks_name_exist() {
+    let mark = Regex::new("<!-- test: ([^>]*) -->").unwrap();
+    let (mut found, mut missing) = (0, Vec::new());
+    for page in pages() {
+        for named in mark.captures_iter(&read(&page)) {
+            for name in named[1].split_whitespace() {
+                found += 1;
+                let (of, name) = name.split_once("::").unwrap_or_else(|| panic!("no crate: {name}"));
+                let sources = files(&root().join("crates").join(of), "rs");
+                if !sources.iter().any(|file| has_test(&read(file), name)) {
+                    missing.push(format!("{}: {of}::{name}", page.display()));
+                }
+            }
+        }
+    }
+    assert!(found >= 20, "{found}");
+    assert!(missing.is_empty(), "{missing:#?}");
+}
+
+/// Whether there is a function of this name below an attribute of tests.
+fn has_test(source: &str, name: &str) -> bool {
+    let function = Regex::new(&format!(r"\bfn {name}\b")).unwrap();
+    let end = Regex::new(r"\n *\}\n").unwrap();
+    let attribute = Regex::new(r"#\[(tokio::test|test|rstest)\b").unwrap();
+    function.find_iter(source).any(|found| {
+        let before = &source[..found.start()];
+        let begins = end.find_iter(before).last().map_or(0, |end| end.end());
+        attribute.is_match(&before[begins..])
+    })
+}
+
+/// The first page is read to its end. Marks are not shown.
+#[test]
+fn readme_is_short() {
+    let page = read(&root().join("README.md"));
+    let lines = page.lines().filter(|line| !line.contains("<!-- test: ")).count();
+    assert!(lines <= 90, "{lines} lines");
+}
+
 /// What is said to be tested is tested, by a test of that name.
 #[test]
 fn tests_on_the_page_of_ceph_exist() {
@@ -716,6 +787,7 @@ fn pages() -> Vec<PathBuf> {
             "CHANGELOG.md",
             "CONTRIBUTING.md",
             "SECURITY.md",
+            "charts/nodeward/README.md",
             "crds/README.md",
             "crates/kubectl-nodeward/ui/README.md",
         ]
