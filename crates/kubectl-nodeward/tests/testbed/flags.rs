@@ -138,7 +138,7 @@ async fn check_asks_the_webhooks(env: &Environment) -> Result<()> {
     let labels = [("app.kubernetes.io/part-of".to_owned(), "nodeward".to_owned())];
     hook.metadata.labels = Some(labels.into());
     let webhook = hook.webhooks.iter_mut().flatten().next().context("no webhook")?;
-    webhook.name = "evictions.drain-lock.nodeward.dev".to_owned();
+    "evictions.drain-lock.nodeward.dev".clone_into(&mut webhook.name);
     webhook.failure_policy = Some("Ignore".to_owned());
     let name = hook.name_any();
     let mut hook = hooks.replace(&name, &PostParams::default(), &hook).await?;

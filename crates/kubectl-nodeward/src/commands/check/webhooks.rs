@@ -129,12 +129,12 @@ fn random() -> String {
     Alphanumeric.sample_string(&mut rand::rng(), 10).to_lowercase()
 }
 
-/// The schema admits its selector, and nobody can make one of it.
+/// The schema takes any word for an operator.
 fn refused_check(name: &str) -> Value {
     json!({
         "apiVersion": "remediation.medik8s.io/v1alpha1", "kind": "NodeHealthCheck", "metadata": { "name": name },
         "spec": {
-            "selector": { "matchExpressions": [{ "key": "nodeward-check", "operator": "In", "values": [] }] },
+            "selector": { "matchExpressions": [{ "key": "nodeward-check", "operator": "Near" }] },
             "remediationTemplate": {
                 "apiVersion": "nodeward.dev/v1", "kind": "CheckTemplate", "name": name, "namespace": "default",
             },
