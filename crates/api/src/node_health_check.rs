@@ -281,6 +281,24 @@ pub struct Remediation {
     #[serde(default, deserialize_with = "or_default", skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::text")]
     pub template_name: Option<String>,
+    /// Why it is not there although its step is not over: Gone, or KindNotServed, which does not tell that its remediator has
+    /// stopped.
+    #[serde(default, deserialize_with = "or_default", skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::text")]
+    pub absence: Option<String>,
+}
+
+/// An absence: nobody is remediated by it.
+pub const GONE: &str = "Gone";
+
+/// An absence: it went with the definition of its kind.
+pub const KIND_NOT_SERVED: &str = "KindNotServed";
+
+impl Remediation {
+    /// Whether it is intended, or its remediator may be at work.
+    pub fn runs(&self) -> bool {
+        self.timed_out.is_none() && self.absence.as_deref() != Some(GONE)
+    }
 }
 
 /// Where a NodeHealthCheck stands.

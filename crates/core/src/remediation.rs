@@ -85,7 +85,7 @@ impl RemediatedNodes {
         let unhealthy = check.status.iter().flat_map(|status| &status.unhealthy_nodes);
         let remediated = unhealthy.filter_map(|node| {
             let mut newest_first = node.remediations.iter().rev();
-            let newest = newest_first.find(|step| step.timed_out.is_none())?;
+            let newest = newest_first.find(|step| step.runs())?;
             let open = OpenRemediation::Status {
                 check: Arc::clone(&name),
                 kind: newest.resource.kind.as_deref().unwrap_or("remediation").into(),
@@ -189,6 +189,11 @@ mod tests {
     #[case::over(
         json!([{ "name": "n1", "remediations": [{ "resource": { "kind": "Fence" }, "timedOut": at(9) }] }]),
         None
+    )]
+    #[case::gone(json!([{ "name": "n1", "remediations": [{ "resource": { "kind": "Fence", "uid": "u" }, "absence": "Gone" }] }]), None)]
+    #[case::of_a_kind_that_is_not_served(
+        json!([{ "name": "n1", "remediations": [{ "resource": { "kind": "Fence", "uid": "u" }, "absence": "KindNotServed" }] }]),
+        Some("NodeHealthCheck workers has a Fence for it")
     )]
     #[case::running_beside_one_that_is_over(
         json!([{ "name": "n1", "remediations": [

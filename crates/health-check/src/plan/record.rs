@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::ObjectReference;
-use nodeward_api::node_health_check::Remediation;
+use nodeward_api::node_health_check::{GONE, KIND_NOT_SERVED, Remediation};
 use nodeward_core::id::{NamespacedName, NodeName};
 
 use super::action::RemediationRef;
@@ -104,6 +104,11 @@ impl<'a> Record<'a> {
             started: Some(self.started),
             timed_out: self.timed_out,
             template_name: self.template.as_ref().map(ToString::to_string),
+            absence: match self.stage() {
+                Stage::Gone => Some(GONE.to_owned()),
+                Stage::Running if self.is_lost => Some(KIND_NOT_SERVED.to_owned()),
+                _ => None,
+            },
         }
     }
 
@@ -209,7 +214,8 @@ impl<'a> Known<'_, 'a> {
         let uid = resource.uid.as_deref().filter(|uid| !uid.is_empty());
         let template = remediation.template_name.as_deref().filter(|name| !name.is_empty());
         let step = self.spec.step_of(&kind, &key.namespace, template);
-        let is_lost = |uid: &str| !self.index.is_gone(uid) && self.index.is_lost(&kind, uid);
+        let was_lost = remediation.absence.as_deref() == Some(KIND_NOT_SERVED);
+        let is_lost = |uid: &str| !self.index.is_gone(uid) && (was_lost || self.index.is_lost(&kind, uid));
         Some(Record {
             step,
             is_lost: uid.is_some_and(is_lost),

@@ -86,7 +86,7 @@ pub fn open_records(change: Change<'_>) -> Vec<OpenRecord> {
     let spec = CheckSpec::compile(&old.spec);
     let nodes = old.status.iter().flat_map(|status| &status.unhealthy_nodes);
     let records = nodes.flat_map(|node| node.remediations.iter().map(|record| (&node.name, record)));
-    let open = records.filter(|(_, record)| record.timed_out.is_none());
+    let open = records.filter(|(_, record)| record.runs());
     open.map(|(node, record)| OpenRecord {
         node: node.clone(),
         resource: record.resource.clone(),

@@ -12,7 +12,9 @@ use kube::ResourceExt;
 use kube::core::DynamicObject;
 use nodeward_api::condition::{DISABLED, STORM_COOLDOWN_ACTIVE};
 use nodeward_api::label::{EXCLUDE_FROM_REMEDIATION, EXCLUDE_FROM_REMEDIATION_TRUE, WORKER_ROLE};
-use nodeward_api::node_health_check::{MISSING, NodeHealthCheck, NodeHealthCheckStatus, Phase, UnhealthyNode};
+use nodeward_api::node_health_check::{
+    MISSING, NodeHealthCheck, NodeHealthCheckStatus, Phase, Remediation, UnhealthyNode,
+};
 use nodeward_api::node_lease::holder_of;
 use nodeward_api::reason::HealthReason;
 use nodeward_core::deadline::saturating_add;
@@ -264,9 +266,9 @@ fn is_remediated(node: &UnhealthyNode) -> bool {
     !node.remediations.is_empty()
 }
 
-/// The nodes with a remediation that is not over.
+/// The nodes with a remediation that runs.
 fn running(status: &NodeHealthCheckStatus) -> Vec<String> {
-    let is_running = |node: &&UnhealthyNode| node.remediations.iter().any(|step| step.timed_out.is_none());
+    let is_running = |node: &&UnhealthyNode| node.remediations.iter().any(Remediation::runs);
     let nodes = status.unhealthy_nodes.iter().filter(is_running);
     nodes.map(|node| node.name.clone()).collect()
 }

@@ -282,8 +282,8 @@ fn relapse_finds_its_slot() {
 }
 
 /// A remediator's definition is deleted and made again, and with it go all remediations: no machine is rebooted a second time.
-#[test]
-fn remediator_that_is_installed_again_restarts_nothing() {
+#[rstest]
+fn remediator_that_is_installed_again_restarts_nothing(#[values(false, true)] restarts: bool) {
     let mut world = running();
     world.snapshot.remediations.clear();
     let serve = |world: &mut World, listed: Listed| {
@@ -292,6 +292,9 @@ fn remediator_that_is_installed_again_restarts_nothing() {
     serve(&mut world, Listed::NotServed);
     world.settle(400);
     serve(&mut world, Listed::Complete);
+    if restarts {
+        world.restart_leader();
+    }
     let plan = world.settle(410);
     assert_eq!(
         (plan.reason("w1"), world.remediations()),
@@ -372,4 +375,21 @@ fn change_record(world: &mut World, change: fn(&mut Remediation)) {
         let entries = Arc::make_mut(&mut check.status).unhealthy_nodes.iter_mut();
         entries.flat_map(|entry| &mut entry.remediations).for_each(change);
     });
+}
+
+/// It runs no more, and whoever goes by the status can tell.
+#[test]
+fn status_tells_that_a_remediation_is_gone() {
+    let mut world = running();
+    world.snapshot.remediations.clear();
+    world.label("w1", EXCLUDED, Some("true"));
+    world.settle(400);
+    let absence = |world: &World| world.entry("w1").unwrap().remediations[0].absence.clone();
+    assert_eq!(absence(&world).as_deref(), Some("Gone"));
+    world.label("w1", EXCLUDED, None);
+    world.settle(410);
+    assert_eq!(
+        (world.remediations(), absence(&world)),
+        (vec!["Reboot of w1".to_owned()], None)
+    );
 }

@@ -87,3 +87,17 @@ fn check_that_only_reports_leaves_its_node_to_another() {
     world.live(600, 700);
     assert_eq!(world.remediations(), ["Fence of w1", "Reboot of w1"]);
 }
+
+/// A NodeHealthCheck that is disabled ends no step, and its remediator is not told: nobody else starts beside it. A person hands
+/// the node over by deleting the remediation.
+#[test]
+fn disabled_check_keeps_its_node_while_its_remediator_is_not_told() {
+    let other = json!({ "remediationTemplate": template("Fence") });
+    let mut world = World::remediating(two_steps()).check("others", other);
+    world.change_check("workers", |check| check.spec.problems.push("bad".to_owned()));
+    world.live(310, 3000);
+    assert_eq!(world.remediations(), ["Reboot of w1"]);
+    world.snapshot.remediations.clear();
+    world.live(3001, 3100);
+    assert_eq!(world.remediations(), ["Fence of w1"]);
+}

@@ -458,9 +458,14 @@ fn an_event_is_of_the_check_that_it_names() {
 
 #[test]
 fn only_nodes_with_a_remediation_that_runs_are_remediated() {
-    let over = json!([remediation("First", json!({ "timedOut": "2026-01-01T10:20:00Z" }))]);
-    let told = HealthCheck::of(&check("workers", json!({}), entry(over, json!({}))));
-    assert_eq!(told.remediating, [""; 0]);
+    for over in [
+        json!({ "timedOut": "2026-01-01T10:20:00Z" }),
+        json!({ "absence": "Gone" }),
+    ] {
+        let over = json!([remediation("First", over)]);
+        let told = HealthCheck::of(&check("workers", json!({}), entry(over, json!({}))));
+        assert_eq!(told.remediating, [""; 0]);
+    }
     let running = json!([
         remediation("First", json!({ "timedOut": "2026-01-01T10:20:00Z" })),
         remediation("Second", json!({})),
