@@ -127,12 +127,16 @@ impl<'a> Planner<'a> {
             .map(|check| (&check.facts.name, needs_of(check, self.now)))
             .collect();
         let starting = self.leases_of_starts();
+        let mut renewed = BTreeSet::new();
         for check in checks.iter().filter(|check| !check.only_reports()) {
             for (name, need) in needs.get(&check.facts.name).into_iter().flatten() {
                 let lease = LeaseName::Node((*name).clone());
                 let is_kept = need.runs && need.is_live && !starting.contains(&lease);
-                if let Some(node) = need.node.filter(|_| is_kept) {
-                    self.renew(lease, check, node, need.duration);
+                // Of two that are at work on a node whose lease is lost, one takes it.
+                if let Some(node) = need.node.filter(|_| is_kept && !renewed.contains(&lease))
+                    && self.renew(lease.clone(), check, node, need.duration)
+                {
+                    renewed.insert(lease);
                 }
             }
         }
@@ -201,10 +205,10 @@ impl<'a> Planner<'a> {
     }
 
     /// Renews a lease at half its duration, and when another step has another timeout. One that somebody else has taken
-    /// meanwhile is theirs.
-    fn renew(&mut self, name: LeaseName, check: &Check<'a>, node: &'a NodeFacts, duration: SignedDuration) {
+    /// meanwhile is theirs. Answers whether it is renewed now.
+    fn renew(&mut self, name: LeaseName, check: &Check<'a>, node: &'a NodeFacts, duration: SignedDuration) -> bool {
         let (holder, owner) = terms(&name, check, node);
-        self.renew_as(name, holder, owner, duration);
+        self.renew_as(name, holder, owner, duration)
     }
 
     /// The NodeHealthCheck is gone, and a finalizer keeps a remediation of it: its remediator is not done with the node.
@@ -232,7 +236,7 @@ impl<'a> Planner<'a> {
         holder: String,
         owner: Option<(NodeName, NodeUid)>,
         duration: SignedDuration,
-    ) {
+    ) -> bool {
         let seen = self.lease(&name);
         let is_due = match lease_state(seen.map(|lease| &**lease), &holder, self.now) {
             LeaseState::Free => true,
@@ -257,6 +261,7 @@ impl<'a> Planner<'a> {
                 },
             }));
         }
+        is_due
     }
 
     /// Whether a NodeHealthCheck still has a remediation of a node, or intends one. One that is gone may have left some: of which

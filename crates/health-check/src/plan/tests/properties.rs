@@ -290,6 +290,27 @@ fn cases() -> ProptestConfig {
     }
 }
 
+/// Two NodeHealthChecks have a remediation of a node whose statuses and lease are lost.
+#[test]
+fn lost_lease_is_taken_for_one_of_two_checks() {
+    let mut run = Run::new(false, false);
+    for event in [
+        Event::Condition("w2", "Unknown"),
+        Event::Pass(60),
+        Event::Condition("w3", "Unknown"),
+        Event::Succeeded("False"),
+        Event::Pass(1),
+        Event::Condition("w1", "Unknown"),
+        Event::LaggingLeader,
+        Event::Pass(1),
+        Event::Pass(300),
+        Event::Broken(60, 1_069_994_357),
+    ] {
+        run.happen(&event);
+    }
+    run.end();
+}
+
 proptest! {
     #![proptest_config(cases())]
 
