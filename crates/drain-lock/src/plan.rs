@@ -358,7 +358,8 @@ impl Planner<'_> {
         }
         let obstacles = &active.classes.obstacles;
         if obstacles.is_waited_for || !obstacles.is_behind {
-            self.write.next.note_obstacle(uid, obstacles.is_waited_for, self.now);
+            let is_waited_for = obstacles.is_waited_for && active.node.is_cordoned();
+            self.write.next.note_obstacle(uid, is_waited_for, self.now);
         }
         self.write.next.settle_movable(uid, &active.classes.needs);
         self.note_moving(&active);

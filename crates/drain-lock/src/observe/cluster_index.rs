@@ -9,7 +9,8 @@ use nodeward_core::deadline::saturating_add;
 use nodeward_core::id::{BudgetKey, NamespacedName, NodeName, PodUid};
 use nodeward_core::lease::LeaseView;
 use nodeward_core::ledger::{BudgetFacts, BudgetPods, Claim, Ledger, OwnerDisruptions, Unusable};
-use nodeward_core::pod::Phase;
+use nodeward_core::node::{UNSCHEDULABLE_TAINT, UNSCHEDULABLE_TAINT_EFFECT};
+use nodeward_core::pod::{Deletion, Phase};
 use nodeward_core::remediation::Remediations;
 use nodeward_scheduling::requirements::Namespaces;
 use nodeward_scheduling::{NodeAffinity, NodeCapacity, SchedulingView};
@@ -94,7 +95,7 @@ impl ClusterIndex {
         self.deleted.push_back(Arc::new(pod.clone()));
     }
 
-    /// Pods of cordoned nodes that were deleted a moment ago without an eviction.
+    /// Pods that were deleted a moment ago without an eviction, on nodes that were cordoned by then.
     fn deleted_on_cordoned_nodes(&self, now: Timestamp) -> Vec<Arc<PodFacts>> {
         let is_recent = |pod: &&Arc<PodFacts>| {
             let deletion = pod.deletion.as_ref();
@@ -102,7 +103,12 @@ impl ClusterIndex {
         };
         let is_cordoned = |pod: &&Arc<PodFacts>| {
             let node = pod.node.as_ref().and_then(|node| self.nodes.get(node));
-            node.is_some_and(|node| node.is_cordoned())
+            let deleted = pod.deletion.as_deref().map(Deletion::requested_at);
+            let cordoned = |node: &NodeFacts| {
+                let taint = node.taint(UNSCHEDULABLE_TAINT, Some(UNSCHEDULABLE_TAINT_EFFECT));
+                taint.and_then(|taint| taint.time_added)
+            };
+            node.is_some_and(|node| node.is_cordoned() && cordoned(node) <= deleted)
         };
         self.deleted
             .iter()

@@ -260,7 +260,9 @@ pub fn classify(
         .claims()
         .iter()
         .find(|claim| claim.node_uid == node.uid.as_str());
-    let leaves_out_at = claim.and_then(|claim| leaves_out_at(claim, policy));
+    // A node that nobody has cordoned serves until somebody has seen to what its drain waits for.
+    let cordoned = claim.filter(|_| node.is_cordoned());
+    let leaves_out_at = cordoned.and_then(|claim| leaves_out_at(claim, policy));
     let leaves_out = leaves_out_at.is_some_and(|at| is_due(at, now));
     changes_at.note(leaves_out_at);
     need.changes_at = changes_at.at();

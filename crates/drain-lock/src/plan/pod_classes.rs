@@ -145,7 +145,11 @@ impl PodClasses {
                 self.completing.push(Arc::clone(pod));
             }
             Class::Movable if is_kept => self.kept.push(Arc::clone(pod)),
-            Class::Movable => self.movable.push(Arc::clone(pod)),
+            Class::Movable => {
+                let obstacle = self.obstacles.left_out(pod);
+                self.plan.left_out.extend(obstacle.map(planned));
+                self.movable.push(Arc::clone(pod));
+            }
             Class::Held(reason) => {
                 let (list, why) = match self.obstacles.left_out(pod) {
                     Some(obstacle) => (&mut self.plan.left_out, obstacle),

@@ -105,6 +105,26 @@ fn budget_that_no_drain_helps_is_left_out_in_time(
     assert!(problems.iter().any(|problem| problem.reason == reason), "{problems:?}");
 }
 
+/// A node that nobody has cordoned goes on serving, however long somebody lets its drain wait.
+#[rstest]
+#[case::a_pod_has_crashed(none_allowed(), unready())]
+#[case::its_owner_holds_it(held_by_owner(), json!({}))]
+fn drain_is_not_begun_beside_an_obstacle(
+    #[case] db: Value,
+    #[case] third: Value,
+    #[values(None, Some(FOR_LONG))] obstructed: Option<&str>,
+) {
+    let claim = claim(json!({ "foreignCordon": false, "obstructedSince": obstructed }));
+    let mut cluster = beside(db, third, drain(json!({})), &[claim]);
+    cluster.0.nodes[0] = Cluster::new([node("n1", json!({}))], []).0.nodes.remove(0);
+    let plan = planned(&cluster);
+    let message = &plan.drains[0].message;
+    assert!(message.starts_with("is not begun"), "{message}");
+    assert_eq!(left_out(&plan), []);
+    let claim = plan.ledger.as_ref().map(|write| write.next.claim("uid-n1").cloned());
+    assert_eq!(claim.flatten().and_then(|claim| claim.obstructed_since), None);
+}
+
 /// What another drain has comes back.
 #[test]
 fn budget_that_another_drain_has_is_waited_for() {
@@ -160,6 +180,10 @@ fn movable_pod_of_a_budget_that_no_drain_helps_keeps_no_other() {
     );
     let for_long = planned(&cluster(&[since(Some(FOR_LONG))]));
     assert_eq!(asked_for(&for_long), ["one"]);
+    assert_eq!(
+        left_out(&for_long),
+        [("shop/d1".to_owned(), LockReason::BudgetUnhealthy)]
+    );
     assert!(
         shown(&for_long).contains(&"grant uid-n1".to_owned()),
         "{:?}",
