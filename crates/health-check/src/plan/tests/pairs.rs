@@ -235,8 +235,14 @@ impl Story {
             }
             E::ClockStepsForward => self.step_clock(3600),
             E::ClockStepsBack => self.step_clock(-120),
-            E::NodeHeals | E::NodeHealsInVain | E::NodeFails | E::NodeFailsOtherwise | E::Excluded | E::Included => {}
-            E::NodeFailsAgainUndone | E::NodeFailsAgainUnseen => {}
+            E::NodeHeals
+            | E::NodeHealsInVain
+            | E::NodeFails
+            | E::NodeFailsOtherwise
+            | E::NodeFailsAgainUndone
+            | E::NodeFailsAgainUnseen
+            | E::Excluded
+            | E::Included => {}
         }
         self.keep();
         self.before = seen_before;
