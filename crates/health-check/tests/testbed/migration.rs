@@ -153,6 +153,9 @@ async fn old_remediations_are_flagged_and_counted() -> Result<()> {
     let check = own.add_check("main", json!({})).await?;
     let uid = own.checks().get(&check).await?.uid().context("a uid")?;
     own.lose_heartbeats(&a).await?;
+    // The remediation is of this outage, and not left of an earlier one: that would be deleted.
+    let four_days_ago = Timestamp::now() - SignedDuration::from_hours(96);
+    fleet::not_ready_since(&own.client, &a, four_days_ago).await?;
     let kind = Family::SelfNode.remediation().resource();
     let name = format!("{a}-x7k2p");
     let three_days_ago = ago(SignedDuration::from_hours(72));
