@@ -219,7 +219,12 @@ impl<'a> Planner<'a> {
                     if !is_about_deployment {
                         limits.take(node);
                     }
-                    blockers.push(candidate.blocker(candidate.reason, Next::Now { strategy, due }, String::new()));
+                    let mut blocker = candidate.blocker(candidate.reason, Next::Now { strategy, due }, String::new());
+                    if self.snapshot.memory.failures(&candidate.pod) == 0 {
+                        // Its turn may have come long after it was due: the drain has not failed by what is done only now.
+                        blocker.last_due = Some(due.max(self.now));
+                    }
+                    blockers.push(blocker);
                     self.plan.actions.push(Action::Act(Box::new(PodAction {
                         node: node.name.clone(),
                         node_uid: node.uid.clone(),
@@ -267,9 +272,10 @@ impl Candidate {
             until: Some(attempt.retry_at),
         };
         match &attempt.outcome {
-            Outcome::Sent | Outcome::Restarted | Outcome::NotSent => {
-                self.blocker(self.reason, Next::Now { strategy, due }, String::new())
-            }
+            Outcome::Sent | Outcome::Restarted | Outcome::NotSent => Blocker {
+                last_due: attempt.asked_at.max(Some(due)),
+                ..self.blocker(self.reason, Next::Now { strategy, due }, String::new())
+            },
             Outcome::RefusedByBudget => self.blocker(self.reason, held_back, String::new()),
             Outcome::NamespaceTerminating => {
                 self.blocker(BlockerReason::NamespaceTerminating, held_back, String::new())

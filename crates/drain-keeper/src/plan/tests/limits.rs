@@ -28,7 +28,7 @@ fn forced_pods_stay_within_the_node_limit() {
         assert!(plan.held_back.contains(held));
     }
     assert!(!plan.has_failed());
-    assert!(world.at(10_000).has_failed(), "a capped pod is not pending");
+    assert!(!world.at(10_000).has_failed(), "five are forced only now");
     assert_eq!(
         World::draining()
             .also("limits: {forcedPerNode: 2}")
