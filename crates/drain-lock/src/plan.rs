@@ -362,7 +362,7 @@ impl Planner<'_> {
             self.write.next.note_obstacle(uid, is_waited_for, self.now);
         }
         self.write.next.settle_movable(uid, &active.classes.needs);
-        self.note_moving(&active);
+        self.note_leaving(&active);
         if active.node.is_being_removed() {
             // What was claimed while it was to come back: its pods go as their budgets allow.
             self.set_needs(&active, Vec::new());

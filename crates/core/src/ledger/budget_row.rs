@@ -59,8 +59,9 @@ impl Ledger {
         }
     }
 
-    /// Keeps what the budget's pods are before a grant, unless another grant of it is in force.
-    pub(super) fn note_first_grant(&mut self, pdb: &BudgetRef, facts: &Facts) {
+    /// Keeps what the budget's pods are before a grant, unless another grant of it is in force. So many of them are `leaving` under it
+    /// already.
+    pub(super) fn note_first_grant(&mut self, pdb: &BudgetRef, leaving: i32, facts: &Facts) {
         let key = BudgetKey::from(pdb);
         let is_held = |claim: &Claim| claim.holds.iter().any(|held| held.pdb == *pdb);
         if self.holders_of(&key).any(is_held) {
@@ -70,7 +71,7 @@ impl Ledger {
         let first_grant = budget.and_then(|budget| {
             Some(FirstGrant {
                 newest_pod: budget.pods.newest?,
-                missing_pods: (budget.pods.expected - budget.pods.all).max(0),
+                missing_pods: (budget.pods.expected - budget.pods.all - leaving).max(0),
             })
         });
         if first_grant.is_some() || self.budgets.contains_key(pdb) {

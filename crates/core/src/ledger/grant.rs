@@ -95,7 +95,7 @@ impl Ledger {
             .collect();
         self.claim_mut_unnoted(node_uid)?;
         for held in &taken {
-            self.note_first_grant(&held.pdb, facts);
+            self.note_first_grant(&held.pdb, 0, facts);
         }
         self.note_taken(node_uid, &taken);
         let claim = self.claim_mut_unnoted(node_uid)?;
@@ -113,6 +113,31 @@ impl Ledger {
         }
         claim.grant += 1;
         Some(claim.grant)
+    }
+
+    /// Takes pods into a node's claim that have begun to leave it beside that: somebody deleted them, or their budget let them go.
+    /// Those behind it wait for this drain then, and not for pods that are unhealthy by themselves.
+    pub fn note_forced(&mut self, node_uid: &str, leaving: Vec<Disruptions>, facts: &Facts) {
+        let Some(claim) = self.claim(node_uid) else { return };
+        let forced = leaving.into_iter().map(|mut leaving| {
+            leaving.pods.retain(|pod| !claim.has_disruption(&pod.uid));
+            leaving
+        });
+        let mut forced = disruptions::normal(forced);
+        if forced.is_empty() {
+            return;
+        }
+        for taken in &mut forced {
+            let pods = disruptions::count(taken.pods.len());
+            let budget = facts.get(&BudgetKey::from(&taken.pdb));
+            taken.healthy_at_grant = budget.map_or(0, |budget| self.healthy_without_claims(budget) + pods);
+            self.note_first_grant(&taken.pdb, pods, facts);
+        }
+        self.note_taken(node_uid, &forced);
+        if let Some(claim) = self.claim_mut_unnoted(node_uid) {
+            let holds = std::mem::take(&mut claim.holds);
+            claim.holds = disruptions::normal(holds.into_iter().chain(forced));
+        }
     }
 
     /// How many pods of the budget would be healthy if none were down under a claim: otherwise a pod that is down already,

@@ -1,5 +1,5 @@
-//! Movable pods that leave before the claim, or without a disruption of it: until others are Ready in their place, whoever waits for
-//! their budgets waits for their drain. Pure.
+//! Pods that leave before the claim, or without a disruption of it: until others are Ready in their place, whoever waits for their
+//! budgets waits for their drain. Pure.
 
 use std::collections::BTreeSet;
 
@@ -47,21 +47,34 @@ impl Planner<'_> {
         down
     }
 
-    /// Notes the pods of a drain that are on their way out.
-    pub(super) fn note_moving(&mut self, active: &ActiveDrain<'_>) {
+    /// Notes the pods of a drain that are on their way out. One that the drain goes on without is of its claim from then on, whoever
+    /// deleted it.
+    pub(super) fn note_leaving(&mut self, active: &ActiveDrain<'_>) {
+        let plan = active.drain.status.as_ref().and_then(|status| status.plan.as_ref());
+        let left_out = plan.into_iter().flat_map(|plan| &plan.left_out);
+        let left_out: BTreeSet<&str> = left_out.map(|planned| planned.pod.as_str()).collect();
         let leaves = |pod: &&PodFacts| pod.deletion.is_some() && pod.owner.is_some();
         let leaving = active.classes.departing.iter().map(|pod| &**pod).filter(leaves);
-        let leaving = leaving.filter_map(|pod| {
-            let [key] = self.snapshot.budgets_of(pod) else {
-                return None;
-            };
-            Some(Disruptions {
-                pdb: budget_ref(key, self.snapshot),
-                pods: vec![HeldPod::new(&pod.key, &pod.uid, false)],
-                ..Disruptions::default()
-            })
-        });
-        let leaving = leaving.collect();
-        self.write.next.note_moving(active.uid(), leaving);
+        // One that was not Ready was missing before.
+        let is_forced = |pod: &&PodFacts| pod.ready && left_out.contains(pod.key.to_string().as_str());
+        let (forced, moving): (Vec<&PodFacts>, Vec<&PodFacts>) = leaving.partition(is_forced);
+        let of = |pod: &PodFacts, key: &BudgetKey| Disruptions {
+            pdb: budget_ref(key, self.snapshot),
+            pods: vec![HeldPod::new(&pod.key, &pod.uid, false)],
+            ..Disruptions::default()
+        };
+        let forced = forced.into_iter();
+        let forced = forced.flat_map(|pod| self.snapshot.budgets_of(pod).iter().map(move |key| of(pod, key)));
+        let forced = forced.collect();
+        let moving = moving
+            .into_iter()
+            .filter_map(|pod| match self.snapshot.budgets_of(pod) {
+                [key] => Some(of(pod, key)),
+                _ => None,
+            });
+        let moving = moving.collect();
+        let (ledger, facts) = (&mut self.write.next, &self.snapshot.facts);
+        ledger.note_forced(active.uid(), forced, facts);
+        ledger.note_moving(active.uid(), moving);
     }
 }

@@ -1,6 +1,9 @@
 //! Deadlines, and what the fallbacks make of them.
 
 use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::Api;
+use kube::api::{Patch, PatchParams};
 use nodeward_api::node_drain::{NodeDrainStatus, Phase};
 use nodeward_api::reason::LockReason;
 use nodeward_core::ledger::ClaimState;
@@ -9,7 +12,7 @@ use nodeward_testkit::wait::{self, secs};
 use nodeward_testkit::workload::End;
 use serde_json::{Value, json};
 
-use crate::environment::{Environment, Lock, pinned};
+use crate::environment::{APPS, Environment, Lock, pinned};
 
 const NODES: [&str; 3] = ["n1", "n2", "n3"];
 
@@ -82,6 +85,44 @@ async fn overdue_drain_uncordons_until_pods_are_ready() -> Result<()> {
         Ok(())
     })
     .await?;
+    env.end([lock]).await
+}
+
+/// An owner forbids every disruption once the node is cordoned. The node goes on serving, and its drain is queued again.
+#[tokio::test(flavor = "multi_thread")]
+async fn overdue_drain_beside_an_obstacle_is_queued_again() -> Result<()> {
+    let env = Environment::new(&NODES).await?;
+    env.add_pinned("a", &NODES).await?;
+    env.add_app("hangs", &NODES, pinned("hangs", &NODES).grace(1).end(End::Stuck))
+        .await?;
+    let lock = env.start(json!({ "deadlines": { "obstacle": "2s" } })).await?;
+    env.drain("n1", json!({ "deadlines": { "drain": "15s" } })).await?;
+    wait::until("the node to be cordoned", secs(60), || async {
+        let node = env.nodes().get("n1").await?;
+        ensure!(fleet::cordon_taint(&node).is_some(), "not cordoned");
+        Ok(())
+    })
+    .await?;
+    let budgets = Api::<PodDisruptionBudget>::namespaced(env.client.clone(), APPS);
+    let none = Patch::Merge(json!({ "spec": { "maxUnavailable": 0 } }));
+    budgets.patch("a", &PatchParams::default(), &none).await?;
+    wait::until("the node to be uncordoned", secs(90), || async {
+        let node = env.nodes().get("n1").await?;
+        ensure!(counted(&lock, "Requeued").await? > 0.5, "not requeued");
+        ensure!(fleet::cordon_taint(&node).is_none(), "still cordoned");
+        Ok(())
+    })
+    .await?;
+    wait::throughout("the drain", secs(10), || async {
+        let drain = env.drains().get("n1").await?;
+        ensure!(drain.metadata.deletion_timestamp.is_none(), "it was called off");
+        Ok(())
+    })
+    .await?;
+    ensure!(
+        counted(&lock, "Uncordoned").await? < 0.5,
+        "drain-lock takes itself for somebody else"
+    );
     env.end([lock]).await
 }
 

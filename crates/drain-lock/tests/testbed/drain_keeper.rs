@@ -237,6 +237,51 @@ async fn keeper_forces_pods_that_no_other_drain_helps() -> Result<()> {
     reviewed.end([lock]).await
 }
 
+/// Two pods of a node are more than their budget spares, so drain-keeper forces the second. The third, of another node, waits for this
+/// drain: it is not left out in its turn, and forced, while both are down.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_keeper_forces_is_of_the_claim_of_its_node() -> Result<()> {
+    let (reviewed, lock) = Reviewed::with(&NODES, json!({ "deadlines": { "obstacle": "3s" } })).await?;
+    let env = &reviewed.env;
+    let mut pods = Vec::new();
+    for (app, node) in [("a", "n1"), ("b", "n1"), ("c", "n2")] {
+        let template = pinned(app, &[node]).label("budget", "db");
+        bulk::create(&env.client, [template.deployment(APPS, app, 1)?]).await?;
+        pods.push(only_pod(env, app).await?.0);
+    }
+    let budget = Budget::max_unavailable(APPS, "db", 1).selector(json!({ "matchLabels": { "budget": "db" } }));
+    bulk::create(&env.client, [budget.build()?]).await?;
+    env.counts_healthy("db", 3).await?;
+    let keeper = start_keeper(env, json!({ "overrideSpacing": "5s" })).await?;
+    let kubectl = Kubectl::of(&env.plane)?;
+    let first = kubectl.start(["drain", "n1", "--ignore-daemonsets"])?;
+    for pod in &pods[..2] {
+        workload::gone(&env.client, pod, secs(120)).await?;
+    }
+    let overrides = keeper.metrics().await?.sum(OVERRIDES, &[]);
+    ensure!((overrides - 1.0).abs() < 0.5, "{overrides}: {}", first.text());
+
+    let second = kubectl.start(["drain", "n2", "--ignore-daemonsets"])?;
+    env.status_that("n2", "to wait for n1", secs(60), |status| {
+        status
+            .blocked_by
+            .iter()
+            .any(|one| one.reason == LockReason::WaitsForDisruptions && one.node.as_deref() == Some("n1"))
+    })
+    .await?;
+    let running = Api::<Pod>::namespaced(env.client.clone(), APPS);
+    wait::throughout("the last pod of the budget", secs(25), || async {
+        let last = running.get(&pods[2].name_any()).await?;
+        ensure!(last.metadata.deletion_timestamp.is_none(), "it goes: {}", second.text());
+        Ok(())
+    })
+    .await?;
+    env.uncordon("n1").await?;
+    workload::gone(&env.client, &pods[2], secs(120)).await?;
+    keeper.stop(secs(30)).await?;
+    reviewed.end([lock]).await
+}
+
 /// Both operators by their defaults: after the time that the drain names it goes on without the pods that cannot go, and nobody
 /// forces these.
 #[tokio::test(flavor = "multi_thread")]

@@ -166,3 +166,41 @@ fn stored_ledger_keeps_moving_pods() {
     assert_eq!(stored.claims[0].moving.len(), 1);
     assert_eq!(Ledger::try_from(&stored), Ok(ledger));
 }
+
+/// A pod that somebody deletes though it comes back with its node alone: the next drain waits for this one, until it is back.
+#[test]
+fn others_wait_for_the_drain_of_a_pod_that_was_deleted_beside_the_claim() {
+    let mut leaving = without(budget("web"), "web-0");
+    leaving.disruptions_allowed = 0;
+    leaving.pods.all -= 1;
+    let leaving = facts([leaving]);
+    let mut ledger = Ledger::default();
+    ledger.enqueue("a", "a", false, NOW);
+    ledger.note_forced("a", disruptions(&["web-0"]), &leaving);
+    ask(&mut ledger, "b", &["web-1"]);
+    let obstacle = ledger.obstacles("b", &leaving).remove(0);
+    assert_eq!(
+        (obstacle.reason, obstacle.holder),
+        (LockReason::WaitsForDisruptions, Some("a".into()))
+    );
+    let needed = disruptions(&["web-1"]).remove(0);
+    assert_eq!(
+        ledger.beyond_claims("b", needed, &leaving),
+        None,
+        "nothing is left out for it"
+    );
+    let held = claim(&ledger, "a").holds[0].clone();
+    assert_eq!(
+        (names(&[held.clone()]), held.healthy_at_grant),
+        (vec!["web-0".to_owned()], 3)
+    );
+    let row = ledger.budget_row(&held.pdb).and_then(|row| row.first_grant);
+    assert_eq!(row.map_or(0, |first| first.missing_pods), 0);
+
+    ledger.release("a", ALL_DOWN, NOW);
+    assert_eq!(
+        claim(&ledger, "a").state,
+        ClaimState::Returning,
+        "it is down until it is back"
+    );
+}

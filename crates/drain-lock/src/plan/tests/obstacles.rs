@@ -232,3 +232,30 @@ fn excess_for_want_of_room_is_asked_for_pod_by_pod(
     let reasons: Vec<&str> = own.blocked_by.iter().map(|one| one.reason.as_str()).collect();
     assert_eq!(reasons, [blocked], "{:?}", shown(&plan));
 }
+
+/// Somebody deletes what the drain goes on without: whoever waits for the budget waits for the drain.
+#[rstest]
+#[case::left_out(json!({ "leftOut": [{ "pod": "shop/d1", "reason": "NeedExceedsBudget" }] }), json!({}), &["d1"], &[])]
+#[case::it_was_missing_before(json!({ "leftOut": [{ "pod": "shop/d1", "reason": "BudgetUnhealthy" }] }), unready(), &[], &["d1"])]
+#[case::it_moves(json!({ "movable": 1 }), json!({}), &[], &["d1"])]
+fn pod_that_is_deleted_beside_the_claim_is_of_it(
+    #[case] planned_before: Value,
+    #[case] pod: Value,
+    #[case] held: &[&str],
+    #[case] moving: &[&str],
+) {
+    let drain = merged(by_requester(), json!({ "status": { "plan": planned_before } }));
+    let mut cluster = beside(json!({}), json!({}), drain, &[since(Some(FOR_LONG))]);
+    let terminates =
+        json!({ "metadata": { "deletionTimestamp": "2026-01-01T12:00:30Z", "deletionGracePeriodSeconds": 30 } });
+    let deleted = pinned("d1", "db", "n1", merged(terminates, pod));
+    cluster.0.pods[1] = Cluster::new([], [deleted]).0.pods.remove(0);
+    let ledger = planned(&cluster).ledger.unwrap().next;
+    let claim = ledger.claim("uid-n1").unwrap();
+    let names = |of: &[nodeward_core::ledger::Disruptions]| {
+        let pods = of.iter().flat_map(|one| &one.pods);
+        pods.map(|pod| pod.name.clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(names(&claim.holds), held);
+    assert_eq!(names(&claim.moving), moving);
+}
