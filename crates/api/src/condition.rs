@@ -25,6 +25,15 @@ pub const LEASE_LOST: &str = "LeaseLost";
 /// On a Node, as in KEP-5683: `True` while the node is being drained.
 pub const DRAIN_IN_PROGRESS: &str = "DrainInProgress";
 
+/// The reason of [`DRAIN_IN_PROGRESS`] and [`DRAINED`] while drain-lock drains.
+pub const DRAIN_LOCK_DRAINING: &str = "DrainLockDraining";
+
+/// The same once no pod has to leave any more.
+pub const DRAIN_LOCK_DRAINED: &str = "DrainLockDrained";
+
+/// On a Node, as in KEP-5683: `True` while somebody works on it.
+pub const MAINTENANCE_IN_PROGRESS: &str = "MaintenanceInProgress";
+
 /// On a NodeHealthCheck: `True` while it starts nothing, see [`crate::reason::DisabledReason`].
 pub const DISABLED: &str = "Disabled";
 

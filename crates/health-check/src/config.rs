@@ -24,6 +24,9 @@ pub struct Config {
     /// What ceph-pdb tells.
     #[serde(default)]
     pub ceph: CephConfig,
+    /// Maintenance that a condition of the node declares.
+    #[serde(default)]
+    pub maintenance: MaintenanceConfig,
     /// A remediation that is older is flagged and counted. Default 48 hours.
     pub old_remediation_after: Option<ConfigDuration>,
     /// For how long nothing is started after this process, or the API server, was away. Default 60 seconds.
@@ -51,6 +54,14 @@ pub struct CephConfig {
     /// Namespaces of CephClusters of which no second failure domain is to go down by a remediation. Default none.
     #[serde(default)]
     pub namespaces: Vec<String>,
+}
+
+/// The block `maintenance`.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct MaintenanceConfig {
+    /// For how long a node's condition `MaintenanceInProgress` protects it at most, for people forget. Default 24 hours.
+    pub max_duration: Option<ConfigDuration>,
 }
 
 /// The block `default`.

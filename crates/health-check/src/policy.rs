@@ -19,6 +19,7 @@ const PEER_NAMESPACES: [&str; 4] = [
     "operators",
     "openshift-operators",
 ];
+const LONGEST_MAINTENANCE: SignedDuration = SignedDuration::from_hours(24);
 const OLD_REMEDIATION: SignedDuration = SignedDuration::from_hours(48);
 const SETTLE: SignedDuration = SignedDuration::from_secs(60);
 const SAFETY_PASS: SignedDuration = SignedDuration::from_secs(60);
@@ -41,6 +42,8 @@ pub struct Policy {
     pub settle: SignedDuration,
     /// Everything is decided anew at least this often, from the caches.
     pub safety_pass: SignedDuration,
+    /// For so long a condition of a node declares maintenance at most.
+    pub longest_maintenance: SignedDuration,
     /// A remediation that is older than this is flagged.
     pub old_remediation: SignedDuration,
     /// The template of the NodeHealthCheck that is created once where there is none; `None`: none is created.
@@ -68,6 +71,7 @@ impl Policy {
             ceph_namespaces: namespaces("ceph", &config.ceph.namespaces)?,
             settle: or(config.settle, SETTLE),
             safety_pass: or(config.safety_pass, SAFETY_PASS),
+            longest_maintenance: or(config.maintenance.max_duration, LONGEST_MAINTENANCE),
             old_remediation: or(config.old_remediation_after, OLD_REMEDIATION),
             default_template: default_template(config.default)?,
         })

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use nodeward_api::condition::{DRAIN_IN_PROGRESS, DRAIN_LOCK_DRAINED, DRAIN_LOCK_DRAINING, DRAINED};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer};
 
@@ -12,7 +13,7 @@ use super::preset::PresetSignal;
 use super::written::{text_or_map, text_or_map_schema};
 use super::{Compiled, SignalError, UpgradeSignal, machine_config};
 use crate::drain::NodeDrains;
-use crate::node::NodeView;
+use crate::node::{ConditionView, NodeView, UNSCHEDULABLE_TAINT, UNSCHEDULABLE_TAINT_EFFECT};
 
 /// What the user says counts as a drain, besides what the signal brings: a mark on the node, a NodeDrain, or `all`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,6 +24,8 @@ pub enum CountsAsDrain {
     All,
     /// A cordoned node whose NodeDrain waits or is under way.
     NodeDrain,
+    /// A cordoned node with the condition `DrainInProgress` of another program.
+    Condition,
 }
 
 /// All that marks a cordoned node as being drained.
@@ -35,6 +38,7 @@ enum DrainMarker {
     Preset(PresetSignal),
     Node(NodeMarker),
     NodeDrain,
+    Condition,
     All,
     /// One of these is enough.
     AnyOf(Vec<DrainMarker>),
@@ -61,6 +65,7 @@ impl DrainMarkers {
             CountsAsDrain::Mark(mark) => DrainMarker::Node(mark.clone()),
             CountsAsDrain::All => DrainMarker::All,
             CountsAsDrain::NodeDrain => DrainMarker::NodeDrain,
+            CountsAsDrain::Condition => DrainMarker::Condition,
         });
         let marks: Vec<DrainMarker> = DrainMarker::of(&signal.root).into_iter().chain(of_user).collect();
         if marks.is_empty() {
@@ -123,6 +128,10 @@ impl DrainMarker {
             }
             Self::Node(mark) => holds(mark.is_on(node), mark.to_string()),
             Self::NodeDrain => has_node_drain(node, drains),
+            Self::Condition => holds(
+                has_condition(node),
+                "the condition DrainInProgress of another program, since the cordon, without Drained".to_owned(),
+            ),
             Self::All => holds(
                 true,
                 "every cordoned node counts as being drained (countsAsDrain: all)".to_owned(),
@@ -173,6 +182,20 @@ fn has_node_drain(node: &NodeView, drains: &NodeDrains) -> BeingDrained {
     BeingDrained { truth, because }
 }
 
+/// Whether the condition of KEP-5683 says so. drain-lock's own does not count: it would tell of a drain that is `Suspect`, too. One from
+/// before the cordon was left by an earlier drain.
+fn has_condition(node: &NodeView) -> bool {
+    let is_true = |condition: &&ConditionView| *condition.status == *"True";
+    let is_of_others =
+        |condition: &&ConditionView| ![DRAIN_LOCK_DRAINING, DRAIN_LOCK_DRAINED].contains(&&*condition.reason);
+    let is_drained = node.condition(DRAINED).is_some_and(|condition| is_true(&condition));
+    let cordon = node.taint(UNSCHEDULABLE_TAINT, Some(UNSCHEDULABLE_TAINT_EFFECT));
+    let cordoned = cordon.and_then(|cordon| cordon.time_added);
+    let in_progress = node.condition(DRAIN_IN_PROGRESS).filter(is_true).filter(is_of_others);
+    !is_drained
+        && in_progress.is_some_and(|condition| condition.last_transition.is_none_or(|since| Some(since) >= cordoned))
+}
+
 impl From<NodeMarker> for CountsAsDrain {
     fn from(mark: NodeMarker) -> Self {
         Self::Mark(mark)
@@ -181,10 +204,12 @@ impl From<NodeMarker> for CountsAsDrain {
 
 impl<'de> Deserialize<'de> for CountsAsDrain {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        const EXPECTED: &str = "all, nodeDrain, or one of {annotation, label, taint} with a key or {key, value}";
+        const EXPECTED: &str =
+            "all, nodeDrain, condition, or one of {annotation, label, taint} with a key or {key, value}";
         let from_text = |name: &str| match name {
             "all" => Ok(Self::All),
             "nodeDrain" => Ok(Self::NodeDrain),
+            "condition" => Ok(Self::Condition),
             other => Err(format!("{other:?} is not known: expected {EXPECTED}")),
         };
         text_or_map::<D, NodeMarker, _>(deserializer, EXPECTED, from_text)
@@ -197,7 +222,7 @@ impl JsonSchema for CountsAsDrain {
     }
 
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        text_or_map_schema::<NodeMarker>(generator, &json_schema!({ "enum": ["all", "nodeDrain"] }))
+        text_or_map_schema::<NodeMarker>(generator, &json_schema!({ "enum": ["all", "nodeDrain", "condition"] }))
     }
 }
 
@@ -295,6 +320,44 @@ mod tests {
         );
     }
 
+    #[rstest]
+    #[case::drains(condition("DrainInProgress", "True", "KubectlDrain", "12:00:00"), None, true)]
+    #[case::says_no(condition("DrainInProgress", "False", "KubectlDrain", "12:00:00"), None, false)]
+    #[case::of_an_earlier_cordon(condition("DrainInProgress", "True", "KubectlDrain", "11:59:59"), None, false)]
+    #[case::of_drain_lock(condition("DrainInProgress", "True", "DrainLockDraining", "12:00:01"), None, false)]
+    #[case::drained(
+        condition("DrainInProgress", "True", "KubectlDrain", "12:00:01"),
+        Some(condition("Drained", "True", "KubectlDrain", "12:00:09")),
+        false
+    )]
+    #[case::not_drained_yet(
+        condition("DrainInProgress", "True", "KubectlDrain", "12:00:01"),
+        Some(condition("Drained", "False", "KubectlDrain", "12:00:01")),
+        true
+    )]
+    fn condition_of_another_program_marks_a_drain(
+        #[case] in_progress: Value,
+        #[case] drained: Option<Value>,
+        #[case] is_drained: bool,
+    ) {
+        let conditions: Vec<Value> = [Some(in_progress), drained].into_iter().flatten().collect();
+        let cordon = json!({
+            "key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule", "timeAdded": "2026-01-01T12:00:00Z",
+        });
+        let node = json!({
+            "metadata": { "name": "n1", "uid": "u1" }, "spec": { "unschedulable": true, "taints": [cordon] },
+            "status": { "conditions": conditions },
+        });
+        let node = NodeView::project(&serde_json::from_value(node).unwrap()).unwrap();
+        let marks = marks("always", Some("condition")).unwrap();
+        let answer = marks.is_being_drained(&node, &SignalInputs::default(), &NodeDrains::default());
+        assert_eq!(answer.truth == Tristate::Yes, is_drained, "{}", answer.because);
+    }
+
+    fn condition(kind: &str, status: &str, reason: &str, time: &str) -> Value {
+        json!({ "type": kind, "status": status, "reason": reason, "lastTransitionTime": format!("2026-01-01T{time}Z") })
+    }
+
     #[test]
     fn parked_node_names_every_expected_marker() {
         let marks = marks("{anyOf: [openshift, {preset: talos}]}", Some("{label: draining}")).unwrap();
@@ -359,6 +422,7 @@ mod tests {
     #[rstest]
     #[case("all", CountsAsDrain::All)]
     #[case("nodeDrain", CountsAsDrain::NodeDrain)]
+    #[case("condition", CountsAsDrain::Condition)]
     #[case("{annotation: a}", CountsAsDrain::Mark(NodeMarker::annotation("a")))]
     #[case(
         "{taint: {key: a, value: b, effect: NoSchedule}}",
@@ -369,7 +433,7 @@ mod tests {
     }
 
     #[rstest]
-    #[case("every", "expected all, nodeDrain, or one of {annotation, label, taint}")]
+    #[case("every", "expected all, nodeDrain, condition, or one of {annotation, label, taint}")]
     #[case("5", "expected all")]
     #[case("[all]", "expected all")]
     #[case("{annotations: a}", "unknown field `annotations`")]

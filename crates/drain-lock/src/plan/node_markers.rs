@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use nodeward_api::condition::{DRAIN_LOCK_DRAINED as DRAINED, DRAIN_LOCK_DRAINING as DRAINING};
 use nodeward_api::reason::LockReason;
 use nodeward_api::{annotation, condition, taint};
 use nodeward_core::deadline::to_the_second;
@@ -94,12 +95,9 @@ impl Progress {
 /// The value of the record that drain-lock gave the node Karpenter's annotation.
 const DRAIN_LOCK: &str = "drain-lock";
 
-/// By these reasons a condition is known as drain-lock's: other drainers set conditions of the same types.
-const DRAINING: &str = "DrainLockDraining";
-const DRAINED: &str = "DrainLockDrained";
-
 /// What is to change of the two conditions of a node: those that another program has set stay as they are.
 pub fn changed_conditions(node: &NodeFacts, progress: Option<Progress>) -> Vec<ChangedCondition> {
+    // Other drainers set conditions of the same types.
     let is_ours = |standing: &ConditionView| [DRAINING, DRAINED].contains(&&*standing.reason);
     let wanted = progress.map(Progress::conditions);
     let kinds = [condition::DRAIN_IN_PROGRESS, condition::DRAINED].into_iter();

@@ -117,7 +117,7 @@ impl Stage {
         }
     }
 
-    /// The phase that people see, and that other programs rest on: `Queued` says that it waits for other drains, and nothing else.
+    /// The phase that people see, and that other programs rest on: `Queued` says that it waits for other drains.
     pub(super) fn phase(self, is_cordoned: bool, waits_for_drains: bool) -> Phase {
         match self {
             Self::AwaitingNodeGroup | Self::Uncordoned | Self::Claiming if waits_for_drains => Phase::Queued,

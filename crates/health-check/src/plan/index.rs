@@ -5,12 +5,14 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use nodeward_api::node_lease;
+use nodeward_api::{condition, node_lease};
+use nodeward_core::deadline::saturating_add;
 use nodeward_core::drain::NodeDrains;
 use nodeward_core::id::{NamespacedName, NodeName};
 use nodeward_core::lease::LeaseView;
 
-use crate::snapshot::{KindFacts, Listed, NodeFacts, RemediationFacts, RemediationKind, Snapshot};
+use crate::policy::Policy;
+use crate::snapshot::{ConditionFacts, KindFacts, Listed, NodeFacts, RemediationFacts, RemediationKind, Snapshot};
 
 /// A remediation, shared with the snapshot.
 pub type Live<'a> = &'a Arc<RemediationFacts>;
@@ -70,7 +72,7 @@ pub struct Maintenance {
 
 impl<'a> Index<'a> {
     /// Orders a snapshot.
-    pub fn new(snapshot: &'a Snapshot, now: Timestamp) -> Self {
+    pub fn new(snapshot: &'a Snapshot, policy: &Policy, now: Timestamp) -> Self {
         let mut index = Self {
             snapshot,
             owned: HashMap::new(),
@@ -106,11 +108,25 @@ impl<'a> Index<'a> {
                 index.leases.insert(node, lease);
             }
         }
-        index.note_maintenance(now);
+        index.note_maintenance(policy, now);
         index
     }
 
-    fn note_maintenance(&mut self, now: Timestamp) {
+    fn note_maintenance(&mut self, policy: &Policy, now: Timestamp) {
+        let declares = |condition: &ConditionFacts| {
+            *condition.type_ == *condition::MAINTENANCE_IN_PROGRESS && *condition.status == *"True"
+        };
+        for (name, node) in self.snapshot.nodes.iter() {
+            let Some(declared) = node.conditions.iter().find(|condition| declares(condition)) else {
+                continue;
+            };
+            let until = saturating_add(declared.counts_since, policy.longest_maintenance);
+            if now < until {
+                let because = format!("its condition {}", condition::MAINTENANCE_IN_PROGRESS);
+                let until = Some(until);
+                self.maintained.insert(name, Maintenance { because, until });
+            }
+        }
         for node in self.snapshot.maintenances.known().into_iter().flatten() {
             let because = "a NodeMaintenance".to_owned();
             self.maintained.insert(node, Maintenance { because, until: None });

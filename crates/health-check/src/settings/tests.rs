@@ -30,6 +30,7 @@ fn an_empty_file_is_all_defaults() {
         ceph_namespaces: BTreeSet::new(),
         settle: SignedDuration::from_secs(60),
         safety_pass: SignedDuration::from_secs(60),
+        longest_maintenance: SignedDuration::from_hours(24),
         old_remediation: SignedDuration::from_hours(48),
         default_template: None,
     };
@@ -43,6 +44,7 @@ fn every_field_is_read() {
          leaseNamespace: leases\n\
          peer: {namespaces: [a, b]}\n\
          ceph: {namespaces: [rook-ceph]}\n\
+         maintenance: {maxDuration: 4h}\n\
          oldRemediationAfter: 24h\n\
          settle: 2m\n\
          safetyPass: 30s\n\
@@ -55,6 +57,7 @@ fn every_field_is_read() {
         ["a", "b"]
     );
     assert_eq!(policy.ceph_namespaces, ["rook-ceph".into()].into());
+    assert_eq!(policy.longest_maintenance, SignedDuration::from_hours(4));
     assert_eq!(policy.old_remediation, SignedDuration::from_hours(24));
     assert_eq!(policy.settle, SignedDuration::from_mins(2));
     assert_eq!(policy.safety_pass, SignedDuration::from_secs(30));

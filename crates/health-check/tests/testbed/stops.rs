@@ -1,6 +1,7 @@
 //! What stops a remediation, and what goes on meanwhile.
 
 use anyhow::{Context, Result, ensure};
+use jiff::Timestamp;
 use kube::ResourceExt;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use nodeward_api::label::EXCLUDE_FROM_REMEDIATION;
@@ -93,7 +94,7 @@ async fn excluded_nodes_are_observed_only() -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn maintained_nodes_are_left_alone() -> Result<()> {
     let env = Environment::new().await?;
-    let [a, b, c, _d] = env.add_nodes(["a", "b", "c", "d"]).await?;
+    let [a, b, c, d, _e] = env.add_nodes(["a", "b", "c", "d", "e"]).await?;
     let check = env.add_check("main", json!({})).await?;
     Foreign::NodeMaintenance
         .put(
@@ -118,12 +119,19 @@ async fn maintained_nodes_are_left_alone() -> Result<()> {
         .patch_status(&b, &PatchParams::default(), &phase("Draining"))
         .await?;
     env.hold_lease(&c, "node-maintenance").await?;
+    let in_progress = |status: &str| {
+        let now = Timestamp::now().to_string();
+        let condition = json!({ "type": "MaintenanceInProgress", "status": status, "lastTransitionTime": now });
+        Patch::Strategic(json!({ "status": { "conditions": [condition] } }))
+    };
+    let params = PatchParams::default();
+    env.nodes().patch_status(&d, &params, &in_progress("True")).await?;
 
-    for node in [&a, &b, &c] {
+    for node in [&a, &b, &c, &d] {
         env.lose_heartbeats(node).await?;
     }
-    env.until_counted(&check, 1, 4).await?;
-    for node in [&a, &b, &c] {
+    env.until_counted(&check, 1, 5).await?;
+    for node in [&a, &b, &c, &d] {
         env.gets_none(Family::SelfNode, node).await?;
     }
     Foreign::NodeMaintenance.delete(&env.client, None, &a).await?;
@@ -134,12 +142,13 @@ async fn maintained_nodes_are_left_alone() -> Result<()> {
     env.leases()
         .delete(&format!("node-{c}"), &DeleteParams::default())
         .await?;
-    for node in [&a, &b, &c] {
+    env.nodes().patch_status(&d, &params, &in_progress("False")).await?;
+    for node in [&a, &b, &c, &d] {
         env.remediation(Family::SelfNode, node).await?;
         env.recover(node).await?;
     }
     drains.delete(&b, &DeleteParams::default()).await?;
-    env.until_at_rest(&check, 4).await?;
+    env.until_at_rest(&check, 5).await?;
     env.end([check]).await
 }
 

@@ -69,6 +69,7 @@ fn storm_cooldown(world: &mut World) {
 #[case::pause(|w: &mut World| w.change_check("workers", |c| c.spec.pauses.push("me".to_owned())), HealthReason::CheckPaused)]
 #[case::exclusion(|w: &mut World| w.label("w1", "remediation.medik8s.io/exclude-from-remediation", Some("true")), HealthReason::ExcludedByLabel)]
 #[case::node_maintenance(|w: &mut World| w.snapshot.maintenances = Reading::Known([name("w1")].into()), HealthReason::UnderMaintenance)]
+#[case::maintenance_by_condition(|w: &mut World| w.set_condition("w1", "MaintenanceInProgress", Some("True"), 299), HealthReason::UnderMaintenance)]
 #[case::granted_drain(|w: &mut World| w.drain("w1", "Granted", 9999), HealthReason::UnderMaintenance)]
 #[case::running_drain(|w: &mut World| w.drain("w1", "Draining", 9999), HealthReason::UnderMaintenance)]
 #[case::drained(|w: &mut World| w.drain("w1", "Drained", 9999), HealthReason::UnderMaintenance)]
@@ -552,4 +553,17 @@ fn silent_watch_of_nodes_is_looked_at_again_soon() {
     world.snapshot.nodes_silent_for = SignedDuration::from_secs(89);
     world.settle(305);
     assert_eq!(world.remediations(), ["Reboot of w1"]);
+}
+
+/// People forget to take it back.
+#[rstest]
+#[case::it_is_over("False", 299, false)]
+#[case::for_a_day("True", 300 - 86_399, true)]
+#[case::for_longer("True", 300 - 86_400, false)]
+fn condition_declares_maintenance_for_some_time(#[case] status: &str, #[case] since: i64, #[case] protects: bool) {
+    let mut world = world();
+    world.set_condition("w1", "MaintenanceInProgress", Some(status), since);
+    let plan = world.settle(300);
+    assert_eq!(plan.reason("w1") == HealthReason::UnderMaintenance, protects);
+    assert_eq!(world.remediations().is_empty(), protects);
 }
