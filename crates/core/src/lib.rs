@@ -34,3 +34,4 @@ pub mod strategy;
 pub mod surge;
 pub mod text;
 pub mod verdict;
+pub mod window;
