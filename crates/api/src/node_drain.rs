@@ -85,6 +85,9 @@ pub struct NodeDrainSpec {
         "rule": "self in ['ReleaseAndRequeue', 'Wait']", "message": Fallback::REFUSED
     }]))]
     pub fallback: Fallback,
+    /// Whether the drain begins, and drain-keeper forces its pods, outside maintenance windows too: for emergencies.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub ignore_windows: bool,
     /// Plan only: nothing is cordoned, claimed or evicted. It can be taken back, and the drain begins; it cannot be set later.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub dry_run: bool,

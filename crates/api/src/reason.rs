@@ -66,6 +66,8 @@ reasons! {
         HoldsUnknown => "is covered by a budget that may be held",
         /// Another pod of its budget was forced and is not replaced yet.
         BudgetInUse => "waits for the replacement of another pod of its budget that was forced",
+        /// It is to go, and no maintenance window is open.
+        WaitsForWindow => "waits for a maintenance window",
         /// Its Deployment rolls so that it moves.
         Surging => "is being replaced by a rollout of its Deployment",
         /// It terminates and its grace has not passed.
@@ -276,6 +278,8 @@ reasons! {
         Unschedulable => "has a replacement that finds no node",
 
         // Why a drain waits, or an eviction is refused.
+        /// It has not begun, and no maintenance window is open.
+        WaitsForWindow => "waits for a maintenance window",
         /// Older drains come first, or its turn has just begun.
         Queued => "waits for its turn",
         /// What becomes of its pods has not been worked out yet.
@@ -419,6 +423,7 @@ impl LockReason {
             Self::Granted
             | Self::ConsentGiven
             | Self::DrainRequested
+            | Self::WaitsForWindow
             | Self::Uncordoned
             | Self::Released
             | Self::Cancelled
@@ -487,7 +492,7 @@ impl LockReason {
         }
     }
 
-    /// Whether it gets an Event once while it lasts: a person has to see to it, or to what follows from it.
+    /// Whether it gets an Event once while it lasts: a person has to see to it, or to what follows from it, or may be surprised.
     pub const fn is_announced_while_it_lasts(self) -> bool {
         matches!(
             self,
@@ -503,6 +508,7 @@ impl LockReason {
                 | Self::NodeReplaced
                 | Self::LeaseLost
                 | Self::CircularWait
+                | Self::WaitsForWindow
                 | Self::DeadlinePassed
         )
     }

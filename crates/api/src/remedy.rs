@@ -25,6 +25,7 @@ impl BlockerReason {
                 "let drain-keeper read NodeDrains, DrainLedgers and DisruptionHolds, as the chart does"
             }
             Self::BudgetInUse => "find out why the replacement of the pod that was forced is not Ready",
+            Self::WaitsForWindow => "wait for the window, or move the pod by hand",
             Self::Surging => "wait for the new pod; if it does not become Ready, repair it or undo the rollout",
             Self::Terminating => "wait for the end of its grace period",
             Self::FinalizerStuck => "repair the controller that owns the finalizer",
@@ -93,6 +94,7 @@ impl LockReason {
             Self::LocalVolume | Self::Pinned => "nothing: the pod is down until its node is back",
             Self::NoRoom => "add nodes, or make room, if there should be room elsewhere",
             Self::Unschedulable => "see what the replacement lacks: kubectl describe pod",
+            Self::WaitsForWindow => "wait for the window; in an emergency set ignoreWindows on its NodeDrain",
             Self::Queued | Self::NotPlanned | Self::AwaitsConfirmation => "wait: it goes on by itself",
             Self::WaitsForDisruptions | Self::Reserved => {
                 "wait for the drain that has them, or find out why it does not end"

@@ -245,6 +245,7 @@ pub fn new_drain(request: &DrainRequest, now: Timestamp) -> NodeDrain {
             empty_dir_data: request.consents.empty_dir_data,
             deadlines: request.deadlines.clone(),
             fallback: request.fallback.unwrap_or_default(),
+            ignore_windows: false,
             dry_run: request.dry_run,
         },
         status: None,

@@ -9,6 +9,7 @@ use std::num::NonZeroU32;
 use nodeward_core::duration::ConfigDuration;
 use nodeward_core::selector::Selector;
 use nodeward_core::signal::{CountsAsDrain, UpgradeSignal};
+use nodeward_core::window::Windows;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -34,6 +35,8 @@ pub struct Config {
     pub counts_as_drain: Option<CountsAsDrain>,
     /// Whether pods that their budgets never let go move by a rollout of their Deployment. Default: none does.
     pub surge: SurgeConfig,
+    /// Maintenance windows: when evictions, deletes of running pods and rollouts may begin. Default: always.
+    pub windows: Windows,
     /// Nodes in scope. Default: all but the control plane.
     pub node_selector: Selector,
     /// Finalizers that are never removed. The default is `PROTECTED_FINALIZERS` of the policy.

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use nodeward_api::node_drain::{DrainPlan, LISTED_AT_MOST, NodeDrain, PlannedPod};
+use nodeward_api::node_drain::{DrainPlan, Evictor, LISTED_AT_MOST, NodeDrain, PlannedPod};
 use nodeward_core::drain::NodeDrainView;
 use nodeward_core::pod::PodView;
 
@@ -33,6 +33,8 @@ pub struct PlannedPods {
     are_all: bool,
     /// Those that the drain does not claim for any more.
     left_out: BTreeSet<Arc<str>>,
+    /// Whether maintenance windows do not concern them: drain-lock has begun the drain itself, or the NodeDrain says so.
+    pub ignores_windows: bool,
 }
 
 /// Why a pod waits for the claim of its node.
@@ -46,17 +48,19 @@ pub enum UnderClaim {
 
 impl PlannedPods {
     fn project(drain: &NodeDrain) -> Self {
-        let Some(status) = &drain.status else {
-            return Self::default();
-        };
-        let Some(plan) = &status.plan else {
-            return Self::default();
+        let ignores_windows = drain.spec.ignore_windows || drain.spec.evict == Evictor::Nodeward;
+        let Some(plan) = drain.status.as_ref().and_then(|status| status.plan.as_ref()) else {
+            return Self {
+                ignores_windows,
+                ..Self::default()
+            };
         };
         let name_of = |planned: &PlannedPod| planned.pod.as_str().into();
         Self {
             under_claim: plan.held.iter().chain(&plan.retained).map(name_of).collect(),
             are_all: names_all(plan),
             left_out: plan.left_out.iter().map(name_of).collect(),
+            ignores_windows,
         }
     }
 

@@ -17,6 +17,7 @@ use nodeward_core::signal::{
 };
 use nodeward_core::strategy::Waits;
 use nodeward_core::surge::DeploymentView;
+use nodeward_core::window::Windows;
 use nodeward_runtime::ConfigError;
 
 use crate::config::{Config, NodeDrain, RemediationKind, SurgeConfig};
@@ -64,6 +65,8 @@ pub struct Policy {
     pub override_budgets: OverrideBudgets,
     /// Whether Deployments are told to roll, and how.
     pub surge: Option<SurgePolicy>,
+    /// When it may begin.
+    pub windows: Windows,
     /// How far opt-outs of owners count.
     pub opt_outs: OptOutLimits,
     /// Forced pods on their way out at once, a node.
@@ -222,6 +225,7 @@ impl Policy {
             override_budgets,
             force_on_unreachable: config.force_on_unreachable,
             surge: SurgePolicy::of(config.surge)?,
+            windows: config.windows,
             opt_outs: OptOutLimits {
                 honour: config.opt_outs.honour,
                 namespaces: config.opt_outs.namespaces.map(|namespaces| namespaces.selector),
@@ -263,6 +267,13 @@ impl Policy {
                  last pod is deleted without grace; lengthen expectedNodeDrainTime, or shorten forceAfter",
                 self.force_after
             ));
+        }
+        if self.windows != Windows::default() {
+            warnings.push(
+                "outside its windows drain-keeper begins nothing: drains by others go on, and those that need it may time out \
+                 before one opens"
+                    .to_owned(),
+            );
         }
         warnings
     }

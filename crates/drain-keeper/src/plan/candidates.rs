@@ -15,7 +15,7 @@ use crate::snapshot::{Attempt, Outcome};
 
 use super::budget_turn::Turns;
 use super::limits::Limits;
-use super::may_force::{Decision, Evidence, end_of_opt_outs, ignored_opt_outs, may_force};
+use super::may_force::{Decision, Evidence, end_of_opt_outs, ignored_opt_outs, may_force, window_changes_at};
 use super::node_state::{NodeInPlan, NodeState};
 use super::{Action, Planner, PodAction, SurgeStanding, Warning, surge};
 
@@ -61,6 +61,7 @@ impl<'a> Planner<'a> {
                     policy: self.policy,
                 };
                 self.requeue_at.note(end_of_opt_outs(pod, &evidence));
+                self.requeue_at.note(window_changes_at(pod, &evidence, self.now));
                 self.requeue_at.note(pod.opt_outs.changes_at());
                 let ignored = ignored_opt_outs(pod, &evidence, self.now);
                 if !ignored.is_empty() {

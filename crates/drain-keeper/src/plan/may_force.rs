@@ -1,6 +1,7 @@
 //! Whether a pod may be forced off its node. [`may_force`] is the one decision, in one list of conditions.
 
 mod opt_out;
+mod window;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -9,7 +10,7 @@ use jiff::Timestamp;
 use nodeward_api::drain_clock::DrainClock;
 use nodeward_api::reason::BlockerReason;
 use nodeward_core::budget::{BudgetView, ForceDrain};
-use nodeward_core::deadline::{is_due, saturating_add};
+use nodeward_core::deadline::{is_due, saturating_add, to_the_second};
 use nodeward_core::hold::{Holder, Holds};
 use nodeward_core::node::NodeView;
 use nodeward_core::opt_out::OptOut;
@@ -27,6 +28,7 @@ use crate::snapshot::Memory;
 
 use self::opt_out::in_force;
 pub use self::opt_out::{end_of_opt_outs, hold_against, ignored_opt_outs};
+pub(super) use self::window::{may_begin_at, window_changes_at};
 
 /// What the decision rests on besides the pod: from the caches, or as it was just read.
 #[derive(Clone, Copy)]
@@ -108,7 +110,8 @@ impl Decision {
 /// j. drain-lock has granted its node what it needs, if it is to go down under the claim of the node;
 /// k. nobody holds a budget that selects it, its owner as far as the configuration honours it;
 /// l. its budgets let it go, or the configuration lets them be overridden;
-/// m. the strategy's wait has passed, and the pod's own grace.
+/// m. the strategy's wait has passed, and the pod's own grace;
+/// n. a maintenance window is open, unless the pod's going was begun in one.
 ///
 /// Called twice: by the plan (`plan.rs`), with what the caches show, and right before a write that the server does not judge
 /// by itself (`execute/preconditions.rs`), with what was read by quorum.
@@ -143,7 +146,7 @@ pub fn may_force(pod: &PodView, evidence: &Evidence<'_>, now: Timestamp) -> Deci
     }
 }
 
-/// Conditions c to m.
+/// Conditions c to n.
 fn judge(pod: &PodView, evidence: &Evidence<'_>, now: Timestamp) -> Decision {
     let Evidence { node, policy, .. } = *evidence;
     let drain = policy.drain_for(node);
@@ -260,7 +263,7 @@ fn judge(pod: &PodView, evidence: &Evidence<'_>, now: Timestamp) -> Decision {
         let next = Next::HeldBack {
             strategy: strategy.name,
             due,
-            until: until.map(|until| until.max(due)),
+            until: until.map(|until| may_begin_at(until.max(due), pod, evidence)),
         };
         return blocked(reason, next, hold.to_string());
     }
@@ -280,12 +283,27 @@ fn judge(pod: &PodView, evidence: &Evidence<'_>, now: Timestamp) -> Decision {
         return blocked(reason, next, detail.to_owned());
     }
     // m: the pod may still go by itself.
+    let opens = may_begin_at(due.max(now), pod, evidence);
     if !is_due(due, now) {
+        let detail = if due < opens {
+            format!("no maintenance window is open at {}", to_the_second(due))
+        } else {
+            String::new()
+        };
         let next = Next::At {
             strategy: strategy.name,
-            due,
+            due: opens,
         };
-        return blocked(reason, next, String::new());
+        return blocked(reason, next, detail);
+    }
+    // n: its drain goes on by itself, and what is begun now was not to be.
+    if now < opens {
+        let next = Next::HeldBack {
+            strategy: strategy.name,
+            due,
+            until: Some(opens),
+        };
+        return blocked(BlockerReason::WaitsForWindow, next, String::new());
     }
     Decision::Due { reason, strategy, due }
 }

@@ -17,7 +17,7 @@ use nodeward_core::verdict::Next;
 use crate::gate::cordon_taint;
 use crate::policy::SurgePolicy;
 
-use super::may_force::{Decision, Evidence, awaited_claim, hold_against};
+use super::may_force::{Decision, Evidence, awaited_claim, hold_against, may_begin_at};
 
 /// What is done, said and waited for first: the surge of the pod, or `ordinary`.
 ///
@@ -133,7 +133,7 @@ fn is_refused(pod: &PodView, ordinary: &Decision, evidence: &Evidence<'_>, now: 
     };
     let is_by_budget = matches!(
         reason,
-        BlockerReason::BudgetExhausted | BlockerReason::BudgetNeverForced
+        BlockerReason::BudgetExhausted | BlockerReason::BudgetNeverForced | BlockerReason::WaitsForWindow
     );
     let is_exhausted = |allowance| allowance == DisruptionAllowance::None(NoAllowance::Exhausted);
     let [budget] = evidence.budgets else {
@@ -178,8 +178,9 @@ fn begin(
     let had_room = evidence.memory.had_room.get(&pod.uid).copied();
     let refused_since = had_room.map_or(evidence.clock.start, |at| at.max(evidence.clock.start));
     let at = strategy(Remedy::Restart).due(pod, refused_since, &evidence.waits);
+    let opens = may_begin_at(at.max(now), pod, evidence);
     let decision = match ordinary {
-        Decision::Blocked { reason, .. } | Decision::Due { reason, .. } if is_due(at, now) => {
+        Decision::Blocked { reason, .. } | Decision::Due { reason, .. } if is_due(opens, now) => {
             if has_place {
                 due(Remedy::Restart, reason, at)
             } else {
@@ -191,10 +192,14 @@ fn begin(
             reason,
             detail,
             last_due,
-        } if !next.due().is_some_and(|due| now < due && due <= at) => {
-            let next = Next::At {
-                strategy: StrategyName::Surge,
-                due: at,
+        } if !next.due().is_some_and(|due| now < due && due < opens) => {
+            let strategy = StrategyName::Surge;
+            let (reason, next) = if is_due(at, now) {
+                let until = Some(opens);
+                let next = Next::HeldBack { strategy, due: at, until };
+                (BlockerReason::WaitsForWindow, next)
+            } else {
+                (reason, Next::At { strategy, due: opens })
             };
             Decision::Blocked {
                 reason,

@@ -11,4 +11,5 @@ mod surge;
 mod turns;
 mod unreachable;
 mod waits;
+mod windows;
 pub(crate) mod world;

@@ -162,6 +162,24 @@ fn nothing_is_told_to_roll_by_default() {
     assert!(plan.watch_workloads.is_empty() && plan.had_room.is_empty());
 }
 
+/// A rollout is begun like an eviction, and goes on like one.
+#[test]
+fn rollout_waits_for_a_window() {
+    let world = singleton().also("surge: { enabled: true }, windows: [{ from: '02:00', to: '04:00' }]");
+    let plan = world.at(1);
+    assert_eq!((plan.next("web"), plan.has_failed()), (surge_at(minute(120)), false));
+    let plan = world.at(100);
+    let (strategy, due, until) = (StrategyName::Surge, minute(2), Some(minute(120)));
+    assert_eq!(plan.next("web"), Next::HeldBack { strategy, due, until });
+    assert_eq!((plan.reason("web"), plan.acted().len()), (Some(BlockerReason::WaitsForWindow), 0));
+    assert_eq!((world.at(119).has_failed(), remedy(&world.at(120))), (false, Some(Remedy::Restart)));
+    let planned = json!({ "status": { "plan": { "movable": 1 } } });
+    let of_ours = world.node_drain_with("Draining", planned);
+    assert_eq!(remedy(&of_ours.at(2)), Some(Remedy::Restart));
+    let begun = singleton_with(record("web"), json!({})).also("surge: { enabled: true }, windows: [{ from: '02:00', to: '04:00' }]");
+    assert_eq!(remedy(&begun.at(3)), Some(Remedy::Restart));
+}
+
 #[rstest]
 #[case::later(r#"surge: { enabled: true, after: "5m" }"#, 4, None)]
 #[case::then(r#"surge: { enabled: true, after: "5m" }"#, 5, Some(Remedy::Restart))]
