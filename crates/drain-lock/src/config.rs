@@ -10,6 +10,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use nodeward_api::node_drain::{Consent, Fallback};
 use nodeward_core::duration::ConfigDuration;
 use nodeward_core::selector::Selector;
+use nodeward_core::window::Windows;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::Error;
 use serde::{Deserialize, Deserializer};
@@ -30,6 +31,8 @@ pub struct Config {
     pub expected_outage: Option<ConfigDuration>,
     /// How long a replacement may be without a node before its pod counts as one that finds no other. Default 30 seconds.
     pub unschedulable_after: Option<ConfigDuration>,
+    /// Maintenance windows: when drains of drain-lock's own may begin. Default: always.
+    pub windows: Windows,
     /// How pods are evicted.
     pub eviction: EvictionConfig,
     /// What the owners of applications may hold.

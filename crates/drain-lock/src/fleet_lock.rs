@@ -29,7 +29,7 @@ use axum::{Json, Router};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use kube::{Api, Client as KubeClient};
-use nodeward_api::node_drain::Consent;
+use nodeward_api::node_drain::{BlockedBy, Consent};
 use nodeward_api::reason::LockReason;
 use nodeward_api::{DrainLedger, NodeDrain, drain_ledger};
 use nodeward_core::consent::Consents;
@@ -313,16 +313,22 @@ impl FleetLock {
         let ledger = LedgerFacts::content(ledger.as_deref());
         let facts = self.cache.facts_of_claims(&ledger, Timestamp::now());
         let waits = gate(node, &ledger, &facts).may_reboot();
-        waits.map_err(|waits| self.naming_kept_pod(node, waits))
+        waits.map_err(|waits| self.naming_what_no_turn_ends(node, waits))
     }
 
-    /// The same, but where pods are kept until somebody consents to their eviction one is named: no turn ends that. It changes
-    /// the words alone, so the NodeDrain's status is good enough.
-    fn naming_kept_pod(&self, node: &NodeFacts, waits: Problem) -> Problem {
+    /// The same, but where the drain waits for a maintenance window, or pods are kept until somebody consents to their eviction,
+    /// that is said: no turn ends it. It changes the words alone, so the NodeDrain's status is good enough.
+    fn naming_what_no_turn_ends(&self, node: &NodeFacts, waits: Problem) -> Problem {
         let drain = self.cache.drain(node.name.as_str());
         let blocked = drain.iter().filter_map(|drain| drain.status.as_ref());
         let mut blocked = blocked.flat_map(|status| &status.blocked_by);
-        match blocked.find(|blocked| blocked.reason.lacks_consent()) {
+        let no_turn_ends =
+            |blocked: &&BlockedBy| blocked.reason.lacks_consent() || blocked.reason == LockReason::WaitsForWindow;
+        match blocked.find(no_turn_ends) {
+            Some(window) if waits.kind == Kind::Queued && !window.reason.lacks_consent() => {
+                let text = format!("the drain of node {} {}", node.name, window.message);
+                Problem::new(Kind::Queued, text)
+            }
             Some(kept) if waits.kind == Kind::Queued => {
                 let (node, remedy) = (&node.name, kept.reason.remedy());
                 let text = format!(

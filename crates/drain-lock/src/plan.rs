@@ -57,7 +57,7 @@ use self::cordon::{ahead, cordons};
 use self::drain_context::{DrainContext, claim_of, drain_records};
 use self::eviction_budget::{EvictionBudget, take_out};
 use self::holds::{AnnotatedHoldVerdict, HoldVerdict, evaluate_annotated_holds, evaluate_holds};
-use self::intent::{Intent, intent, last_sign, silent_from};
+use self::intent::{Intent, in_windows, intent, last_sign, silent_from};
 use self::ledger_size::bytes_left;
 use self::need::{NodeNeed, classify};
 use self::node_groups::{NodeGroups, has_places};
@@ -181,8 +181,9 @@ fn drain_contexts(
         let silent_from = silent_from(&record, last_sign, memory, ledger, policy);
         requeue_at.note(silent_from);
         let is_silent = silent_from.is_some_and(|from| is_due(from, now));
+        let intent = intent(&record, &unavailable, is_silent);
         DrainContext {
-            intent: intent(&record, &unavailable, is_silent),
+            intent: in_windows(intent, &record, policy, now, requeue_at),
             record,
             unavailable,
             leaving,
@@ -206,7 +207,7 @@ fn needs(
     let mut placement = cordons.placement();
     let (open, others): (Vec<_>, Vec<_>) = contexts.iter().enumerate().partition(|(_, context)| context.is_open());
     let classified = open.into_iter().chain(others).filter_map(|(index, context)| {
-        let is_classified = matches!(context.intent, Intent::Drain | Intent::Preview);
+        let is_classified = matches!(context.intent, Intent::Drain | Intent::Await(_) | Intent::Preview);
         let node = context.record.node.as_ref().filter(|_| is_classified)?;
         Some((
             index,
@@ -296,9 +297,12 @@ impl Planner<'_> {
 
     fn reconcile(&mut self, context: &DrainContext) {
         match (context.intent, &context.drain, &context.node, &context.classes) {
-            (Intent::Drain, Some(drain), Some(node), _) if !context.is_adopted() || drain.spec.node_uid.is_none() => {
+            (Intent::Drain | Intent::Await(_), Some(drain), Some(node), _)
+                if !context.is_adopted() || drain.spec.node_uid.is_none() =>
+            {
                 self.adopt(context, drain, node);
             }
+            (Intent::Await(opens), Some(_), Some(node), _) => self.await_window(context, node, opens),
             (Intent::Drain, Some(_), Some(_), Some(classes)) if !self.may_be_queued(context, classes) => {
                 self.report_full(context);
             }
@@ -316,7 +320,7 @@ impl Planner<'_> {
             (Intent::Override, _, _, _) => self.release_by_override(context),
             (Intent::End(ending), _, _, _) => self.complete(context, ending),
             // Only a drain with its node is wanted.
-            (Intent::Drain | Intent::Preview, _, _, _) => {}
+            (Intent::Drain | Intent::Await(_) | Intent::Preview, _, _, _) => {}
         }
     }
 

@@ -10,6 +10,7 @@ use nodeward_core::consent::Consents;
 use nodeward_core::duration::ConfigDuration;
 use nodeward_core::hold::{DRAIN_LASTS, RECOVERY_LASTS};
 use nodeward_core::selector::Selector;
+use nodeward_core::window::Windows;
 use nodeward_runtime::ConfigError;
 
 use crate::config::{AutoConfig, Config, FleetLockConfig, KnownConsent, Mode};
@@ -40,6 +41,8 @@ pub struct Policy {
     pub expected_outage: SignedDuration,
     /// How long a replacement may be without a node before its pod counts as one that finds no other.
     pub unschedulable_after: SignedDuration,
+    /// When drains of its own may begin.
+    pub windows: Windows,
     /// Pods of one node on their way out at once.
     pub evictions_per_node: usize,
     /// How long an owner's hold lasts at most.
@@ -123,6 +126,7 @@ impl Policy {
             fallback: config.fallback.map(Fallback::from).unwrap_or_default(),
             expected_outage: or(config.expected_outage, EXPECTED_OUTAGE),
             unschedulable_after: or(config.unschedulable_after, UNSCHEDULABLE_AFTER),
+            windows: config.windows,
             evictions_per_node: config
                 .eviction
                 .max_parallel

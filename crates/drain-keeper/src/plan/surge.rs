@@ -196,7 +196,11 @@ fn begin(
             let strategy = StrategyName::Surge;
             let (reason, next) = if is_due(at, now) {
                 let until = Some(opens);
-                let next = Next::HeldBack { strategy, due: at, until };
+                let next = Next::HeldBack {
+                    strategy,
+                    due: at,
+                    until,
+                };
                 (BlockerReason::WaitsForWindow, next)
             } else {
                 (reason, Next::At { strategy, due: opens })

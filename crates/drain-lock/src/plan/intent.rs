@@ -4,11 +4,12 @@ use jiff::Timestamp;
 use nodeward_api::annotation;
 use nodeward_api::node_drain::{Evictor, NodeDrain};
 use nodeward_api::reason::LockReason;
+use nodeward_core::deadline::RequeueAt;
 use nodeward_core::drain_request::releases_by_itself;
 use nodeward_core::ledger::{Claim, ClaimState, Ledger, until};
 
 use crate::policy::Policy;
-use crate::snapshot::{LeavingPods, Memory, Snapshot};
+use crate::snapshot::{LeavingPods, Memory, NodeFacts, Snapshot};
 
 use super::drain_context::DrainRecord;
 use super::node_markers::is_cordoned_for;
@@ -19,6 +20,8 @@ use super::recovery::UnavailablePods;
 pub enum Intent {
     /// The node is to be drained.
     Drain,
+    /// The same, once a maintenance window is open: at this time.
+    Await(Timestamp),
     /// It is to be said what a drain would do; nothing else.
     Preview,
     /// It cannot be followed: what it names is not there, and nothing has been done for it.
@@ -102,6 +105,36 @@ pub fn intent(record: &DrainRecord, unavailable: &UnavailablePods, is_silent: bo
         return Intent::End(Ending::Quiet);
     }
     Intent::Drain
+}
+
+/// What is wanted in view of the maintenance windows: a drain of our own begins in one, and goes on outside. Notes when that may
+/// come out differently.
+pub fn in_windows(
+    intent: Intent,
+    record: &DrainRecord,
+    policy: &Policy,
+    now: Timestamp,
+    requeue_at: &mut RequeueAt,
+) -> Intent {
+    let ignores = |drain: &NodeDrain| drain.spec.ignore_windows || drain.spec.evict == Evictor::Requester;
+    if intent != Intent::Drain || record.drain.as_deref().is_none_or(ignores) || has_begun(record) {
+        return intent;
+    }
+    requeue_at.note(policy.windows.changes_at(now));
+    match policy.windows.first_open(now) {
+        opens if now < opens => Intent::Await(opens),
+        _ => intent,
+    }
+}
+
+/// Whether its node was cordoned for it, or was found cordoned when it was queued, or by somebody who evicts.
+fn has_begun(record: &DrainRecord) -> bool {
+    let (claim, drain) = (record.claim.as_ref(), record.drain.as_deref());
+    let is_begun_on = |node: &NodeFacts| {
+        let is_known = claim.is_some() || drain.and_then(last_eviction).is_some();
+        node.is_cordoned() && (is_known || is_cordoned_for(node, record.drain_uid()))
+    };
+    record.node.as_deref().is_some_and(is_begun_on)
 }
 
 /// Whether the node was cordoned for this drain and is not any more. `kubectl uncordon` leaves the annotation of a cordon

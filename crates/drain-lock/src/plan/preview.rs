@@ -1,12 +1,16 @@
-//! Drains that nothing is done for: those that are only to be planned, and those that cannot be followed.
+//! Drains that nothing is done for: those that are only to be planned, that wait for a maintenance window, or that cannot be followed.
+
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use nodeward_api::node_drain::{BlockedBy, Phase, PodCounts};
 use nodeward_api::reason::LockReason;
+use nodeward_core::deadline::to_the_second;
 use nodeward_core::ledger::{ClaimState, Disruptions, Ledger};
 
 use crate::snapshot::{NodeFacts, Snapshot};
 
+use super::node_markers::Cordon;
 use super::{DrainContext, DrainVerdict, Planner, control_plane, verdict};
 
 impl Planner<'_> {
@@ -40,6 +44,29 @@ impl Planner<'_> {
                 lease_lost: false,
             });
         }
+    }
+
+    /// A drain of ours that has not begun, outside its windows: it is not queued, and its node goes on serving. One that was queued
+    /// in a window gives its ticket back; what an earlier turn holds returns as its pods do.
+    pub(super) fn await_window(&mut self, context: &DrainContext, node: &Arc<NodeFacts>, opens: Timestamp) {
+        let (ledger, uid) = (&mut self.write.next, node.uid.as_str());
+        ledger.release(uid, &|pod| context.unavailable.contains(pod), self.now);
+        if ledger.claim(uid).is_some_and(|claim| claim.holds.is_empty()) {
+            ledger.return_node_groups(uid, |_| false);
+            ledger.remove(uid);
+        }
+        self.write_node_markers(node, Cordon::Keep, false, None);
+        let mut verdict = self.verdict(context);
+        verdict.phase = match verdict.claim {
+            Some(_) => Phase::Recovering,
+            None => Phase::Scheduled,
+        };
+        let reason = LockReason::WaitsForWindow;
+        verdict.message = format!("{}, which opens at {}", reason.explanation(), to_the_second(opens));
+        verdict.block(reason, verdict.message.clone());
+        let problems = context.classes.iter().flat_map(|classes| &classes.problems);
+        verdict.blocked_by.extend(problems.cloned());
+        self.plan.drains.push(verdict);
     }
 
     /// A drain that is only to be planned.

@@ -13,6 +13,7 @@ mod room;
 mod silence;
 mod stages;
 mod timeouts;
+mod windows;
 
 use jiff::SignedDuration;
 use nodeward_core::id::PodUid;

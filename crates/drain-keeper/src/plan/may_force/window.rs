@@ -25,7 +25,10 @@ pub(in super::super) fn window_changes_at(pod: &PodView, evidence: &Evidence<'_>
 /// override also after a change of leader, the memory of an eviction only until then.
 fn has_begun(pod: &PodView, evidence: &Evidence<'_>) -> bool {
     let is_overridden_for = |last: &LastOverride| last.uid == pod.uid.as_str();
-    let mut overridden = evidence.budgets.iter().filter_map(|budget| budget.last_override.as_ref());
+    let mut overridden = evidence
+        .budgets
+        .iter()
+        .filter_map(|budget| budget.last_override.as_ref());
     evidence.planned.is_some_and(|planned| planned.ignores_windows)
         || evidence.memory.asked_at(pod).is_some()
         || overridden.any(is_overridden_for)

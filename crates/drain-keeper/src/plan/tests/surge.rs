@@ -171,12 +171,19 @@ fn rollout_waits_for_a_window() {
     let plan = world.at(100);
     let (strategy, due, until) = (StrategyName::Surge, minute(2), Some(minute(120)));
     assert_eq!(plan.next("web"), Next::HeldBack { strategy, due, until });
-    assert_eq!((plan.reason("web"), plan.acted().len()), (Some(BlockerReason::WaitsForWindow), 0));
-    assert_eq!((world.at(119).has_failed(), remedy(&world.at(120))), (false, Some(Remedy::Restart)));
+    assert_eq!(
+        (plan.reason("web"), plan.acted().len()),
+        (Some(BlockerReason::WaitsForWindow), 0)
+    );
+    assert_eq!(
+        (world.at(119).has_failed(), remedy(&world.at(120))),
+        (false, Some(Remedy::Restart))
+    );
     let planned = json!({ "status": { "plan": { "movable": 1 } } });
     let of_ours = world.node_drain_with("Draining", planned);
     assert_eq!(remedy(&of_ours.at(2)), Some(Remedy::Restart));
-    let begun = singleton_with(record("web"), json!({})).also("surge: { enabled: true }, windows: [{ from: '02:00', to: '04:00' }]");
+    let begun = singleton_with(record("web"), json!({}))
+        .also("surge: { enabled: true }, windows: [{ from: '02:00', to: '04:00' }]");
     assert_eq!(remedy(&begun.at(3)), Some(Remedy::Restart));
 }
 

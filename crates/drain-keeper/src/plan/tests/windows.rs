@@ -80,7 +80,10 @@ fn evicted_by_us() -> World {
     StrategyName::Delete, 45
 )]
 fn what_was_begun_goes_on_outside(#[case] world: World, #[case] strategy: StrategyName, #[case] due: i64) {
-    assert_eq!((world.at(due - 1).strategy(), world.at(due).strategy()), (None, Some(strategy)));
+    assert_eq!(
+        (world.at(due - 1).strategy(), world.at(due).strategy()),
+        (None, Some(strategy))
+    );
 }
 
 /// The clock goes on, and a deadline outside is none.
@@ -103,7 +106,9 @@ fn what_is_said_before_is_what_will_be(#[case] from: &str, #[case] to: &str, #[c
 #[test]
 fn hold_and_window_must_both_permit() {
     let world = world().pod(pod("p")).budget(budget("web", 1));
-    let held = world.clone().held("web", Holder::Owner("alice".to_owned()), Some(minute(100)));
+    let held = world
+        .clone()
+        .held("web", Holder::Owner("alice".to_owned()), Some(minute(100)));
     assert_eq!(held.at(90).next("p"), waits(StrategyName::PdbDelete, 68));
     assert_eq!(held.at(90).reason("p"), Some(BlockerReason::BudgetHeld));
     assert_eq!(held.at(101).reason("p"), Some(BlockerReason::WaitsForWindow));
@@ -113,6 +118,9 @@ fn hold_and_window_must_both_permit() {
 
 #[test]
 fn node_is_looked_at_again_when_the_window_closes() {
-    let world = world().pod(with(pod("p"), json!({ "metadata": { "labels": { "nodeward.dev/drain": "wait-completed" } } })));
+    let world = world().pod(with(
+        pod("p"),
+        json!({ "metadata": { "labels": { "nodeward.dev/drain": "wait-completed" } } }),
+    ));
     assert_eq!(world.at(130).requeue_at, Some(minute(240)));
 }
