@@ -108,12 +108,22 @@ annotations:
 {{- toYaml .values.config -}}
 {{- end -}}
 
+{{/* The operator's configuration with the maintenance windows, which drain-keeper and drain-lock have in common. */}}
+{{- define "nodeward.withWindows" -}}
+{{- if hasKey .config "windows" -}}
+{{- fail (printf "%s.config.windows: set the value windows instead, which is of drain-keeper and drain-lock alike" .block) -}}
+{{- end -}}
+{{- merge .config (.windows | empty | ternary dict (dict "windows" .windows)) | toJson -}}
+{{- end -}}
+
 {{/*
 The values of drain-keeper as its templates use them: where readManagedUpgradeConfigMap is on, and where the leases of nodes
 can be read, the configuration says so too.
 */}}
 {{- define "nodeward.drainKeeper" -}}
 {{- $values := deepCopy .Values.drainKeeper -}}
+{{- $config := include "nodeward.withWindows" (dict "block" "drainKeeper" "config" $values.config "windows" .Values.windows) -}}
+{{- $_ := set $values "config" ($config | fromJson) -}}
 {{- if $values.readManagedUpgradeConfigMap.enabled -}}
 {{- if hasKey $values.config "managedUpgradeConfigMap" -}}
 {{- fail "drainKeeper.config.managedUpgradeConfigMap and drainKeeper.readManagedUpgradeConfigMap say the same: set the second only, which also grants the right to read it" -}}
@@ -138,6 +148,8 @@ follows from the switches (flags, ports, volumes) is worked out here. They are c
 {{- $ctx := dict "root" . "component" "drain-lock" "values" .Values.drainLock -}}
 {{- $fullname := include "nodeward.component.fullname" $ctx -}}
 {{- $values := deepCopy .Values.drainLock -}}
+{{- $config := include "nodeward.withWindows" (dict "block" "drainLock" "config" $values.config "windows" .Values.windows) -}}
+{{- $_ := set $values "config" ($config | fromJson) -}}
 {{- range $switch := list "fleetLock" "medik8sLease" -}}
 {{- if hasKey $values.config $switch -}}
 {{- fail (printf "drainLock.config.%s and drainLock.%s say the same: set the second only, which also grants and mounts what it needs" $switch $switch) -}}

@@ -191,6 +191,13 @@ fn budgets_are_overridden_by_default_only_as_openshift_does(#[case] text: &str, 
 #[case::mixed_selector("nodeSelector: {matchLabels: {a: b}, pool: blue}", "nodeSelector", "pool")]
 #[case::label_that_is_no_text("nodeSelector: {zone: 1}", "nodeSelector", "quotes")]
 #[case::pool_without_a_selector("pools: [{nodeDrain: {}}]", "pools[0]", "selector")]
+#[case::window_that_never_opens("windows: [{days: [], from: '22:00', to: '04:00'}]", "windows[0]", "never opens")]
+#[case::zone_that_does_not_exist(
+    "windows: [{from: '22:00', to: '04:00', timeZone: Berlin}]",
+    "windows[0]",
+    "such as Europe/Berlin"
+)]
+#[case::empty_window("windows: [{from: '22:00', to: '22:00'}]", "windows[0]", "let them differ")]
 #[case::not_a_map("[]", "", "")]
 #[case::not_yaml("nodeDrain: {timeOut: ", "nodeDrain.timeOut", "did not find")]
 fn bad_value_is_refused_with_field_and_cause(#[case] text: &str, #[case] path: &str, #[case] says: &str) {
@@ -307,6 +314,15 @@ fn a_bad_config_map_is_refused_with_its_field(#[case] theirs: &str, #[case] path
     let error = settings.with_managed_upgrade_config(theirs).expect_err(theirs);
     assert_eq!(error.path().unwrap_or_default(), path, "{error}");
     assert!(error.to_string().contains(says), "{error}");
+}
+
+#[rstest]
+#[case::always("windows: []", false)]
+#[case::at_night("windows: [{from: '22:00', to: '04:00'}]", true)]
+fn drains_by_others_that_windows_delay_are_warned_of(#[case] text: &str, #[case] is_warned_of: bool) {
+    let warnings = Settings::parse(text).unwrap().policy.warnings();
+    let is_meant = |warning: &String| warning.contains("may time out");
+    assert_eq!(warnings.iter().any(is_meant), is_warned_of, "{warnings:?}");
 }
 
 /// The metric would fire before the last strategy has had its time.

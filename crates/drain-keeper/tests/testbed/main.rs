@@ -21,3 +21,4 @@ mod remediations;
 mod requests;
 mod strategies;
 mod surge;
+mod windows;

@@ -41,3 +41,4 @@ mod returns;
 mod reviewed;
 mod webhook;
 mod who_drains;
+mod windows;

@@ -128,7 +128,7 @@ const fn firing(
 /// All is well for nine minutes, and nothing afterwards.
 const FROM_MINUTE_10: &str = "0x9 1x200";
 
-const DRAIN_KEEPER: [Firing; 4] = [
+const DRAIN_KEEPER: [Firing; 5] = [
     firing(
         "NodewardDrainStuck",
         &[(
@@ -137,6 +137,15 @@ const DRAIN_KEEPER: [Firing; 4] = [
         )],
         &[("node_name", "a")],
         (14, 20),
+    ),
+    firing(
+        "NodewardWaitsForWindow",
+        &[(
+            "nodeward_drain_keeper_blockers{JOB,reason=\"WaitsForWindow\"}",
+            "0x9 2x1600",
+        )],
+        &[],
+        (1449, 1455),
     ),
     firing(
         "NodewardDrainKeeperConfigRejected",

@@ -29,6 +29,50 @@ fn enabled_component_brings_no_other_one(#[case] block: &str, #[case] component:
     assert_eq!(own, [component]);
 }
 
+/// What drain-keeper may not force drain-lock should not begin to drain.
+#[test]
+fn windows_are_of_both_operators() {
+    let windows = json!([{ "days": ["Saturday"], "from": "22:00", "to": "04:00", "timeZone": "Europe/Berlin" }]);
+    let both = json!({ "windows": windows, "drainKeeper": { "enabled": true }, "drainLock": { "enabled": true } });
+    let objects = rendered(&both);
+    for operator in ["drain-keeper", "drain-lock"] {
+        let name = format!("nodeward-{operator}");
+        let is_meant = |object: &&Value| object["kind"] == "ConfigMap" && object["metadata"]["name"] == name.as_str();
+        let config = objects.iter().find(is_meant).unwrap()["data"]["config.yaml"]
+            .as_str()
+            .unwrap();
+        let config: Value = serde_yaml::from_str(config).unwrap();
+        assert_eq!(config["windows"], windows, "{operator}");
+    }
+    let twice = values_file(&json!({ "drainKeeper": { "enabled": true, "config": { "windows": windows } } }));
+    let refusal = helm(&[
+        "template",
+        "nodeward",
+        CHART,
+        "--values",
+        twice.path().to_str().unwrap(),
+    ])
+    .unwrap_err();
+    assert!(
+        refusal.to_string().contains("set the value windows instead"),
+        "{refusal:#}"
+    );
+    let wrong =
+        values_file(&json!({ "drainKeeper": { "enabled": true }, "windows": [{ "from": "22", "to": "04:00" }] }));
+    let refusal = helm(&[
+        "template",
+        "nodeward",
+        CHART,
+        "--values",
+        wrong.path().to_str().unwrap(),
+    ])
+    .unwrap_err();
+    assert!(
+        format!("{refusal:#}").replace('.', "/").contains("windows/0/from"),
+        "{refusal:#}"
+    );
+}
+
 /// kustomize refuses a key or an object that is there twice.
 #[test]
 fn kustomize_accepts_what_the_chart_renders() {
