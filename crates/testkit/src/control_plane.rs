@@ -26,7 +26,6 @@ use self::command_lines::Parts;
 use self::layout::Layout;
 pub use self::options::{AuditScope, Options};
 use crate::audit::AuditLog;
-use crate::kubernetes::Kubernetes;
 use crate::pki::Authority;
 use crate::process::{self, Process, ProcessId};
 use crate::toolchain::{self, Toolchain};
@@ -57,8 +56,8 @@ impl ControlPlane {
     /// # Errors
     /// When a program cannot be built, or a part does not start in time: with the last lines of its log.
     pub async fn start(options: Options) -> Result<Self> {
-        let kubernetes = options.kubernetes.map_or_else(Kubernetes::from_environment, Ok);
-        let tools = tokio::task::spawn_blocking(move || toolchain::ensure_built(kubernetes?)).await??;
+        let kubernetes = options.kubernetes()?;
+        let tools = tokio::task::spawn_blocking(move || toolchain::ensure_built(kubernetes)).await??;
         let mut attempt = 1;
         loop {
             match Self::try_start(&tools, &options).await {

@@ -60,6 +60,13 @@ impl Kubernetes {
         Ok(release.to_owned())
     }
 
+    /// The one whose kubelet serves this control plane: its own, but none newer than the default, whose kubelet takes the container
+    /// runtime that Debian has.
+    pub(crate) fn of_kubelet(self) -> Self {
+        let place = |minor| MINORS.iter().position(|known| *known == minor);
+        if place(self.0) > place(DEFAULT) { Self(DEFAULT) } else { self }
+    }
+
     /// The directory of its Go module.
     pub(crate) fn module(self) -> PathBuf {
         workspace().join("e2e/tools/kubernetes").join(self.0)
@@ -118,6 +125,17 @@ mod tests {
             minor.parse::<Kubernetes>().unwrap().release().unwrap();
         }
         assert!(MINORS.contains(&DEFAULT));
+    }
+
+    #[rstest]
+    #[case("1.33", "1.33")]
+    #[case("1.35", "1.35")]
+    #[case("1.37", "1.35")]
+    fn no_kubelet_is_newer_than_its_control_plane(#[case] control_plane: &str, #[case] kubelet: &str) {
+        let control_plane: Kubernetes = control_plane.parse().unwrap();
+        assert_eq!(control_plane.of_kubelet().minor(), kubelet);
+        let module = fs::read_to_string(control_plane.of_kubelet().module().join("go.mod")).unwrap();
+        assert!(module.contains("k8s.io/kubernetes/cmd/kubelet"));
     }
 
     #[test]

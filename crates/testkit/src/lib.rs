@@ -44,6 +44,7 @@ pub mod process;
 pub mod progress;
 pub mod prometheus;
 pub mod proxy;
+pub mod real_nodes;
 pub mod reboot;
 pub mod remediator;
 pub mod rook;

@@ -3,7 +3,7 @@
 //! Destructors do not run on SIGKILL, on abort, or for a `static`. So each process that uses this module starts one
 //! small shell, the *reaper*, which reads the ids of the children from a pipe. When the pipe closes, because this
 //! process ended in whatever way, the reaper kills each child that is still the one that was started, and removes the
-//! temporary directories it was told about.
+//! cgroups and temporary directories it was told about.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, OpenOptions};
@@ -58,6 +58,14 @@ pub fn remove_at_exit(dir: &Path) -> Result<()> {
     writeln!(reaper()?, "d {}", dir.display()).context("tell the reaper")
 }
 
+/// Has the cgroups of this name, directly below the root of each hierarchy, removed when this process has ended.
+///
+/// # Errors
+/// When the reaper cannot be told.
+pub(crate) fn remove_cgroups_at_exit(name: &str) -> Result<()> {
+    writeln!(reaper()?, "c {name}").context("tell the reaper")
+}
+
 /// A process as the kernel knows it: an id is only meaningful together with the start time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct ProcessId {
@@ -101,7 +109,7 @@ fn stat_fields(pid: u32) -> Option<Vec<String>> {
 }
 
 /// Whether all its threads are stopped.
-fn is_stopped(pid: u32) -> Result<bool> {
+pub(crate) fn is_stopped(pid: u32) -> Result<bool> {
     for thread in std::fs::read_dir(format!("/proc/{pid}/task"))? {
         // One that has ended since cannot be read, and does nothing.
         let stat = std::fs::read_to_string(thread?.path().join("stat")).unwrap_or_default();

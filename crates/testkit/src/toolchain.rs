@@ -68,10 +68,8 @@ impl Module {
     }
 }
 
-/// `release` is that of `kubernetes`.
+/// The control plane's programs. `release` is that of `kubernetes`.
 fn kubernetes_module(kubernetes: Kubernetes, release: &str) -> Module {
-    let of_version = |variable: &str, value: &str| format!("k8s.io/component-base/version.{variable}={value}");
-    let (major, minor) = kubernetes.minor().split_once('.').unwrap_or_default();
     Module {
         name: "kubernetes",
         title: format!("Kubernetes {release}"),
@@ -85,14 +83,30 @@ fn kubernetes_module(kubernetes: Kubernetes, release: &str) -> Module {
             ("k8s.io/kubernetes/cmd/kube-scheduler", "kube-scheduler"),
             ("k8s.io/kubernetes/cmd/kubectl", "kubectl"),
         ],
-        link: vec![
-            of_version("gitVersion", release),
-            of_version("gitMajor", major),
-            of_version("gitMinor", minor),
-            of_version("gitTreeState", "clean"),
-        ],
+        link: kubernetes_version(kubernetes, release),
         files: &[],
     }
+}
+
+/// The kubelet, which only real nodes need.
+fn kubelet_module(kubernetes: Kubernetes, release: &str) -> Module {
+    Module {
+        name: "kubelet",
+        title: format!("kubelet {release}"),
+        binaries: &[("k8s.io/kubernetes/cmd/kubelet", "kubelet")],
+        ..kubernetes_module(kubernetes, release)
+    }
+}
+
+fn kubernetes_version(kubernetes: Kubernetes, release: &str) -> Vec<String> {
+    let of_version = |variable: &str, value: &str| format!("k8s.io/component-base/version.{variable}={value}");
+    let (major, minor) = kubernetes.minor().split_once('.').unwrap_or_default();
+    vec![
+        of_version("gitVersion", release),
+        of_version("gitMajor", major),
+        of_version("gitMinor", minor),
+        of_version("gitTreeState", "clean"),
+    ]
 }
 
 /// One under `e2e/tools`.
@@ -162,6 +176,16 @@ pub(crate) fn ensure_module_built(module: &Module) -> Result<PathBuf> {
 /// As [`ensure_built`], and when it asks for one that is not known.
 pub fn of_environment() -> Result<Toolchain> {
     ensure_built(Kubernetes::from_environment()?)
+}
+
+/// Finds the kubelet for a control plane in the cache, and builds it if it is missing.
+///
+/// # Errors
+/// As [`ensure_built`].
+pub(crate) fn kubelet(control_plane: Kubernetes) -> Result<PathBuf> {
+    let kubernetes = control_plane.of_kubelet();
+    let module = kubelet_module(kubernetes, &kubernetes.release()?);
+    Ok(ensure_module_built(&module)?.join("kubelet"))
 }
 
 /// The cache directory, shared by all clones on this machine.

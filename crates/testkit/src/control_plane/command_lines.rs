@@ -152,10 +152,9 @@ fn controller_manager(tools: &Toolchain, layout: &Layout, options: &Options) -> 
 }
 
 fn kwok(tools: &Toolchain, layout: &Layout, options: &Options) -> Result<Process> {
-    let lease = options.node_lease.unwrap_or(options.node_monitor_grace);
     let kwok = Kwok {
         kubelet: "kwok",
-        lease_s: lease.as_secs().max(4),
+        lease_s: options.lease().as_secs().max(4),
         parallelism: options.kwok_parallelism,
         pod_cidr: "10.128.0.0/9",
         node_ip: "10.0.0.1",

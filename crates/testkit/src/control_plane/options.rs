@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use anyhow::Result;
+
 use crate::kubernetes::Kubernetes;
 
 /// Whose requests the API server writes to its audit log.
@@ -87,6 +89,19 @@ impl Default for Options {
 }
 
 impl Options {
+    /// Which Kubernetes runs.
+    ///
+    /// # Errors
+    /// When the environment asks for one that is not known.
+    pub fn kubernetes(&self) -> Result<Kubernetes> {
+        self.kubernetes.map_or_else(Kubernetes::from_environment, Ok)
+    }
+
+    /// How long the lease of a node lasts.
+    pub(crate) fn lease(&self) -> Duration {
+        self.node_lease.unwrap_or(self.node_monitor_grace)
+    }
+
     /// For tests in which no node falls silent: a machine that is busy for a while makes none look so, whose pods would be
     /// unready then.
     pub fn patient() -> Self {

@@ -10,6 +10,7 @@ mod operators;
 mod parts;
 mod pods;
 mod proxy;
+mod real_nodes;
 mod reboot;
 mod remediator;
 mod rook;
