@@ -64,7 +64,11 @@ impl Kubernetes {
     /// runtime that Debian has.
     pub(crate) fn of_kubelet(self) -> Self {
         let place = |minor| MINORS.iter().position(|known| *known == minor);
-        if place(self.0) > place(DEFAULT) { Self(DEFAULT) } else { self }
+        if place(self.0) > place(DEFAULT) {
+            Self(DEFAULT)
+        } else {
+            self
+        }
     }
 
     /// The directory of its Go module.

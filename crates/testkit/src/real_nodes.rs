@@ -134,7 +134,11 @@ impl RealNode {
         fs::write(dir.path().join(machine::OWNER), serde_json::to_vec(&owner)?)?;
         for path in [dir.path(), &programs.kubelet, &programs.path("usr/bin/containerd")?] {
             let hidden = OWN.iter().find(|own| path.starts_with(own));
-            ensure!(hidden.is_none(), "{} is where nodes have files of their own", path.display());
+            ensure!(
+                hidden.is_none(),
+                "{} is where nodes have files of their own",
+                path.display()
+            );
         }
         let script = dir.path().join("init.sh");
         fs::write(&script, include_str!("real_nodes/init.sh"))?;
@@ -143,7 +147,10 @@ impl RealNode {
             .args([&script, dir.path()]);
         let name = names::unique("real");
         let user = format!("system:node:{name}");
-        fs::copy(plane.kubeconfig_of(&user, "system:nodes")?, dir.path().join("kubeconfig"))?;
+        fs::copy(
+            plane.kubeconfig_of(&user, "system:nodes")?,
+            dir.path().join("kubeconfig"),
+        )?;
         let node = Self {
             name,
             client: plane.client().await?,
@@ -161,7 +168,6 @@ impl RealNode {
     fn settings<'a>(&'a self, plane: &'a ControlPlane) -> Settings<'a> {
         Settings {
             dir: self.dir.path(),
-            cgroup: self.cgroup(),
             lease: plane.options().lease(),
             authority: plane.ca(),
         }
@@ -188,15 +194,21 @@ impl RealNode {
         self.dir.path().join("manifests")
     }
 
-    /// Every process in its namespaces.
+    /// Every process of it: those in its namespace of processes, and those of containers, which have such namespaces of their own.
     pub fn processes(&self) -> Vec<ProcessId> {
         let namespace = |pid: &str| fs::read_link(format!("/proc/{pid}/ns/pid")).ok();
-        let Some(own) = self.running.as_ref().and_then(|running| namespace(&running.first.pid.to_string())) else {
+        let first = self.running.as_ref().map(|running| running.first.pid.to_string());
+        let Some(own) = first.and_then(|first| namespace(&first)) else {
             return Vec::new();
+        };
+        let cgroup = self.cgroup();
+        let is_contained = |pid: &str| {
+            let cgroups = fs::read_to_string(format!("/proc/{pid}/cgroup"));
+            cgroups.is_ok_and(|cgroups| cgroups.contains(&cgroup))
         };
         let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
         let pids = entries.filter_map(|entry| entry.file_name().into_string().ok());
-        let inside = pids.filter(|pid| namespace(pid).as_ref() == Some(&own));
+        let inside = pids.filter(|pid| namespace(pid).as_ref() == Some(&own) || is_contained(pid));
         inside.filter_map(|pid| ProcessId::of(pid.parse().ok()?)).collect()
     }
 
@@ -231,6 +243,14 @@ impl RealNode {
             return Ok(());
         };
         running.first.signal(Signal::KILL);
+        let began = Instant::now();
+        // Whoever brought them in reaps them, even if it stands still.
+        for program in [&running.kubelet, &running.containerd] {
+            let _ = program.resume();
+            while program.is_running() && began.elapsed() < ANSWERS_WITHIN {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        }
         drop(running);
         self.unshare.kill();
         // Where all is gone nothing holds a cgroup any more.
@@ -250,7 +270,11 @@ impl RealNode {
         let _ = fs::remove_file(&up);
         self.unshare.start()?;
         self.answers(&self.unshare, || ensure_exists(&up)).await?;
-        let first = self.unshare.pid().and_then(child_of).context("the node's first process")?;
+        let first = self
+            .unshare
+            .pid()
+            .and_then(child_of)
+            .context("the node's first process")?;
         fs::write(dir.join(machine::FIRST), serde_json::to_vec(&first)?)?;
         let containerd = self.program("containerd", first, &self.programs.path("usr/bin/containerd")?);
         let config = dir.join("containerd.toml");
@@ -260,10 +284,15 @@ impl RealNode {
             format!("--kubeconfig={}/kubeconfig", dir.display()),
             format!("--hostname-override={}", self.name),
         ]);
-        let running = self.running.insert(Running { first, containerd, kubelet });
+        let running = self.running.insert(Running {
+            first,
+            containerd,
+            kubelet,
+        });
         running.containerd.start()?;
         let running = self.running.as_ref().context("running")?;
-        self.answers(&running.containerd, || self.ctr(first, &["version"])).await?;
+        self.answers(&running.containerd, || self.ctr(first, &["version"]))
+            .await?;
         if !dir.join("images").exists() {
             let archive = image::archive(&dir.join("images"))?;
             let archive = archive.to_string_lossy();
@@ -301,7 +330,10 @@ impl RealNode {
         // A process that was not stopped yet may have started another.
         loop {
             let processes = self.processes();
-            let going: Vec<_> = processes.into_iter().filter(|id| !process::is_stopped(id.pid).unwrap_or(true)).collect();
+            let going: Vec<_> = processes
+                .into_iter()
+                .filter(|id| !process::is_stopped(id.pid).unwrap_or(true))
+                .collect();
             if going.is_empty() {
                 return Ok(());
             }
@@ -361,12 +393,18 @@ impl RealNode {
             Ok(())
         };
         let kubelet = &self.running()?.kubelet;
-        until_it_ends(kubelet, wait::until(format!("{} to be Ready", self.name), READY_WITHIN, look)).await
+        until_it_ends(
+            kubelet,
+            wait::until(format!("{} to be Ready", self.name), READY_WITHIN, look),
+        )
+        .await
     }
 
     /// Waits until a program does what is asked of it.
     async fn answers(&self, program: &Process, ask: impl Fn() -> Result<()>) -> Result<()> {
-        let answer = wait::until(format!("{} to answer", program.name()), ANSWERS_WITHIN, || async { ask() });
+        let answer = wait::until(format!("{} to answer", program.name()), ANSWERS_WITHIN, || async {
+            ask()
+        });
         until_it_ends(program, answer).await
     }
 }

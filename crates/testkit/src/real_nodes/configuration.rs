@@ -54,8 +54,6 @@ impl Programs {
 /// What is particular to a node.
 pub struct Settings<'a> {
     pub dir: &'a Path,
-    /// Its cgroup's, directly below the root.
-    pub cgroup: String,
     pub lease: Duration,
     /// PEM, of who may talk to the kubelet.
     pub authority: &'a str,
@@ -64,7 +62,7 @@ pub struct Settings<'a> {
 impl Settings<'_> {
     /// Writes all files but the boot id's.
     pub fn write(&self, programs: &Programs) -> Result<()> {
-        for sub in ["lib", "log", "sys", "cni", "manifests"] {
+        for sub in ["cgroup", "lib", "log", "sys", "cni", "manifests"] {
             fs::create_dir_all(self.dir.join(sub))?;
         }
         for file in SYSTEM_FILES {
@@ -105,11 +103,7 @@ impl Settings<'_> {
             "resolvConf": "",
             "nodeLeaseDurationSeconds": self.lease.as_secs().max(4),
             "fileCheckFrequency": "1s",
-            // The node has a cgroup of its own, and what is not its own is none of its business.
             "cgroupDriver": "cgroupfs",
-            "cgroupRoot": format!("/{}", self.cgroup),
-            "cgroupsPerQOS": false,
-            "enforceNodeAllocatable": [],
             "failCgroupV1": false,
             "failSwapOn": false,
             "makeIPTablesUtilChains": false,

@@ -28,7 +28,10 @@ pub fn archive(dir: &Path) -> Result<PathBuf> {
     fs::create_dir_all(&layer)?;
     fs::write(dir.join("app.c"), SOURCE)?;
     let mut compile = Command::new("cc");
-    compile.args(["-static", "-O1", "-o"]).arg(layer.join("app")).arg(dir.join("app.c"));
+    compile
+        .args(["-static", "-O1", "-o"])
+        .arg(layer.join("app"))
+        .arg(dir.join("app.c"));
     stdout_of(&mut compile).context("compile the program of the images")?;
     tar(&layer, "../layer.tar", &["app"])?;
     let digest = Sha256::digest(fs::read(dir.join("layer.tar"))?);
@@ -45,12 +48,17 @@ pub fn archive(dir: &Path) -> Result<PathBuf> {
     });
     let manifest = manifest.into_iter().collect::<Result<Vec<_>>>()?;
     fs::write(dir.join("manifest.json"), json!(manifest).to_string())?;
-    tar(dir, "images.tar", &["manifest.json", "serve.json", "pause.json", "layer.tar"])?;
+    tar(
+        dir,
+        "images.tar",
+        &["manifest.json", "serve.json", "pause.json", "layer.tar"],
+    )?;
     Ok(dir.join("images.tar"))
 }
 
 fn tar(dir: &Path, archive: &str, files: &[&str]) -> Result<()> {
     let mut tar = Command::new("tar");
-    tar.current_dir(dir).args(["--create", "--owner=0", "--group=0", "--file", archive]);
+    tar.current_dir(dir)
+        .args(["--create", "--owner=0", "--group=0", "--file", archive]);
     stdout_of(tar.args(files)).map(drop)
 }

@@ -57,11 +57,22 @@ pub fn check() -> Result<()> {
 fn cgroups(mounts: &str, controllers_of_v2: &str) -> Result<()> {
     let needed = ["cpu", "cpuset", "memory", "pids"];
     let mounts: Vec<Vec<&str>> = mounts.lines().map(|line| line.split_whitespace().collect()).collect();
-    let is_v2 = mounts.iter().any(|mount| mount.get(1..3) == Some(&[CGROUPS, "cgroup2"]));
+    let is_v2 = mounts
+        .iter()
+        .any(|mount| mount.get(1..3) == Some(&[CGROUPS, "cgroup2"]));
     let v1 = mounts.iter().filter(|mount| mount.get(2) == Some(&"cgroup"));
-    let v1 = v1.filter_map(|mount| mount.get(3)).flat_map(|options| options.split(','));
-    let there: Vec<&str> = if is_v2 { controllers_of_v2.split_whitespace().collect() } else { v1.collect() };
-    let missing: Vec<&str> = needed.into_iter().filter(|controller| !there.contains(controller)).collect();
+    let v1 = v1
+        .filter_map(|mount| mount.get(3))
+        .flat_map(|options| options.split(','));
+    let there: Vec<&str> = if is_v2 {
+        controllers_of_v2.split_whitespace().collect()
+    } else {
+        v1.collect()
+    };
+    let missing: Vec<&str> = needed
+        .into_iter()
+        .filter(|controller| !there.contains(controller))
+        .collect();
     ensure!(
         missing.is_empty(),
         "they need the cgroup controllers {}, and {CGROUPS} (version {}) lacks {}",
@@ -77,7 +88,9 @@ pub fn cgroups_of(name: &str) -> Vec<PathBuf> {
     let hierarchies = fs::read_dir(CGROUPS).into_iter().flatten().flatten();
     let hierarchies = hierarchies.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
     let tops = hierarchies.map(|hierarchy| hierarchy.path().join(name));
-    tops.chain([Path::new(CGROUPS).join(name)]).filter(|top| top.is_dir()).collect()
+    tops.chain([Path::new(CGROUPS).join(name)])
+        .filter(|top| top.is_dir())
+        .collect()
 }
 
 /// Removes the cgroups of a node whose processes end now.
@@ -111,9 +124,8 @@ fn remove_cgroup(path: &Path) {
 pub fn sweep() -> Vec<PathBuf> {
     let entries = fs::read_dir(std::env::temp_dir()).into_iter().flatten().flatten();
     let nodes = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(PREFIX));
-    let recorded = |dir: &Path, file: &str| -> Option<ProcessId> {
-        serde_json::from_slice(&fs::read(dir.join(file)).ok()?).ok()
-    };
+    let recorded =
+        |dir: &Path, file: &str| -> Option<ProcessId> { serde_json::from_slice(&fs::read(dir.join(file)).ok()?).ok() };
     let is_left = |dir: &PathBuf| recorded(dir, OWNER).is_some_and(|owner| !owner.is_alive());
     let left: Vec<PathBuf> = nodes.map(|entry| entry.path()).filter(is_left).collect();
     for dir in &left {

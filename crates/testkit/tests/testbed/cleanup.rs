@@ -1,31 +1,33 @@
 //! A control plane ends with whoever started it.
 
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::sync::{Mutex, PoisonError};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
 
 use anyhow::{Context, Result, ensure};
 use nodeward_testkit::process::{ProcessId, Signal};
 use nodeward_testkit::wait::{self, secs};
 use nodeward_testkit::{ControlPlane, Options};
 use rstest::rstest;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use tempfile::TempDir;
 
 #[derive(Serialize, Deserialize)]
-struct Started {
-    processes: Vec<ProcessId>,
-    dir: PathBuf,
+pub struct Started {
+    pub processes: Vec<ProcessId>,
+    pub dir: PathBuf,
 }
 
 impl Started {
-    fn of(plane: &ControlPlane) -> Self {
+    pub fn of(plane: &ControlPlane) -> Self {
         Self {
             processes: plane.process_ids(),
             dir: plane.dir().to_owned(),
         }
     }
 
-    async fn is_gone(&self) -> Result<()> {
+    pub async fn is_gone(&self) -> Result<()> {
         wait::until("every process and the directory to be gone", secs(60), || async {
             let left: Vec<_> = self.processes.iter().filter(|id| id.is_alive()).collect();
             ensure!(left.is_empty(), "still running: {left:?}");
@@ -49,16 +51,12 @@ async fn nothing_is_left_after_a_drop() -> Result<()> {
     started.is_gone().await
 }
 
-/// What the test below kills. It gets the file to write to in `NODEWARD_TESTBED_HOLD`.
+/// What the test below kills.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "a process of its own for the test that kills it"]
 async fn holds_a_control_plane_until_it_is_killed() -> Result<()> {
-    let file = PathBuf::from(std::env::var_os("NODEWARD_TESTBED_HOLD").context("NODEWARD_TESTBED_HOLD")?);
     let plane = ControlPlane::start(Options::default()).await?;
-    let unfinished = file.with_extension("new");
-    std::fs::write(&unfinished, serde_json::to_vec(&Started::of(&plane))?)?;
-    std::fs::rename(unfinished, file)?;
-    std::future::pending().await
+    Holder::hold(&Started::of(&plane)).await
 }
 
 #[rstest]
@@ -66,40 +64,74 @@ async fn holds_a_control_plane_until_it_is_killed() -> Result<()> {
 #[case::interrupted_by_ctrl_c(Signal::INT)]
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_survives_the_starting_process(#[case] signal: Signal) -> Result<()> {
-    let dir = tempfile::tempdir()?;
-    let file = dir.path().join("started");
-    // What a shell runs in the background ignores Ctrl-C, and so would all that comes of it.
-    let mut holder = Command::new("env")
-        .arg("--default-signal=INT")
-        .arg(std::env::current_exe()?)
-        .args([
-            "--exact",
-            "cleanup::holds_a_control_plane_until_it_is_killed",
-            "--ignored",
-        ])
-        .env("NODEWARD_TESTBED_HOLD", &file)
-        .stdout(Stdio::null())
-        .spawn()?;
-    let started = read(&file).await?;
+    let mut holder = Holder::start("cleanup::holds_a_control_plane_until_it_is_killed")?;
+    let started: Started = holder.started().await?;
     ensure!(
         started.processes.len() == 5 && started.processes.iter().all(|id| id.is_alive()),
         "{:?}",
         started.processes
     );
-    let id = ProcessId::of(holder.id()).context("the holder")?;
-    ensure!(id.signal(signal), "the holder had ended by itself");
-    let ended = Mutex::new(&mut holder);
-    wait::until("the holder to end", secs(60), || async {
-        let status = ended.lock().unwrap_or_else(PoisonError::into_inner).try_wait()?;
-        status.context("it goes on")
-    })
-    .await?;
+    holder.end(signal).await?;
     started.is_gone().await
 }
 
-async fn read(file: &Path) -> Result<Started> {
-    wait::until("the holder's control plane", secs(120), || async {
-        Ok(serde_json::from_slice(&std::fs::read(file)?)?)
-    })
-    .await
+/// A test of this binary in a process of its own.
+pub struct Holder {
+    child: Mutex<Child>,
+    dir: TempDir,
+}
+
+impl Holder {
+    pub fn start(test: &str) -> Result<Self> {
+        let dir = tempfile::tempdir()?;
+        // What a shell runs in the background ignores Ctrl-C, and so would all that comes of it.
+        let child = Command::new("env")
+            .arg("--default-signal=INT")
+            .arg(std::env::current_exe()?)
+            .args(["--exact", test, "--ignored"])
+            .env("NODEWARD_TESTBED_HOLD", dir.path().join("started"))
+            .stdout(Stdio::null())
+            .spawn()?;
+        let child = Mutex::new(child);
+        Ok(Self { child, dir })
+    }
+
+    /// In the holder: tells what it has started, and stays.
+    pub async fn hold(started: &impl Serialize) -> Result<()> {
+        let file = PathBuf::from(std::env::var_os("NODEWARD_TESTBED_HOLD").context("NODEWARD_TESTBED_HOLD")?);
+        let unfinished = file.with_extension("new");
+        std::fs::write(&unfinished, serde_json::to_vec(started)?)?;
+        std::fs::rename(unfinished, file)?;
+        std::future::pending().await
+    }
+
+    /// What it has started.
+    pub async fn started<T: DeserializeOwned>(&self) -> Result<T> {
+        let file = self.dir.path().join("started");
+        wait::until("what the holder starts", secs(180), || async {
+            Ok(serde_json::from_slice(&std::fs::read(&file)?)?)
+        })
+        .await
+    }
+
+    pub fn id(&self) -> Result<ProcessId> {
+        ProcessId::of(nodeward_testkit::lock(&self.child).id()).context("the holder")
+    }
+
+    /// Ends it, and waits until it is gone.
+    pub async fn end(&mut self, signal: Signal) -> Result<()> {
+        ensure!(self.id()?.signal(signal), "the holder had ended by itself");
+        wait::until("the holder to end", secs(60), || async {
+            nodeward_testkit::lock(&self.child).try_wait()?.context("it goes on")
+        })
+        .await
+        .map(drop)
+    }
+}
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        let child = nodeward_testkit::lock(&self.child).id();
+        let _ = ProcessId::of(child).map(|id| id.signal(Signal::KILL));
+    }
 }

@@ -1,32 +1,59 @@
 //! A real node does what a kubelet, containerd and runc do. Each of these tests has a twin on simulated nodes.
 
+mod cleanup;
+
+use std::time::Instant;
+
 use anyhow::{Context, Result, ensure};
-use k8s_openapi::api::core::v1::{Node, Pod};
-use kube::{Api, ResourceExt};
+use k8s_openapi::api::core::v1::Pod;
+use kube::{Api, Client, ResourceExt};
 use nodeward_testkit::real_nodes::{self, RealNode};
 use nodeward_testkit::wait::{self, secs};
 use nodeward_testkit::workload::{self, PodTemplate};
 use nodeward_testkit::{ControlPlane, bulk, names};
 
-/// Prints what a node takes: `cargo xtask test -p nodeward-testkit --test testbed --only real_nodes::pod_runs -- --nocapture`.
+/// A pod on the node.
+fn app(node: &RealNode) -> PodTemplate {
+    PodTemplate::new().on(node.name()).grace(30)
+}
+
+/// Creates a pod, and waits until it is Ready.
+async fn ready(client: &Client, pod: &Pod) -> Result<Pod> {
+    bulk::create_one(client.clone(), pod.clone()).await?;
+    ready_again(client, pod).await
+}
+
+async fn ready_again(client: &Client, pod: &Pod) -> Result<Pod> {
+    let (name, namespace) = (pod.name_any(), pod.namespace().context("a namespace")?);
+    let pods: Api<Pod> = Api::namespaced(client.clone(), &namespace);
+    wait::until(format!("{name} to be Ready"), secs(60), || async {
+        let pod = pods.get(&name).await?;
+        ensure!(workload::is_ready(&pod), "{:?}", pod.status);
+        Ok(pod)
+    })
+    .await
+}
+
+/// Prints what a node takes:
+/// `cargo xtask test -p nodeward-testkit --test testbed --only pods_run_on_a_real_node -- --nocapture`.
 #[tokio::test(flavor = "multi_thread")]
-async fn pod_runs_on_a_real_node() -> Result<()> {
+async fn pods_run_on_a_real_node() -> Result<()> {
     if real_nodes::are_missing()? {
         return Ok(());
     }
     let plane = ControlPlane::shared().await;
     let client = plane.client().await?;
-    let began = std::time::Instant::now();
+    let began = Instant::now();
     let nodes = real_nodes::start(plane, 1).await?;
-    let [node] = nodes.as_slice() else { unreachable!() };
-    println!("Ready after {:?}, {} MiB", began.elapsed(), node.memory_mib());
+    let node = nodes.first().context("a node")?;
+    println!("Ready after {:.1?}, {} MiB", began.elapsed(), node.memory_mib());
     let ns = names::unique("real");
     plane.namespace(&ns).await?;
     let deployment = PodTemplate::new()
         .node_selector("kubernetes.io/hostname", node.name())
         .deployment(&ns, "app", 2)?;
     bulk::create_one(client.clone(), deployment).await?;
-    let pods = workload::ready_pods(&client, &ns, "app", 2, secs(60)).await?;
-    println!("two pods run after {:?}, {} MiB", began.elapsed(), node.memory_mib());
+    workload::ready_pods(&client, &ns, "app", 2, secs(60)).await?;
+    println!("two pods run after {:.1?}, {} MiB", began.elapsed(), node.memory_mib());
     Ok(())
 }
