@@ -1,6 +1,7 @@
 //! A real node does what a kubelet, containerd and runc do. Each of these tests has a twin on simulated nodes.
 
 mod cleanup;
+mod twins;
 
 use std::time::Instant;
 
