@@ -926,11 +926,12 @@ mod tests {
     }
 
     /// What several operators say, each of its own objects, and in how many lists of reasons it stands.
-    const SHARED: [(&str, usize); 11] = [
+    const SHARED: [(&str, usize); 12] = [
         ("SeveralPDBs", 2),
         ("WaitCompleted", 2),
         ("UnknownOptOut", 2),
         ("Surging", 2),
+        ("WaitsForWindow", 2),
         ("ToleratesCordon", 2),
         ("UnderRemediation", 2),
         ("Unreadable", 2),
@@ -968,7 +969,7 @@ mod tests {
             R::OptedOut | R::WaitCompleted | R::UnknownOptOut | R::OptOutIgnored => false,
             R::ToleratesCordon | R::Surging => false,
             R::LocalVolume | R::Pinned | R::NoRoom | R::Unschedulable | R::TolerationTooShort => false,
-            R::UnmanagedPodKept | R::EmptyDirDataKept => false,
+            R::UnmanagedPodKept | R::EmptyDirDataKept | R::WaitsForWindow => false,
             R::StuckTerminating | R::FinalizerStuck => false,
             // Its node.
             R::LeaseHeldByOther | R::LeaseLost | R::UnderRemediation | R::QuorumLost => false,

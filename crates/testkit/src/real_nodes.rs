@@ -14,7 +14,7 @@ use std::process::Command;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use k8s_openapi::api::core::v1::Node;
 use kube::{Api, Client};
 use tempfile::TempDir;
@@ -440,9 +440,26 @@ async fn until_it_ends(program: &Process, answer: impl Future<Output = Result<()
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     };
-    let outcome = tokio::select! {
-        answer = answer => answer,
-        () = ended => Err(anyhow!("{} has ended", program.name())),
-    };
-    outcome.with_context(|| format!("the log of {} ends with:\n{}", program.name(), program.log_tail(15)))
+    let log = || format!("its log ends with:\n{}", program.log_tail(15));
+    tokio::select! {
+        answer = answer => answer.with_context(log),
+        () = ended => bail!("{} has ended; {}", program.name(), log()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn program_that_ends_is_told_with_its_last_words() {
+        let log = tempfile::NamedTempFile::new().unwrap();
+        let program = Process::new("containerd", "/bin/sh", log.path()).args(["-c", "echo no space; exit 1"]);
+        program.start().unwrap();
+        let refusal = until_it_ends(&program, std::future::pending()).await.unwrap_err();
+        assert_eq!(
+            format!("{refusal:#}"),
+            "containerd has ended; its log ends with:\nno space"
+        );
+    }
 }

@@ -105,7 +105,9 @@ pub fn remove_cgroups(name: &str) -> Result<()> {
             return Ok(());
         }
         ensure!(began.elapsed() < ENDED_WITHIN, "{left:?} cannot be removed");
-        left.iter().for_each(|top| remove_cgroup(top));
+        for top in &left {
+            remove_cgroup(top);
+        }
         std::thread::sleep(Duration::from_millis(20));
     }
 }

@@ -35,26 +35,36 @@ async fn ready_again(client: &Client, pod: &Pod) -> Result<Pod> {
     .await
 }
 
-/// Prints what a node takes:
-/// `cargo xtask test -p nodeward-testkit --test testbed --only pods_run_on_a_real_node -- --nocapture`.
+/// Prints what nodes take:
+/// `cargo xtask test -p nodeward-testkit --test testbed --only pods_run_on_three_real_nodes -- --nocapture`.
 #[tokio::test(flavor = "multi_thread")]
-async fn pods_run_on_a_real_node() -> Result<()> {
+async fn pods_run_on_three_real_nodes() -> Result<()> {
     if real_nodes::are_missing()? {
         return Ok(());
     }
     let plane = ControlPlane::shared().await;
     let client = plane.client().await?;
-    let began = Instant::now();
-    let nodes = real_nodes::start(plane, 1).await?;
-    let node = nodes.first().context("a node")?;
-    println!("Ready after {:.1?}, {} MiB", began.elapsed(), node.memory_mib());
     let ns = names::unique("real");
     plane.namespace(&ns).await?;
-    let deployment = PodTemplate::new()
-        .node_selector("kubernetes.io/hostname", node.name())
-        .deployment(&ns, "app", 2)?;
-    bulk::create_one(client.clone(), deployment).await?;
-    workload::ready_pods(&client, &ns, "app", 2, secs(60)).await?;
-    println!("two pods run after {:.1?}, {} MiB", began.elapsed(), node.memory_mib());
+    let began = Instant::now();
+    let nodes = real_nodes::start(plane, 3).await?;
+    let memory = || nodes.iter().map(RealNode::memory_mib).collect::<Vec<_>>();
+    println!(
+        "three nodes are Ready after {:.1?}, with {:?} MiB",
+        began.elapsed(),
+        memory()
+    );
+    for node in &nodes {
+        let here = PodTemplate::new().node_selector("kubernetes.io/hostname", node.name());
+        bulk::create_one(client.clone(), here.deployment(&ns, node.name(), 2)?).await?;
+    }
+    for node in &nodes {
+        workload::ready_pods(&client, &ns, node.name(), 2, secs(60)).await?;
+    }
+    println!(
+        "two pods run on each after {:.1?}, with {:?} MiB",
+        began.elapsed(),
+        memory()
+    );
     Ok(())
 }

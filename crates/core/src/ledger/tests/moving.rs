@@ -191,7 +191,7 @@ fn others_wait_for_the_drain_of_a_pod_that_was_deleted_beside_the_claim() {
     );
     let held = claim(&ledger, "a").holds[0].clone();
     assert_eq!(
-        (names(&[held.clone()]), held.healthy_at_grant),
+        (names(std::slice::from_ref(&held)), held.healthy_at_grant),
         (vec!["web-0".to_owned()], 3)
     );
     let row = ledger.budget_row(&held.pdb).and_then(|row| row.first_grant);

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use futures::future::try_join_all;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ContainerStatus, Node, Pod};
-use kube::api::{Api, DeleteParams};
+use kube::api::{Api, DeleteParams, ListParams};
 use kube::{Client, ResourceExt};
 use nodeward_testkit::fleet::{self, NodeSpec};
 use nodeward_testkit::kubectl::Kubectl;
@@ -213,7 +213,7 @@ async fn static_pod_and_daemon_stay_through_a_drain() -> Result<()> {
     }
     let mut left: Vec<String> = twins
         .pods()
-        .list(&Default::default())
+        .list(&ListParams::default())
         .await?
         .iter()
         .map(ResourceExt::name_any)
