@@ -158,7 +158,8 @@ impl<'a> Planner<'a> {
                 continue;
             };
             let name = LeaseName::Node(node.clone());
-            if starting.contains(&name) {
+            // Another NodeHealthCheck takes it now, from one that has let it run out.
+            if starting.contains(&name) || renewed.contains(&name) {
                 continue;
             }
             if !self.is_needed(checks, &needs, holder, &node, &name) {
