@@ -197,7 +197,7 @@ fn of_ceph_pdb() -> Vec<Event> {
     reasons.chain(conditions).collect()
 }
 
-fn conditions() -> [(&'static str, &'static str, &'static str, &'static str); 15] {
+fn conditions() -> [(&'static str, &'static str, &'static str, &'static str); 16] {
     let (keeper, lock, check) = ("drain-keeper", "drain-lock", "health-check");
     [
         (
@@ -217,6 +217,12 @@ fn conditions() -> [(&'static str, &'static str, &'static str, &'static str); 15
             "Node, NodeDrain",
             lock,
             "no pod has to leave the node any more (KEP-5683)",
+        ),
+        (
+            condition::MAINTENANCE_IN_PROGRESS,
+            "Node",
+            "whoever works on it",
+            "somebody works on it (KEP-5683); health-check [leaves it alone](health-check/configuration.md#maintenance) for some time",
         ),
         (
             condition::PLANNED,
@@ -311,11 +317,13 @@ mod tests {
         let constants = source.lines().filter_map(|line| line.strip_prefix("pub const "));
         let all: Vec<&str> = constants.filter_map(|line| line.split('"').nth(1)).collect();
         assert!(all.len() > 10, "{all:?}");
-        // A reason, which stands among them.
-        for name in all
-            .into_iter()
-            .filter(|name| *name != condition::HEALTHY_NODE_THRESHOLD_CHANGE)
-        {
+        // They stand among them.
+        let reasons = [
+            condition::HEALTHY_NODE_THRESHOLD_CHANGE,
+            condition::DRAIN_LOCK_DRAINING,
+            condition::DRAIN_LOCK_DRAINED,
+        ];
+        for name in all.into_iter().filter(|name| !reasons.contains(name)) {
             let is_listed = conditions().iter().any(|(listed, ..)| *listed == name);
             assert!(is_listed, "{name}");
         }
