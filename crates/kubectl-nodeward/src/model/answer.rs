@@ -413,7 +413,9 @@ fn of_drain(drain: &Drain, now: Timestamp) -> Option<Answer> {
         .collect();
     let of = |severity| move |blocked: &&&BlockedBy| of_obstacle(blocked.reason) == severity;
     let needs_person = obstacles.iter().find(of(Severity::NeedsPerson));
-    let stuck = needs_person.or_else(|| obstacles.iter().find(|blocked| !blocked.reason.waits_for_a_drain()));
+    let ends_by_itself =
+        |blocked: &BlockedBy| blocked.reason.waits_for_a_drain() || blocked.reason == LockReason::WaitsForWindow;
+    let stuck = needs_person.or_else(|| obstacles.iter().find(|blocked| !ends_by_itself(blocked)));
     let first = stuck.or(obstacles.first());
     let why = first.map(|blocked| describe::obstacle(blocked) + &describe::more(obstacles.len() - 1));
     let is_overdue = drain.deadline.is_some_and(|deadline| deadline <= now);
@@ -704,11 +706,17 @@ mod tests {
 
     /// Its deadline is only reported, so that nothing happens then.
     #[rstest]
-    #[case::another_drain("Queued", "WaitsForDisruptions", Severity::Waits)]
-    #[case::ceph("Draining", "CephClosed", Severity::Waits)]
-    #[case::its_pods("Draining", "AwaitingPods", Severity::Acts)]
-    #[case::a_person("Scheduled", "BudgetNeverAllows", Severity::NeedsPerson)]
-    fn drain_says_who_ends_its_wait(#[case] phase: &str, #[case] reason: &str, #[case] severity: Severity) {
+    #[case::another_drain("Queued", "WaitsForDisruptions", NodeState::Waiting, Severity::Waits)]
+    #[case::a_window("Scheduled", "WaitsForWindow", NodeState::Waiting, Severity::Waits)]
+    #[case::ceph("Draining", "CephClosed", NodeState::Blocked, Severity::Waits)]
+    #[case::its_pods("Draining", "AwaitingPods", NodeState::Draining, Severity::Acts)]
+    #[case::a_person("Scheduled", "BudgetNeverAllows", NodeState::Blocked, Severity::NeedsPerson)]
+    fn drain_says_who_ends_its_wait(
+        #[case] phase: &str,
+        #[case] reason: &str,
+        #[case] state: NodeState,
+        #[case] severity: Severity,
+    ) {
         let drain = drain(phase, reason);
         let answer = |components: &[Component]| {
             let sources = AnswerSources {
@@ -722,7 +730,8 @@ mod tests {
         };
         for components in [&[][..], &led("2026-01-01T09:59:55.000000Z")] {
             let answer = answer(components);
-            assert_eq!((answer.severity, answer.until), (severity, None), "{answer:?}");
+            let found = (answer.state, answer.severity, answer.until);
+            assert_eq!(found, (state, severity, None), "{answer:?}");
         }
         // A lease of that name that nobody renews says nothing beside one that is renewed.
         let mut both = led("2026-01-01T09:50:00.000000Z");
