@@ -15,7 +15,7 @@ use crate::snapshot::{Attempt, Outcome};
 
 use super::budget_turn::Turns;
 use super::limits::Limits;
-use super::may_force::{Decision, Evidence, end_of_opt_outs, ignored_opt_outs, may_force, window_changes_at};
+use super::may_force::{Decision, Evidence, end_of_opt_outs, has_begun, ignored_opt_outs, may_force};
 use super::node_state::{NodeInPlan, NodeState};
 use super::{Action, Planner, PodAction, SurgeStanding, Warning, surge};
 
@@ -33,6 +33,7 @@ impl<'a> Planner<'a> {
     pub(super) fn evaluate_pods(&mut self, nodes: &mut [NodeInPlan<'a>]) -> Vec<(usize, Candidate)> {
         let mut candidates = Vec::new();
         let mut places = self.surge_places(nodes);
+        let window_changes_at = self.policy.windows.changes_at(self.now);
         for (index, NodeInPlan { node, state }) in nodes.iter_mut().enumerate() {
             let NodeState::Draining { clock, pods, blockers } = state else {
                 continue;
@@ -61,7 +62,8 @@ impl<'a> Planner<'a> {
                     policy: self.policy,
                 };
                 self.requeue_at.note(end_of_opt_outs(pod, &evidence));
-                self.requeue_at.note(window_changes_at(pod, &evidence, self.now));
+                let is_for_pod = |_: &_| !has_begun(pod, &evidence);
+                self.requeue_at.note(window_changes_at.filter(is_for_pod));
                 self.requeue_at.note(pod.opt_outs.changes_at());
                 let ignored = ignored_opt_outs(pod, &evidence, self.now);
                 if !ignored.is_empty() {

@@ -28,7 +28,7 @@ use crate::snapshot::Memory;
 
 use self::opt_out::in_force;
 pub use self::opt_out::{end_of_opt_outs, hold_against, ignored_opt_outs};
-pub(super) use self::window::{may_begin_at, window_changes_at};
+pub(super) use self::window::{has_begun, may_begin_at};
 
 /// What the decision rests on besides the pod: from the caches, or as it was just read.
 #[derive(Clone, Copy)]

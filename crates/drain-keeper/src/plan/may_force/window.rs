@@ -15,15 +15,9 @@ pub(in super::super) fn may_begin_at(moment: Timestamp, pod: &PodView, evidence:
     }
 }
 
-/// When a window opens or closes for the pod.
-pub(in super::super) fn window_changes_at(pod: &PodView, evidence: &Evidence<'_>, now: Timestamp) -> Option<Timestamp> {
-    let windows = &evidence.policy.windows;
-    windows.changes_at(now).filter(|_| !has_begun(pod, evidence))
-}
-
 /// Whether the pod's going was begun: by drain-lock's own drain of the node, or by an act of ours. The budget's record tells of an
 /// override also after a change of leader, the memory of an eviction only until then.
-fn has_begun(pod: &PodView, evidence: &Evidence<'_>) -> bool {
+pub(in super::super) fn has_begun(pod: &PodView, evidence: &Evidence<'_>) -> bool {
     let is_overridden_for = |last: &LastOverride| last.uid == pod.uid.as_str();
     let mut overridden = evidence
         .budgets
