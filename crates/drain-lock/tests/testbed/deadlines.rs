@@ -66,16 +66,21 @@ async fn hanging(spec: Value) -> Result<(Environment, Lock)> {
     Ok((env, lock))
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn overdue_drain_uncordons_until_pods_are_ready() -> Result<()> {
-    let (env, lock) = hanging(json!({ "deadlines": { "drain": "15s" } })).await?;
+/// Waits until the drain of `n1` is queued again, and its cordon is lifted.
+async fn given_up(env: &Environment, lock: &Lock) -> Result<()> {
     wait::until("the node to be uncordoned", secs(90), || async {
         let node = env.nodes().get("n1").await?;
-        ensure!(counted(&lock, "Requeued").await? > 0.5, "not requeued");
+        ensure!(counted(lock, "Requeued").await? > 0.5, "not requeued");
         ensure!(fleet::cordon_taint(&node).is_none(), "still cordoned");
         Ok(())
     })
-    .await?;
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn overdue_drain_uncordons_until_pods_are_ready() -> Result<()> {
+    let (env, lock) = hanging(json!({ "deadlines": { "drain": "15s" } })).await?;
+    given_up(&env, &lock).await?;
     ensure!(
         env.drains().get("n1").await?.metadata.deletion_timestamp.is_none(),
         "it was called off"
@@ -106,13 +111,7 @@ async fn overdue_drain_beside_an_obstacle_is_queued_again() -> Result<()> {
     let budgets = Api::<PodDisruptionBudget>::namespaced(env.client.clone(), APPS);
     let none = Patch::Merge(json!({ "spec": { "maxUnavailable": 0 } }));
     budgets.patch("a", &PatchParams::default(), &none).await?;
-    wait::until("the node to be uncordoned", secs(90), || async {
-        let node = env.nodes().get("n1").await?;
-        ensure!(counted(&lock, "Requeued").await? > 0.5, "not requeued");
-        ensure!(fleet::cordon_taint(&node).is_none(), "still cordoned");
-        Ok(())
-    })
-    .await?;
+    given_up(&env, &lock).await?;
     wait::throughout("the drain", secs(10), || async {
         let drain = env.drains().get("n1").await?;
         ensure!(drain.metadata.deletion_timestamp.is_none(), "it was called off");
