@@ -1,4 +1,6 @@
-//! Texts of others that go into messages and names are cut to a bound, in bytes, between two characters.
+//! Parts of messages: numbers of things, and texts of others, which are cut to a bound, in bytes, between two characters.
+
+use std::fmt::Display;
 
 const ELLIPSIS: char = '…';
 
@@ -15,6 +17,14 @@ pub fn cut_visibly(mut text: String, most: usize) -> String {
         text.push(ELLIPSIS);
     }
     text
+}
+
+/// `1 pod`, `3 pods`.
+pub fn counted(count: impl Display, what: &str) -> String {
+    match count.to_string().as_str() {
+        "1" => format!("1 {what}"),
+        count => format!("{count} {what}s"),
+    }
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! Wording that several commands share: a drain's phase and pods, a reason that it waits, and data that could not be read.
 
+use nodeward_core::text::counted;
 use std::collections::BTreeMap;
 use std::fmt::{Display, Write as _};
 
@@ -217,14 +218,6 @@ pub fn more(count: usize) -> String {
 pub fn first<T: AsRef<str>>(names: &[T], most: usize) -> String {
     let named: Vec<&str> = names.iter().take(most).map(AsRef::as_ref).collect();
     named.join(", ") + &more(names.len().saturating_sub(most))
-}
-
-/// `1 pod`, `3 pods`.
-pub fn counted(count: impl Display, what: &str) -> String {
-    match count.to_string().as_str() {
-        "1" => format!("1 {what}"),
-        count => format!("{count} {what}s"),
-    }
 }
 
 /// What a budget allows: `no disruption now`, `2 disruptions now`.

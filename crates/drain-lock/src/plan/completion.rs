@@ -7,6 +7,7 @@ use nodeward_api::node_drain::{NodeDrain, Phase};
 use nodeward_api::reason::LockReason;
 use nodeward_core::lease::LeaseState;
 use nodeward_core::ledger::{Claim, ClaimState};
+use nodeward_core::text::counted;
 
 use super::drain_context::claim_of;
 use super::intent::{Ending, was_evicted_since_its_end};
@@ -83,7 +84,7 @@ impl Planner<'_> {
                     let groups = claim.node_groups.join(", ");
                     format!("counts as away in node group {groups} until the node is Ready and uncordoned")
                 }
-                pods => format!("{pods} pods are awaited back"),
+                pods => format!("waits for {} to come back", counted(pods, "pod")),
             };
             verdict.block(LockReason::AwaitingReady, verdict.message.clone());
             if is_suspect {
@@ -114,7 +115,7 @@ impl Planner<'_> {
             && let Some(claim) = self.write.next.release_by_override(uid.as_str())
         {
             let (disruptions, said) = (claim.disruptions(&self.snapshot.facts), said.unwrap_or_default());
-            let note = format!("{disruptions} disruptions were freed by hand: {said}");
+            let note = format!("an administrator freed {}: {said}", counted(disruptions, "disruption"));
             self.announce(&context.name, uid.as_str(), LockReason::AdminRelease, note);
         }
         self.complete(context, Ending::Deleted);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use nodeward_api::reason::LockReason;
 use nodeward_core::ledger::{Claim, Fence};
+use nodeward_core::text::counted;
 
 use crate::snapshot::PodFacts;
 
@@ -41,8 +42,8 @@ impl Planner<'_> {
         let movable = classes.movable.iter().filter(|pod| !has_disruption(pod));
         let without: Vec<_> = held.into_iter().chain(movable).cloned().collect();
         verdict.message = format!(
-            "{} pods leave, {} are on their way out",
-            to_leave.count() + classes.kept.len() + classes.completing.len(),
+            "{} to leave, {} on the way out",
+            counted(to_leave.count() + classes.kept.len() + classes.completing.len(), "pod"),
             classes.leaving
         );
         if active.context.is_by_requester() || verdict.lease_lost || self.is_left_to_remediation(active, verdict) {

@@ -7,6 +7,7 @@ use nodeward_api::disruption_hold::HoldPhase;
 use nodeward_core::budget::AnnotatedHold;
 use nodeward_core::deadline::{RequeueAt, is_due, saturating_add, to_the_second, whole_second};
 use nodeward_core::id::BudgetKey;
+use nodeward_core::text::counted;
 
 use crate::policy::Policy;
 use crate::snapshot::{HoldFacts, Snapshot};
@@ -109,8 +110,8 @@ fn evaluate_hold(hold: &Arc<HoldFacts>, snapshot: &Snapshot, policy: &Policy, no
     } else {
         let disruptions = hold
             .disruptions
-            .map_or_else(|| "all".to_owned(), |disruptions| disruptions.to_string());
-        let text = format!("{disruptions} disruptions of budget {} are held", hold.budget);
+            .map_or_else(|| "all disruptions".to_owned(), |number| counted(number, "disruption"));
+        let text = format!("holds {disruptions} of budget {}", hold.budget);
         if is_capped {
             let text = format!("{text}, for as long as the configuration allows");
             (HoldPhase::Capped, text)

@@ -9,6 +9,7 @@ use nodeward_core::id::{BudgetKey, PodUid};
 use nodeward_core::ledger::{BudgetFacts, Disruptions, HeldPod, Obstacle, Unusable};
 use nodeward_core::node::Taint;
 use nodeward_core::opt_out::OptOut;
+use nodeward_core::text::counted;
 
 use crate::policy::Policy;
 use crate::snapshot::{NodeFacts, PodFacts, Snapshot};
@@ -286,7 +287,8 @@ fn about_excess(excess: &Excess) -> BlockedBy {
             needed.saturating_add(1)
         )
     } else {
-        format!("{needed} pods of budget {budget} stay down with the node, and it can spare {most} at most")
+        let pods = counted(needed, "pod");
+        format!("{pods} of budget {budget} must stay down with the node, and it can spare {most} at most")
     };
     about_budget(LockReason::NeedExceedsBudget, budget, text)
 }

@@ -7,6 +7,7 @@ use nodeward_api::node_drain::{Evictor, Phase};
 use nodeward_api::reason::LockReason;
 use nodeward_core::deadline::to_the_second;
 use nodeward_core::ledger::{Claim, ClaimState, Fence};
+use nodeward_core::text::counted;
 
 use super::eviction_budget::NotEvictable;
 use super::need::leaves_out_at;
@@ -156,8 +157,8 @@ impl Planner<'_> {
             Stage::AwaitingConsent => {
                 self.set_needs(active, Vec::new());
                 verdict.message = format!(
-                    "keeps {} pods until somebody consents to their eviction",
-                    classes.kept.len()
+                    "keeps {} until somebody consents to the eviction",
+                    counted(classes.kept.len(), "pod")
                 );
             }
             Stage::AwaitingNodeGroup => self.take_node_groups(active, verdict),
@@ -169,7 +170,7 @@ impl Planner<'_> {
                 for pod in &classes.completing {
                     verdict.block_pod(pod, &NotEvictable::because(LockReason::WaitCompleted));
                 }
-                verdict.message = format!("waits for {} pods to finish", classes.completing.len());
+                verdict.message = format!("waits for {} to finish", counted(classes.completing.len(), "pod"));
             }
             Stage::Leaving => {
                 self.mark_draining(active);
@@ -180,8 +181,8 @@ impl Planner<'_> {
                     verdict.block(LockReason::AwaitsDrainer, LockReason::AwaitsDrainer.explanation());
                     return;
                 }
-                let pods = classes.movable.len() + classes.departing.len();
-                verdict.message = format!("{pods} pods that find room elsewhere leave first");
+                let pods = counted(classes.movable.len() + classes.departing.len(), "pod");
+                verdict.message = format!("{pods} with room elsewhere must leave first");
                 if classes.movable.is_empty() {
                     verdict.block(LockReason::AwaitingPods, verdict.message.clone());
                 }

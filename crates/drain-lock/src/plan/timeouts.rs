@@ -7,6 +7,7 @@ use nodeward_core::deadline::{is_due, saturating_add};
 use nodeward_core::duration::ConfigDuration;
 use nodeward_core::id::NodeUid;
 use nodeward_core::ledger::{Claim, ClaimState, Leaderless, Ledger, TimedOut, until};
+use nodeward_core::text::counted;
 
 use crate::policy::Deadlines;
 
@@ -196,11 +197,15 @@ impl Planner<'_> {
             TimedOut::KeepsWaiting => "it held nothing, and its turn begins anew".to_owned(),
             TimedOut::Requeued { ticket } => format!("its disruptions are returned, and its ticket is {ticket} now"),
             TimedOut::ComesBack { ticket, kept } => {
-                format!("{kept} pods are down and come back first; its ticket is {ticket} now")
+                format!(
+                    "{} must come back first; its ticket is {ticket} now",
+                    counted(kept, "pod")
+                )
             }
-            TimedOut::KeepsPlace { kept } => {
-                format!("{kept} pods are down under another's cordon; it keeps its ticket and their disruptions")
-            }
+            TimedOut::KeepsPlace { kept } => format!(
+                "{} cannot come back under another's cordon; it keeps its ticket, and their disruptions",
+                counted(kept, "pod")
+            ),
         };
         let note = format!("{why}: {what}");
         self.announce(&active.node.name, uid, LockReason::Requeued, note);

@@ -21,7 +21,27 @@ use crate::plan::verdict::{Announcement, DrainVerdict};
 /// What drain-lock does, as the Events' `action`.
 const ACTION: &str = "Drain";
 
-/// What is told of something that needs a person. Pods that are kept can be most of a node's: one Event tells of all of them.
+/// A reason, and what it is about: a budget, a pod or, where that is left open, the node. The text is no part of it, for numbers in it
+/// change.
+type Problem = (LockReason, Option<String>);
+
+/// What something that needs a person is about. Pods that are kept can be most of a node's: one Event tells of all of them.
+fn problem(blocked: &BlockedBy) -> Problem {
+    let subject = blocked.pdb.as_ref().or(blocked.pod.as_ref()).or(blocked.node.as_ref());
+    let subject = subject.filter(|_| !blocked.reason.lacks_consent());
+    (blocked.reason, subject.cloned())
+}
+
+/// What needs a person, each once.
+fn problems(blocked_by: &[BlockedBy]) -> BTreeMap<Problem, &BlockedBy> {
+    let mut problems = BTreeMap::new();
+    for blocked in blocked_by.iter().filter(|one| one.reason.is_announced_while_it_lasts()) {
+        problems.entry(problem(blocked)).or_insert(blocked);
+    }
+    problems
+}
+
+/// What is told of it.
 fn note(blocked: &BlockedBy) -> String {
     if blocked.reason.lacks_consent() {
         let (reason, remedy) = (blocked.reason, blocked.reason.remedy());
@@ -36,7 +56,7 @@ fn note(blocked: &BlockedBy) -> String {
 /// Emits Events.
 pub struct Announcer {
     sink: EventSink,
-    told: BTreeMap<NodeName, BTreeSet<(LockReason, String)>>,
+    told: BTreeMap<NodeName, BTreeSet<Problem>>,
     /// UIDs of holds whose statuses do not show yet that they were overridden.
     told_holds: BTreeSet<Arc<str>>,
     /// Pods that were told to have been deleted around budgets.
@@ -79,21 +99,15 @@ impl Announcer {
         let present: BTreeSet<&NodeName> = drains.iter().map(|verdict| &verdict.node).collect();
         self.told.retain(|node, _| present.contains(node));
         for verdict in drains {
-            let problems: BTreeSet<(LockReason, String)> = verdict
-                .blocked_by
-                .iter()
-                .filter(|blocked| blocked.reason.is_announced_while_it_lasts())
-                .map(|blocked| (blocked.reason, note(blocked)))
-                .collect();
-            let told = self.told.entry(verdict.node.clone()).or_default();
-            let news: Vec<(LockReason, String)> = problems.difference(told).cloned().collect();
-            *told = problems;
-            for (reason, note) in news {
+            let problems = problems(&verdict.blocked_by);
+            let lasting = problems.keys().cloned().collect();
+            let told = self.told.insert(verdict.node.clone(), lasting).unwrap_or_default();
+            for (_, blocked) in problems.iter().filter(|(problem, _)| !told.contains(*problem)) {
                 self.announce(&Announcement {
                     node: verdict.node.clone(),
                     node_uid: verdict.node_uid.clone().unwrap_or_else(|| "".into()),
-                    reason,
-                    note,
+                    reason: blocked.reason,
+                    note: note(blocked),
                 });
             }
         }
@@ -182,5 +196,37 @@ impl Announcer {
         };
         let regarding = events::pod_reference(&pod.namespace, &pod.name, Some(eviction.pod.uid.as_str()));
         self.emit(regarding, reason, format!("{} (node {node})", reason.explanation()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn exceeds(budget: &str, message: &str) -> BlockedBy {
+        BlockedBy {
+            reason: LockReason::NeedExceedsBudget,
+            pdb: Some(budget.to_owned()),
+            pod: None,
+            node: None,
+            message: message.to_owned(),
+        }
+    }
+
+    #[test]
+    fn problem_of_budget_is_told_once_whatever_its_numbers() {
+        let before = [
+            exceeds("shop/web", "2 pods, 1 at most"),
+            exceeds("shop/web", "2 needed, 0 free"),
+        ];
+        let after = [
+            exceeds("shop/web", "3 pods, 1 at most"),
+            exceeds("shop/db", "1 pod, 0 at most"),
+        ];
+        let (before, after) = (problems(&before), problems(&after));
+        assert_eq!(before.len(), 1, "{before:?}");
+        let news: Vec<_> = after.keys().filter(|problem| !before.contains_key(*problem)).collect();
+        let expected = (LockReason::NeedExceedsBudget, Some("shop/db".to_owned()));
+        assert_eq!(news, [&expected]);
     }
 }

@@ -1,5 +1,6 @@
 //! `hold`: creates a DisruptionHold, and waits a moment for drain-lock's answer.
 
+use nodeward_core::text::counted;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -12,7 +13,7 @@ use nodeward_core::deadline::saturating_add;
 
 use crate::args::HoldArgs;
 use crate::cluster::Cluster;
-use crate::describe::{counted, prefixed};
+use crate::describe::prefixed;
 use crate::failure::Failure;
 use crate::model::locks::OwnerHold;
 use crate::text::Style;

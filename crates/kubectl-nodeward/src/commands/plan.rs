@@ -1,6 +1,7 @@
 //! `plan`: what draining a node would take. It shows the plan of the node's drain if there is one, else of a preview that
 //! is made for the question and deleted.
 
+use nodeward_core::text::counted;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -16,7 +17,7 @@ use serde::Serialize;
 
 use super::request::{ATTEMPTS, changes_too_fast, if_unchanged, requester};
 use crate::cluster::Cluster;
-use crate::describe::{self, counted};
+use crate::describe;
 use crate::failure::Failure;
 use crate::text::Style;
 use crate::text::page::Page;

@@ -10,6 +10,7 @@ pub mod pod;
 pub mod pods;
 pub mod rollout;
 
+use nodeward_core::text::counted;
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
@@ -24,7 +25,7 @@ use super::locks;
 use super::printed::PrintedCommands;
 use super::status::components_of;
 use crate::cluster::Cluster;
-use crate::describe::{self, counted, prefixed};
+use crate::describe::{self, prefixed};
 use crate::failure::Failure;
 use crate::fetch::Reader;
 use crate::model::Unread;

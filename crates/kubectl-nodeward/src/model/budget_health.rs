@@ -1,5 +1,6 @@
 //! A budget's pods as they are: which are not healthy and why, and what of the budget's own counts is not true now.
 
+use nodeward_core::text::counted;
 use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
@@ -11,7 +12,7 @@ use nodeward_core::pod::{Phase, PodView};
 use serde::Serialize;
 
 use super::node::NodeSummary;
-use crate::describe::{counted, list};
+use crate::describe::list;
 use crate::text::time::moment;
 
 /// For how long the disruption controller counts an evicted pod as gone without having seen it go

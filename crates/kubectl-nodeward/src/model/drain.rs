@@ -3,9 +3,9 @@
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 use nodeward_api::node_drain::{BlockedBy, Evictor, Fallback, HeldBudget, NodeDrain, Phase, PodCounts};
+use nodeward_core::text::counted;
 use serde::Serialize;
 
-use crate::describe::counted;
 use crate::text::time::span;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

@@ -4,6 +4,7 @@ use nodeward_api::reason::LockReason;
 use nodeward_core::deadline::to_the_second;
 use nodeward_core::ledger::{BudgetFacts, Claim, ClaimState, Facts, Fence, Ledger, Obstacle, Reservations, Unusable};
 use nodeward_core::opt_out::OptOut;
+use nodeward_core::text::counted;
 
 use super::answer::{Admission, Decision, RefusalKind, Refused};
 use super::eviction::{
@@ -248,9 +249,9 @@ impl Judge<'_> {
         }
         if (1..=claim.disruptions_of(budget)).contains(&budget.ceiling()) {
             let text = format!(
-                "budget {} can spare {} disruptions at most, and the drain of node {node} has taken them",
+                "budget {} can spare {} at most, which the drain of node {node} has taken",
                 budget.key,
-                budget.ceiling()
+                counted(budget.ceiling(), "disruption")
             );
             return wait(LockReason::NeedExceedsBudget, &text);
         }

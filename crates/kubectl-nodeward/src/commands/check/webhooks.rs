@@ -1,6 +1,7 @@
 //! Whether the API server reaches the webhooks. It is asked for what they refuse, and what it would not do without them either: to
 //! evict a pod that does not exist, and, as a dry run, to create a NodeHealthCheck. The refusal names the webhook that gave it.
 
+use nodeward_core::text::counted;
 use std::collections::BTreeMap;
 
 use http::Request;
@@ -17,7 +18,6 @@ use rand::distr::{Alphanumeric, SampleString as _};
 use serde_json::{Value, json};
 
 use crate::cluster::Cluster;
-use crate::describe::counted;
 use crate::failure::{Failure, MissingRight};
 use crate::model::Unread;
 use crate::text::printable;

@@ -1,5 +1,6 @@
 //! `why pdb/NAME`: whether a budget allows a disruption, which of its pods are not healthy, who holds it and who waits.
 
+use nodeward_core::text::counted;
 use std::collections::BTreeSet;
 
 use jiff::Timestamp;
@@ -118,7 +119,7 @@ impl WhyBudget {
         let mut next = ends_of_holds(&self.locks, commands, now);
         let holders = self.locks.held.iter();
         next.extend(holders.map(|held| {
-            let (disruptions, node) = (describe::counted(held.disruptions, "disruption"), &held.node);
+            let (disruptions, node) = (counted(held.disruptions, "disruption"), &held.node);
             let text = format!("the drain of {node} has {disruptions} of it until its pods are ready again");
             Step::with(text, commands.nodeward("why", node))
         }));

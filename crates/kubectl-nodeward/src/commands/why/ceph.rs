@@ -3,8 +3,9 @@
 use jiff::Timestamp;
 use nodeward_api::CephClusterState;
 use nodeward_api::reason::{CephCondition, CephReason};
+use nodeward_core::text::counted;
 
-use crate::describe::{self, counted, prefixed};
+use crate::describe::{self, prefixed};
 use crate::model::ceph::{CephCluster, NodeCeph, OsdEvictions, Published};
 use crate::text::Style;
 use crate::text::page::Page;

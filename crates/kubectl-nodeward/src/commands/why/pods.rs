@@ -1,6 +1,7 @@
 //! The pods of a node, as evictions would find them: what the API server answers where it can be asked, what their budgets
 //! say otherwise.
 
+use nodeward_core::text::counted;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -19,7 +20,7 @@ use serde::Serialize;
 
 use super::print_rest;
 use crate::cluster::Cluster;
-use crate::describe::{counted, prefixed};
+use crate::describe::prefixed;
 use crate::failure::{Failure, MissingRight};
 use crate::text::Style;
 use crate::text::page::Page;
