@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use nodeward_api::reason::LockReason;
-use nodeward_core::ledger::{Claim, Fence};
+use nodeward_core::ledger::{Claim, Fence, Obstacle};
 use nodeward_core::text::counted;
 
 use crate::snapshot::PodFacts;
@@ -46,6 +46,11 @@ impl Planner<'_> {
             counted(to_leave.count() + classes.kept.len() + classes.completing.len(), "pod"),
             classes.leaving
         );
+        let refusing: Vec<Obstacle> = with_disruption
+            .iter()
+            .filter_map(|pod| self.eviction_budget.refusing(pod))
+            .collect();
+        verdict.block_by(&refusing, self.snapshot);
         if active.context.is_by_requester() || verdict.lease_lost || self.is_left_to_remediation(active, verdict) {
             return;
         }

@@ -167,6 +167,29 @@ impl<'a> EvictionBudget<'a> {
         Ok(())
     }
 
+    /// The budget that refuses the pod now, though its node's claim has a disruption for it: pods of it have become unhealthy since
+    /// that was granted.
+    pub fn refusing(&self, pod: &PodFacts) -> Option<Obstacle> {
+        let [key] = self.snapshot.budgets_of(pod) else {
+            return None;
+        };
+        let facts = self.facts.get(key)?;
+        // Ceph's OSDs share a disruption: the others of a node wait for the first of them.
+        let is_counted = facts.current && facts.unusable.is_none() && !facts.is_by_node;
+        let is_refused = is_counted && facts.unbroken() < 1;
+        if !is_refused || pod.skips_budgets() || self.lets_go_unready(key, pod) {
+            return None;
+        }
+        Some(Obstacle {
+            reason: LockReason::BudgetUnhealthy,
+            pdb: Some(key.clone()),
+            pod: None,
+            holder: None,
+            needed: 1,
+            free: 0,
+        })
+    }
+
     fn lets_go_unready(&self, budget: &BudgetKey, pod: &PodFacts) -> bool {
         let budget = self.snapshot.budgets.get(budget);
         !pod.ready && budget.is_some_and(|budget| budget.view.lets_unready_go())

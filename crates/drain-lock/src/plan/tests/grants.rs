@@ -42,6 +42,28 @@ fn requested_eviction_spends_its_disruption_once() {
     );
 }
 
+/// Whoever evicts: the claim has the disruption, and the API refuses it all the same.
+#[rstest]
+#[case::nothing_is_wrong(json!({}), &[])]
+#[case::a_pod_has_crashed_since(json!({ "status": { "disruptionsAllowed": 0, "currentHealthy": 2 } }), &["BudgetUnhealthy shop/web"])]
+fn grant_that_its_budget_does_not_allow_is_told(
+    #[case] web: Value,
+    #[case] expected: &[&str],
+    #[values("Nodeward", "Requester")] evictor: &str,
+) {
+    let drain = drain(json!({ "spec": { "evict": evictor } }));
+    let cluster = cluster(
+        ours(json!({})),
+        Some(drain),
+        &[granted("Confirmed", &["a"])],
+        &[held("a", json!({}))],
+    );
+    let plan = planned(&cluster.budgets([budget("web", web)]));
+    let told = plan.drains[0].blocked_by.iter();
+    let told = told.filter_map(|one| Some(format!("{:?} {}", one.reason, one.pdb.as_ref()?)));
+    assert_eq!(told.collect::<Vec<_>>(), expected);
+}
+
 #[test]
 fn movable_pods_disruption_waits_for_next_pass() {
     let second = json!({
