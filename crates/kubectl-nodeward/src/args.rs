@@ -145,6 +145,13 @@ pub enum Command {
     /// Check that what is installed works, and wait until it does
     #[command(after_help = CHECK_EXAMPLES)]
     Check(CheckArgs),
+    /// Show what an uninstall would leave behind, and what of it would block; nothing is uninstalled
+    #[command(after_help = UNINSTALL_EXAMPLES)]
+    Uninstall {
+        /// Only look, the one thing that it does
+        #[arg(long, required = true)]
+        check: bool,
+    },
     /// Emergency stop: keep components from writing anything to the cluster until you resume them
     Pause(PauseArgs),
     /// End a pause
@@ -245,6 +252,13 @@ const CHECK_EXAMPLES: &str = "\
 Examples:
   kubectl nodeward check              Check each component, and your rights to see what they do
   kubectl nodeward check --wait 2m    Wait until all works, as after an installation";
+
+const UNINSTALL_EXAMPLES: &str = "\
+Examples:
+  kubectl nodeward uninstall --check && helm uninstall nodeward -n nodeward-system
+                                     Uninstall only if nothing would block then
+
+Exit status: 0 nothing would block, 1 something would, or the command failed, 4 that cannot be told.";
 
 const UI_EXAMPLES: &str = "\
 Examples:

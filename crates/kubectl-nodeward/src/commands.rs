@@ -13,6 +13,7 @@ pub mod release;
 mod request;
 pub mod status;
 mod ui;
+pub mod uninstall;
 pub mod why;
 
 use std::collections::HashSet;
@@ -29,6 +30,7 @@ use self::plan::NodePlan;
 use self::printed::{PrintedCommands, options};
 use self::release::Releases;
 use self::status::Status;
+use self::uninstall::UninstallCheck;
 use self::why::answers::{WhyAnswer, targets};
 use crate::args::{CephCommand, Command, CommandLine, Global, NodesArgs, Output, WhyArgs};
 use crate::cluster::Cluster;
@@ -85,7 +87,7 @@ pub async fn run(line: CommandLine) -> anyhow::Result<Exit> {
     let mut cluster = Cluster::connect(&line.global).await?;
     let looks = matches!(
         line.command,
-        Command::Status(_) | Command::Why(_) | Command::Locks | Command::Check(_)
+        Command::Status(_) | Command::Why(_) | Command::Locks | Command::Check(_) | Command::Uninstall { .. }
     );
     cluster.discover(!looks).await?;
     let now = Timestamp::now();
@@ -103,6 +105,12 @@ pub async fn run(line: CommandLine) -> anyhow::Result<Exit> {
         }
         Command::Why(args) => return why(&mut cluster, &args, &line.global, &screen).await,
         Command::Check(args) => return check::run(&cluster, &args, &screen).await,
+        Command::Uninstall { .. } => {
+            let check = UninstallCheck::fetch(&cluster).await?;
+            let commands = PrintedCommands::new(&line.global, None);
+            screen.show(&check, |page| check.print(page, &commands, now))?;
+            return Ok(check.exit());
+        }
         Command::Locks => {
             let locks = Locks::fetch(&cluster).await?;
             screen.show(&locks, |page| locks.print(page, now))?;

@@ -11,7 +11,9 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Event, Node, ObjectReference, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::ListParams;
-use kube::core::{ApiResource, DynamicObject, GroupVersionKind, NamespaceResourceScope, Selector, TypeMeta};
+use kube::core::{
+    ApiResource, DynamicObject, GroupVersionKind, NamespaceResourceScope, PartialObjectMeta, Selector, TypeMeta,
+};
 use kube::{Api, Resource};
 use nodeward_api::ceph_state;
 use nodeward_api::disruption_hold::DisruptionHold;
@@ -128,6 +130,23 @@ impl<'a> Reader<'a> {
                 None => return Ok(Some(kept)),
             }
         }
+    }
+
+    /// The metadata of objects: of what may be large, or is a secret.
+    pub async fn list_metadata<K>(
+        &mut self,
+        what: &'static str,
+        params: ListParams,
+    ) -> Result<Vec<PartialObjectMeta<K>>, Failure>
+    where
+        K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug,
+    {
+        if !self.cluster.serves::<K>() {
+            return Ok(Vec::new());
+        }
+        let api: Api<K> = Api::all(self.cluster.client.clone());
+        let found = self.read(what, api.list_metadata(&params)).await?;
+        Ok(found.map(|found| found.items).unwrap_or_default())
     }
 
     pub async fn drains(&mut self) -> Result<Option<Vec<Drain>>, Failure> {

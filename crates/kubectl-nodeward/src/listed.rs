@@ -18,6 +18,7 @@ use crate::commands::pause::Pauses;
 use crate::commands::plan::NodePlan;
 use crate::commands::release::{ReleaseOutcome, Releases};
 use crate::commands::status::Status;
+use crate::commands::uninstall::UninstallCheck;
 use crate::commands::why::answers::WhyAnswer;
 use crate::describe;
 use crate::model::locks::OwnerHold;
@@ -148,6 +149,23 @@ impl Listed for Check {
     fn print_beside_names(&self, page: &mut Page) {
         describe::cannot_tell(page, &self.unread);
         self.print_failures(page);
+    }
+}
+
+impl Listed for UninstallCheck {
+    /// What would block.
+    fn names(&self) -> Vec<String> {
+        let objects = self.blocks.iter().filter(|leftover| !leftover.resource.is_empty());
+        let mut seen = HashSet::new();
+        let names = objects.flat_map(|leftover| {
+            let objects = leftover.objects.iter();
+            objects.map(|object| format!("{}/{}", leftover.resource, own_name(object)))
+        });
+        names.filter(|name| seen.insert(name.clone())).collect()
+    }
+
+    fn print_beside_names(&self, page: &mut Page) {
+        describe::cannot_tell(page, &self.unread);
     }
 }
 

@@ -9,6 +9,7 @@ pub mod ceph;
 pub mod component;
 pub mod drain;
 pub mod health;
+pub mod leftover;
 pub mod locks;
 pub mod node;
 pub mod outdated;

@@ -250,6 +250,12 @@ pub(super) async fn components_of(reader: &mut Reader<'_>) -> Result<Vec<Compone
     if let Some(known) = &reader.known.components {
         return Ok(components(known, reader.now));
     }
+    let objects = component_objects(reader).await?;
+    Ok(components(&objects, reader.now))
+}
+
+/// What tells of components, read from the cluster.
+pub(super) async fn component_objects(reader: &mut Reader<'_>) -> Result<ComponentObjects, Failure> {
     let client = reader.cluster.client.clone();
     let params = ListParams::default().labels(PART_OF);
     let deployments = Api::<Deployment>::all(client.clone());
@@ -267,12 +273,11 @@ pub(super) async fn components_of(reader: &mut Reader<'_>) -> Result<Vec<Compone
     }
     let params = ListParams::default().fields(&format!("metadata.name={CONFIG_MAP}"));
     let pauses = reader.list("pauses", Api::all(client), params, |pause: ConfigMap| pause);
-    let traces = ComponentObjects {
+    Ok(ComponentObjects {
         deployments,
         leases,
         pauses: pauses.await?.unwrap_or_default(),
-    };
-    Ok(components(&traces, reader.now))
+    })
 }
 
 /// Drains that wait for others which are over.

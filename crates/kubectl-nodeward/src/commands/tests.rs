@@ -4,17 +4,20 @@ use std::collections::BTreeMap;
 
 use clap::Parser;
 use jiff::Timestamp;
-use nodeward_api::NodeHealthCheck;
+use k8s_openapi::api::core::v1::Node;
 use nodeward_api::node_drain::{Fallback, Phase};
 use nodeward_api::reason::BlockerReason;
+use nodeward_api::{NodeDrain, NodeHealthCheck};
 use rstest::rstest;
 use serde_json::{Value, json};
 use textwrap::core::display_width;
 
+use super::Exit;
 use super::locks::Locks;
 use super::plan::NodePlan;
 use super::printed::PrintedCommands;
 use super::status::{Cause, LockCounts, NodeCounts, Status};
+use super::uninstall::UninstallCheck;
 use super::why::Why;
 use super::why::budget::{Override, WhyBudget};
 use super::why::pod::WhyPod;
@@ -31,6 +34,7 @@ use crate::model::ceph::{CephCluster, NodeCeph};
 use crate::model::component::{Component, ComponentState};
 use crate::model::drain::{Drain, Durations};
 use crate::model::health::{HealthCheck, HealthSources, NodeHealth, of_node};
+use crate::model::leftover::Leftovers;
 use crate::model::locks::{BudgetLocks, BudgetNumbers, Held, NodeAway, NodeGroups, OwnerHold, Waiting, WaitsForGroup};
 use crate::model::node::NodeSummary;
 use crate::screen::document;
@@ -681,6 +685,35 @@ fn busy_plan() -> NodePlan {
     }
 }
 
+fn uninstall() -> UninstallCheck {
+    let node: Node = serde_json::from_value(json!({
+        "metadata": { "name": LONG, "annotations": { "nodeward.dev/cordoned-by": "uid", "nodeward.dev/drain-clock": "{}" } },
+        "spec": { "unschedulable": true },
+    }))
+    .unwrap();
+    let drain = |name: &str| -> NodeDrain {
+        let metadata = json!({ "name": name, "finalizers": ["nodeward.dev/drain-lock"] });
+        serde_json::from_value(json!({ "metadata": metadata, "spec": { "nodeName": name } })).unwrap()
+    };
+    let mut found = Leftovers::default();
+    found.add_drain(&drain(LONG));
+    found.add_drain(&drain("node-1"));
+    found.add_node(&node);
+    for ceph in ceph_clusters() {
+        found.add_ceph_cluster(&ceph);
+    }
+    let (blocks, stays) = found.sorted();
+    UninstallCheck {
+        components: vec![component("drain-lock", ComponentState::Leading)],
+        blocks,
+        stays,
+        unread: vec![Unread::Forbidden {
+            what: "certificates",
+            missing: missing("secrets"),
+        }],
+    }
+}
+
 fn pages(width: usize) -> Vec<(&'static str, Page)> {
     let locks = Locks {
         budgets: budgets(),
@@ -739,6 +772,11 @@ fn pages(width: usize) -> Vec<(&'static str, Page)> {
         ("plan", page(&|page| busy_plan().print(page))),
         ("plan_empty", page(&|page| empty_plan.print(page))),
         ("locks", page(&|page| locks.print(page, now()))),
+        ("uninstall", page(&|page| uninstall().print(page, &commands(), now()))),
+        (
+            "uninstall_idle",
+            page(&|page| UninstallCheck::default().print(page, &commands(), now())),
+        ),
         ("locks_empty", page(&|page| Locks::default().print(page, now()))),
     ]
 }
@@ -819,6 +857,7 @@ fn models_are_stable() {
     insta::assert_snapshot!("json_why_bare", pretty(&bare_why()));
     insta::assert_snapshot!("json_why_budget", pretty(&why_budget()));
     insta::assert_snapshot!("json_why_pod", pretty(&why_pod()));
+    insta::assert_snapshot!("json_uninstall", pretty(&uninstall()));
     insta::assert_snapshot!("json_plan", pretty(&busy_plan()));
     insta::assert_snapshot!(
         "json_locks",
@@ -832,4 +871,19 @@ fn models_are_stable() {
 
 fn pretty(value: &impl serde::Serialize) -> String {
     serde_json::to_string_pretty(&document(value).unwrap()).unwrap()
+}
+
+#[rstest]
+#[case::nothing(UninstallCheck::default(), Exit::Done)]
+#[case::something(uninstall(), Exit::Failed)]
+#[case::nothing_that_can_be_seen(UninstallCheck { unread: uninstall().unread, ..UninstallCheck::default() }, Exit::CannotTell)]
+#[case::what_is_not_installed_is_not_there(
+    UninstallCheck {
+        unread: vec![Unread::NotInstalled { what: "drains", component: "drain-lock" }],
+        ..UninstallCheck::default()
+    },
+    Exit::Done
+)]
+fn exit_tells_whether_an_uninstall_would_block(#[case] check: UninstallCheck, #[case] exit: Exit) {
+    assert_eq!(check.exit(), exit);
 }

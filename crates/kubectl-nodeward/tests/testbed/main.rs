@@ -11,3 +11,4 @@ mod person;
 mod plugin;
 mod rights;
 mod ui;
+mod uninstall;

@@ -1,0 +1,196 @@
+//! `uninstall --check`: what an uninstall would leave behind, and what of it would block.
+
+use jiff::Timestamp;
+use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Node, Secret};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::ListParams;
+use kube::{Api, ResourceExt};
+use nodeward_api::{COMPONENTS, DisruptionHold, DrainLedger, NodeDrain, crd};
+use serde::Serialize;
+
+use super::Exit;
+use super::printed::PrintedCommands;
+use super::status::component_objects;
+use crate::cluster::Cluster;
+use crate::describe::{self, first};
+use crate::failure::Failure;
+use crate::fetch::Reader;
+use crate::model::Unread;
+use crate::model::ceph::Published;
+use crate::model::component::{Component, DRAIN_LOCK, PART_OF, components};
+use crate::model::leftover::{ALL, DRY_RUN, HEALTH_CHECK, Kind, Leftover, Leftovers};
+use crate::text::Style;
+use crate::text::page::Page;
+use crate::text::table::{Column, Table};
+
+/// The ConfigMap by which health-check knows that it has made a NodeHealthCheck.
+const HEALTH_CHECK_DEFAULT: &str = "nodeward-health-check-default";
+
+/// How many objects of a kind are named in a text.
+const NAMED: usize = 5;
+
+/// What an uninstall of all that is installed would leave behind.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct UninstallCheck {
+    pub components: Vec<Component>,
+    /// What would block something once no component runs.
+    pub blocks: Vec<Leftover>,
+    /// What would stay, and block nothing.
+    pub stays: Vec<Leftover>,
+    /// What could not be read.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unread: Vec<Unread>,
+}
+
+fn called(name: &str) -> ListParams {
+    ListParams::default().fields(&format!("metadata.name={name}"))
+}
+
+impl UninstallCheck {
+    pub async fn fetch(cluster: &Cluster) -> Result<Self, Failure> {
+        // What stays is in all namespaces, whatever -n names.
+        let mut everywhere = cluster.clone();
+        everywhere.namespace = None;
+        let cluster = &everywhere;
+        let mut reader = Reader::new(cluster);
+        let mut found = Leftovers::default();
+        let all = ListParams::default;
+        let objects = component_objects(&mut reader).await?;
+        for lease in &objects.leases {
+            found.add_lease(lease);
+        }
+        for pause in &objects.pauses {
+            found.add_object(ALL, Kind::Pause, pause);
+        }
+        let drains: Api<NodeDrain> = Api::all(cluster.client.clone());
+        reader
+            .list("drains", drains, all(), |drain| found.add_drain(&drain))
+            .await?;
+        if let Some(ledger) = reader.ledger().await? {
+            found.add_claims(&ledger);
+        }
+        for ledger in reader.list_metadata::<DrainLedger>("claims", all()).await? {
+            found.add_object(DRAIN_LOCK, Kind::Ledger, &ledger);
+        }
+        let holds: Api<DisruptionHold> = Api::all(cluster.client.clone());
+        let add = |hold| found.add_object(DRAIN_LOCK, Kind::Hold, &hold);
+        reader.list("holds", holds, all(), add).await?;
+        let nodes: Api<Node> = Api::all(cluster.client.clone());
+        reader.list("nodes", nodes, all(), |node| found.add_node(&node)).await?;
+        let budgets = Api::all(cluster.client.clone());
+        reader
+            .list("budgets", budgets, all(), |budget| found.add_budget(&budget))
+            .await?;
+        for check in reader.health_checks().await?.iter().flatten() {
+            found.add_health_check(check);
+        }
+        for ceph in reader.ceph_clusters().await?.iter().flatten() {
+            found.add_ceph_cluster(ceph);
+            if let Published::Unreadable(problem) = &ceph.published {
+                let message = format!("{}: {problem}", ceph.name());
+                let what = "Ceph clusters";
+                reader.unread.push(Unread::Undecodable { what, message });
+            }
+        }
+        let webhooks: Api<ValidatingWebhookConfiguration> = Api::all(cluster.client.clone());
+        let ours = ListParams::default().labels(PART_OF);
+        reader
+            .list("webhooks", webhooks, ours.clone(), |webhook| {
+                found.add_webhook(&webhook)
+            })
+            .await?;
+        for component in COMPONENTS {
+            let dry_run = called(&format!("{component}{DRY_RUN}"));
+            for lease in reader.list_metadata::<Lease>("leases of dry runs", dry_run).await? {
+                found.add_lease(&lease);
+            }
+        }
+        for component in [DRAIN_LOCK, HEALTH_CHECK] {
+            let name = called(&format!("{component}-webhook-cert"));
+            for secret in reader.list_metadata::<Secret>("certificates", name).await? {
+                found.add_object(component, Kind::Certificate, &secret);
+            }
+        }
+        let records = reader.list_metadata::<ConfigMap>("health-check's record", called(HEALTH_CHECK_DEFAULT));
+        for record in records.await? {
+            found.add_object(HEALTH_CHECK, Kind::HealthCheckDefault, &record);
+        }
+        let namespaces = reader.list_metadata::<Namespace>("the namespace of node leases", ours.clone());
+        for namespace in namespaces.await? {
+            found.add_object(HEALTH_CHECK, Kind::LeaseNamespace, &namespace);
+        }
+        for (component, definitions) in [(DRAIN_LOCK, crd::drain_lock()), (HEALTH_CHECK, crd::health_check())] {
+            for definition in definitions {
+                let name = called(&definition.name_any());
+                for definition in reader.list_metadata::<CustomResourceDefinition>("CRDs", name).await? {
+                    found.add_definition(component, &definition);
+                }
+            }
+        }
+        let (blocks, stays) = found.sorted();
+        Ok(Self {
+            components: components(&objects, reader.now),
+            blocks,
+            stays,
+            unread: reader.unread,
+        })
+    }
+
+    /// What a script does about it: what could not be read may block.
+    pub fn exit(&self) -> Exit {
+        match (self.blocks.is_empty(), self.unread.iter().any(Unread::is_hidden)) {
+            (false, _) => Exit::Failed,
+            (true, true) => Exit::CannotTell,
+            (true, false) => Exit::Done,
+        }
+    }
+
+    pub fn print(&self, page: &mut Page, commands: &PrintedCommands, now: Timestamp) {
+        describe::cannot_tell(page, &self.unread);
+        page.fields(
+            "components",
+            self.components.iter().map(|component| component.line(now)),
+        );
+        self.print_blocks(page, commands);
+        match self.exit() {
+            Exit::Done => page.text(Style::Good, "Nothing would block after an uninstall."),
+            Exit::CannotTell => page.text(
+                Style::Warning,
+                "Nothing that could be read would block after an uninstall.",
+            ),
+            _ => {}
+        }
+        let mut table = Table::new([
+            Column::Fixed("STAYS OF"),
+            Column::Flexible("WHAT"),
+            Column::Flexible("WHERE"),
+        ]);
+        for leftover in &self.stays {
+            table.row([
+                leftover.component.into(),
+                leftover.what.into(),
+                first(&leftover.objects, NAMED).into(),
+            ]);
+        }
+        page.separate_table(table);
+    }
+
+    fn print_blocks(&self, page: &mut Page, commands: &PrintedCommands) {
+        if self.blocks.is_empty() {
+            return;
+        }
+        page.heading("Would block after an uninstall");
+        for leftover in &self.blocks {
+            let (component, what, objects) = (leftover.component, leftover.what, first(&leftover.objects, NAMED));
+            let why = leftover.why.unwrap_or_default();
+            page.point(Style::Bad, format!("{component}: {what} ({objects}): {why}"));
+        }
+        for remedy in self.blocks.iter().filter_map(|leftover| leftover.remedy) {
+            page.text(Style::Plain, "End it by:");
+            page.command("", commands.kubectl(remedy));
+        }
+    }
+}
