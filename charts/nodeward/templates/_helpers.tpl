@@ -191,6 +191,7 @@ follows from the switches (flags, ports, volumes) is worked out here. They are c
 {{- if and (eq $certificate.from "secret") (not $certificate.secretName) -}}
 {{- fail "drainLock.webhook.certificate.from is secret: say which, in drainLock.webhook.certificate.secretName" -}}
 {{- end -}}
+{{- include "nodeward.component.needsBundle" $ctx -}}
 {{- if not (include "nodeward.component.ownCertificate" $ctx) -}}
 {{- $args = append $args "--webhook-cert-dir=/etc/nodeward-webhook" -}}
 {{- $secret := default (printf "%s-webhook-tls" $fullname) $certificate.secretName -}}
@@ -280,6 +281,7 @@ follows from the switches is called own…, as for drain-lock.
 {{- if and (eq $hook.certificate.from "secret") (not $hook.certificate.secretName) -}}
 {{- fail "healthCheck.webhook.certificate.from is secret: say which, in healthCheck.webhook.certificate.secretName" -}}
 {{- end -}}
+{{- include "nodeward.component.needsBundle" $ctx -}}
 {{- if not (include "nodeward.component.ownCertificate" $ctx) -}}
 {{- $args = append $args "--webhook-cert-dir=/etc/nodeward-webhook" -}}
 {{- $secret := default (printf "%s-webhook-tls" $fullname) $hook.certificate.secretName -}}
@@ -311,4 +313,13 @@ follows from the switches is called own…, as for drain-lock.
 {{- end -}}
 {{- $_ := set $values.config "credentials" $credentials -}}
 {{- toJson (dict "component" "ceph-pdb" "values" $values) -}}
+{{- end -}}
+
+{{/* Fails where the API server would trust nobody's certificate: at a url of its own it may be one that systems trust. */}}
+{{- define "nodeward.component.needsBundle" -}}
+{{- $hook := .values.webhook -}}
+{{- $block := include "nodeward.component.block" . -}}
+{{- if and (eq $hook.certificate.from "secret") (not (or $hook.certificate.caBundle $hook.url (include "nodeward.component.ownCertificate" .))) -}}
+{{- fail (printf "%s.webhook.certificate.from is secret: without %s.webhook.certificate.caBundle the API server would go on without the webhook" $block $block) -}}
+{{- end -}}
 {{- end -}}

@@ -130,6 +130,30 @@ pub fn everything() -> Value {
 #[case::a_webhook_without_tls(locked(json!({ "webhook": { "url": "http://192.0.2.1:9443" } })), "webhook/url")]
 #[case::a_webhook_with_a_path(locked(json!({ "webhook": { "url": "https://192.0.2.1:9443/x" } })), "webhook/url")]
 #[case::a_certificate_of_nobody(locked(json!({ "webhook": { "certificate": { "from": "secret" } } })), "secretName")]
+#[case::a_certificate_that_nobody_trusts(
+    locked(json!({ "webhook": { "certificate": { "from": "secret", "secretName": "a" } } })),
+    "drainLock.webhook.certificate.caBundle"
+)]
+#[case::a_certificate_that_nobody_trusts_here_too(
+    checked(json!({ "webhook": { "certificate": { "from": "secret", "secretName": "a" } } })),
+    "healthCheck.webhook.certificate.caBundle"
+)]
+#[case::replicas_without_an_election(locked(json!({ "leaderElect": false })), "drainLock.replicas")]
+#[case::replicas_without_an_election_here_too(with_ceph(json!({ "leaderElect": false, "replicas": 3 })), "cephPdb.replicas")]
+#[case::two_operators_with_one_account(
+    json!({
+        "drainKeeper": { "enabled": true, "serviceAccount": { "name": "a" } },
+        "cephPdb": { "enabled": true, "serviceAccount": { "create": false, "name": "a" } },
+    }),
+    "cephPdb.serviceAccount.name"
+)]
+#[case::the_account_that_another_has_by_default(
+    json!({
+        "drainKeeper": { "enabled": true, "serviceAccount": { "name": "nodeward-drain-lock" } },
+        "drainLock": { "enabled": true },
+    }),
+    "drainLock.serviceAccount.name"
+)]
 #[case::a_certificate_from_elsewhere(locked(json!({ "webhook": { "certificate": { "from": "vault" } } })), "certificate/from")]
 #[case::two_servers_on_one_port(
     locked(json!({ "webhook": { "containerPort": 9444 }, "fleetLock": { "enabled": true } })),
@@ -214,6 +238,24 @@ fn keys_without_values_are_taken_for_empty() {
     let objects = rendered(&values);
     let deployment = objects.iter().find(|object| object["kind"] == "Deployment").unwrap();
     assert_eq!(deployment["spec"]["template"]["spec"]["tolerations"], Value::Null);
+}
+
+/// What looks like what is refused, and works.
+#[rstest]
+#[case::one_replica_without_an_election(locked(json!({ "leaderElect": false, "replicas": 1 })))]
+#[case::nothing_runs_here(locked(json!({ "leaderElect": false, "deployment": { "enabled": false } })))]
+#[case::systems_trust_the_certificate(locked(json!({
+    "webhook": { "url": "https://lock.example.com", "certificate": { "from": "secret", "secretName": "a" } },
+})))]
+#[case::a_dry_run_has_its_own(checked(json!({
+    "dryRun": true, "webhook": { "certificate": { "from": "secret", "secretName": "a" } },
+})))]
+#[case::accounts_of_one_that_is_not_enabled(json!({
+    "drainKeeper": { "enabled": true, "serviceAccount": { "name": "a" } },
+    "cephPdb": { "serviceAccount": { "name": "a" } },
+}))]
+fn values_that_work_are_taken(#[case] values: Value) {
+    assert!(!rendered(&values).is_empty());
 }
 
 /// Values with a drain-lock of these.
@@ -413,7 +455,7 @@ fn others_use_the_leases_that_health_check_brings() {
 #[test]
 fn files_of_the_configuration_are_mounted() {
     let objects = rendered(&locked(json!({
-        "webhook": { "certificate": { "from": "secret", "secretName": "hook" } },
+        "webhook": { "certificate": { "from": "secret", "secretName": "hook", "caBundle": "CA" } },
         "fleetLock": {
             "enabled": true,
             "tlsSecretName": "tls",
