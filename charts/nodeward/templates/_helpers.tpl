@@ -323,3 +323,16 @@ follows from the switches is called own…, as for drain-lock.
 {{- fail (printf "%s.webhook.certificate.from is secret: without %s.webhook.certificate.caBundle the API server would go on without the webhook" $block $block) -}}
 {{- end -}}
 {{- end -}}
+
+{{/*
+Whether a CRD is of this release, and stays in it without its operator. Helm cannot roll back to a revision with an object that it
+has kept outside of the release.
+*/}}
+{{- define "nodeward.keepsCRD" -}}
+{{- $metadata := (lookup "apiextensions.k8s.io/v1" "CustomResourceDefinition" "" .name).metadata | default dict -}}
+{{- $annotations := $metadata.annotations | default dict -}}
+{{- $release := printf "%s/%s" (get $annotations "meta.helm.sh/release-namespace") (get $annotations "meta.helm.sh/release-name") -}}
+{{- if and .root.Values.crds.keep (eq $release (printf "%s/%s" .root.Release.Namespace .root.Release.Name)) -}}
+true
+{{- end -}}
+{{- end -}}

@@ -91,6 +91,23 @@ impl Release {
         run(on.into(), &args, None).await.map(drop)
     }
 
+    /// Rolls it back to a revision of it.
+    ///
+    /// # Errors
+    /// With helm's own words.
+    pub async fn rollback(&self, on: impl Into<Cluster>, revision: u32) -> Result<()> {
+        let revision = revision.to_string();
+        let args = [
+            "rollback",
+            "--timeout=60s",
+            "--namespace",
+            &self.namespace,
+            &self.name,
+            &revision,
+        ];
+        run(on.into(), &args, None).await.map(drop)
+    }
+
     /// The objects that it would install.
     ///
     /// # Errors

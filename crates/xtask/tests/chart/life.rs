@@ -3,15 +3,17 @@
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Namespace, Pod};
-use kube::api::{Api, DynamicObject, ListParams, Patch, PatchParams};
+use kube::api::{Api, DynamicObject, ListParams, Patch, PatchParams, PostParams};
+use kube::core::GroupVersionKind;
 use kube::discovery::ApiResource;
 use nodeward_testkit::fleet::{self, NodeSpec};
 use nodeward_testkit::helm::Release;
 use nodeward_testkit::names::unique;
 use nodeward_testkit::wait::{self, secs};
-use serde_json::json;
+use nodeward_testkit::{ControlPlane, Options};
+use serde_json::{Value, json};
 
-use crate::shared;
+use crate::{CEPH_NAMESPACE, LEASES_NAMESPACE, shared};
 
 const COMPONENTS: [&str; 4] = ["drain-keeper", "drain-lock", "health-check", "ceph-pdb"];
 
@@ -93,7 +95,7 @@ async fn chart_lives_under_the_restricted_standard() -> Result<()> {
                 "validatingwebhookconfigurations",
             ),
         ] {
-            let gvk = kube::core::GroupVersionKind::gvk(group, "v1", kind);
+            let gvk = GroupVersionKind::gvk(group, "v1", kind);
             let resource = ApiResource::from_gvk_with_plural(&gvk, plural);
             let left = Api::<DynamicObject>::all_with(client.clone(), &resource)
                 .list(&of(&release))
@@ -127,6 +129,184 @@ async fn enabling_one_component_keeps_the_others() -> Result<()> {
     let expected = ["ceph-pdb", "drain-keeper"].map(|component| format!("{}-nodeward-{component}", release.name()));
     assert_eq!(names, expected);
     release.uninstall(plane).await
+}
+
+/// Whatever Helm does with a release that had an operator and then has none, and with the release itself. On a control plane of
+/// its own, for the kinds can be of one release alone.
+#[tokio::test]
+async fn rollback_and_uninstall_keep_what_holds_state() -> Result<()> {
+    const NAMESPACE: &str = "nodeward-system";
+    let plane = ControlPlane::start(Options::patient()).await?;
+    let client = plane.client().await?;
+    plane.namespace(CEPH_NAMESPACE).await?;
+    let nobody_runs = json!({ "enabled": true, "deployment": { "enabled": false } });
+    let of = |values: Value| Release::new("nodeward", NAMESPACE).values(values);
+    let first = of(json!({ "drainKeeper": nobody_runs }));
+    let all = of(json!({
+        "drainKeeper": nobody_runs, "drainLock": nobody_runs, "healthCheck": nobody_runs, "cephPdb": nobody_runs,
+    }));
+    first.install(&plane).await?;
+    all.install(&plane).await?;
+    for (object, plural) in state() {
+        let (api, object) = dynamic(&client, &object, plural)?;
+        let name = object.metadata.name.clone().context("no name")?;
+        // The kinds are served a moment after their definitions are stored.
+        wait::until(format!("{plural} {name} to be made"), secs(60), || async {
+            Ok(api.create(&PostParams::default(), &object).await?)
+        })
+        .await?;
+    }
+    let before = uids(&client).await?;
+    // The second upgrade finds the namespace of the leases.
+    all.install(&plane).await?;
+    ensure!(
+        uids(&client).await? == before,
+        "an upgrade has replaced or pruned something"
+    );
+    first.install(&plane).await?;
+    ensure!(
+        uids(&client).await? == before,
+        "an upgrade that disables operators has pruned something"
+    );
+    all.rollback(&plane, 3).await?;
+    ensure!(uids(&client).await? == before, "a rollback has replaced something");
+    all.rollback(&plane, 1).await?;
+    ensure!(uids(&client).await? == before, "a rollback has pruned something");
+    // Helm rolls no release back to objects that it has kept outside of it, but takes them over in an upgrade.
+    all.install(&plane).await?;
+    ensure!(uids(&client).await? == before, "an upgrade has replaced something");
+    all.uninstall(&plane).await?;
+    ensure!(uids(&client).await? == before, "an uninstall has pruned something");
+    all.install(&plane).await?;
+    ensure!(uids(&client).await? == before, "an install has replaced something");
+    all.uninstall(&plane).await
+}
+
+/// What operators and people keep state in, and the plurals of its kinds.
+fn state() -> Vec<(Value, &'static str)> {
+    let named = |name: &str, namespace: Option<&str>| json!({ "name": name, "namespace": namespace });
+    let system = Some("nodeward-system");
+    let object = |api_version: &str, kind: &str, metadata: Value, content: Value| {
+        let mut object = json!({ "apiVersion": api_version, "kind": kind, "metadata": metadata });
+        for (field, value) in content.as_object().into_iter().flatten() {
+            object[field] = value.clone();
+        }
+        object
+    };
+    let own = "nodeward.dev/v1alpha1";
+    let ledger = json!({ "spec": { "formatVersion": 1, "nextTicket": 7, "budgets": [], "claims": [] } });
+    let mut objects = vec![
+        (
+            object(own, "DrainLedger", named("cluster", None), ledger),
+            "drainledgers",
+        ),
+        (
+            object(
+                own,
+                "NodeDrain",
+                named("n1", None),
+                json!({ "spec": { "nodeName": "n1" } }),
+            ),
+            "nodedrains",
+        ),
+        (
+            object(
+                own,
+                "DisruptionHold",
+                named("h", Some("default")),
+                json!({ "spec": {
+                "pdbRef": "web", "reason": "r", "expiresAt": "2099-01-01T00:00:00Z",
+            } }),
+            ),
+            "disruptionholds",
+        ),
+        (
+            object(
+                "remediation.medik8s.io/v1alpha1",
+                "NodeHealthCheck",
+                named("workers", None),
+                json!({ "spec": {
+                "selector": { "matchExpressions": [{ "key": "a", "operator": "Exists" }] },
+                "remediationTemplate": { "apiVersion": "a.io/v1", "kind": "FenceTemplate", "namespace": "fence", "name": "t" },
+            } }),
+            ),
+            "nodehealthchecks",
+        ),
+        (
+            object(
+                "v1",
+                "ConfigMap",
+                named("nodeward-ceph-pdb", Some(CEPH_NAMESPACE)),
+                json!({}),
+            ),
+            "configmaps",
+        ),
+    ];
+    for name in ["nodeward-pause", "nodeward-health-check-default"] {
+        objects.push((
+            object(
+                "v1",
+                "ConfigMap",
+                named(name, system),
+                json!({ "data": { "all": "r" } }),
+            ),
+            "configmaps",
+        ));
+    }
+    for name in ["drain-lock-webhook-cert", "health-check-webhook-cert"] {
+        objects.push((object("v1", "Secret", named(name, system), json!({})), "secrets"));
+    }
+    for name in COMPONENTS {
+        objects.push((
+            object("coordination.k8s.io/v1", "Lease", named(name, system), json!({})),
+            "leases",
+        ));
+    }
+    objects
+}
+
+/// The UIDs of all that holds state, and of what it is in: whatever was made anew has another.
+async fn uids(client: &kube::Client) -> Result<Vec<String>> {
+    let definition = |name: &str| {
+        json!({
+            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": { "name": name },
+        })
+    };
+    let mut all = state();
+    all.push((
+        json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": LEASES_NAMESPACE } }),
+        "namespaces",
+    ));
+    for name in ["nodedrains", "drainledgers", "disruptionholds"] {
+        all.push((definition(&format!("{name}.nodeward.dev")), "customresourcedefinitions"));
+    }
+    all.push((
+        definition("nodehealthchecks.remediation.medik8s.io"),
+        "customresourcedefinitions",
+    ));
+    let mut uids = Vec::new();
+    for (object, plural) in all {
+        let (api, object) = dynamic(client, &object, plural)?;
+        let name = object.metadata.name.context("no name")?;
+        let found = api.get(&name).await.with_context(|| format!("{plural} {name}"))?;
+        ensure!(
+            found.metadata.deletion_timestamp.is_none(),
+            "{plural} {name} is being deleted"
+        );
+        uids.push(found.metadata.uid.context("no UID")?);
+    }
+    Ok(uids)
+}
+
+fn dynamic(client: &kube::Client, object: &Value, plural: &str) -> Result<(Api<DynamicObject>, DynamicObject)> {
+    let object: DynamicObject = serde_json::from_value(object.clone())?;
+    let types = object.types.clone().context("no kind")?;
+    let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::try_from(types)?, plural);
+    let api = match &object.metadata.namespace {
+        Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
+        None => Api::all_with(client.clone(), &resource),
+    };
+    Ok((api, object))
 }
 
 /// Waits until all replicas of the present templates are available; gives the templates' checksums of the configuration.
