@@ -115,13 +115,16 @@ async fn held_disruption_is_refused_to_other_evictions() -> Result<()> {
     }
     ensure!(reviewed.pods_on("n1").await? == [held.clone()], "the held pod has gone");
 
-    // Its own namespace is not reviewed, kube-system is: what runs there has budgets, too.
-    let asked_in = async |namespace: &str| {
-        let forged = Eviction::of("nobody").in_namespace(namespace).ticket("1/1");
+    // Its own pods are not reviewed, all others are, in its namespace and in kube-system: they have budgets, too.
+    let asked = async |namespace: &str, pod: &str| {
+        let forged = Eviction::of(pod).in_namespace(namespace).ticket("1/1");
         anyhow::Ok(forged.by(&env.client).await?.status)
     };
-    ensure!(asked_in(SYSTEM).await? == 404, "its own namespace is reviewed");
-    ensure!(asked_in("kube-system").await? == 403, "kube-system is not reviewed");
+    let own = format!("{NAME}-5d9c7b8f6d-x2x5z");
+    ensure!(asked(SYSTEM, &own).await? == 404, "it is asked about its own pods");
+    for (namespace, pod) in [(SYSTEM, "nobody"), ("kube-system", "nobody"), ("kube-system", &own)] {
+        ensure!(asked(namespace, pod).await? == 403, "{namespace}/{pod} is not reviewed");
+    }
 
     reboot::reboot(&env.client, "n1", secs(1)).await?;
     env.delete_drain("n1").await?;

@@ -36,10 +36,11 @@ async fn drain_keeper_runs_under_the_installed_account() -> Result<()> {
     release.uninstall(plane).await
 }
 
-/// The kinds are this release's: no other one of this binary installs them.
+/// In kube-system, whose pods have budgets, too. The kinds are this release's: no other one of this binary installs them.
 #[tokio::test]
 async fn drain_lock_answers_across_a_chart_upgrade() -> Result<()> {
-    let (plane, namespace) = shared("outside").await?;
+    let (plane, _) = shared("outside").await?;
+    let namespace = "kube-system".to_owned();
     let client = plane.client().await?;
     let port = ports::free()?;
     let values = |config: Value| {
@@ -69,6 +70,7 @@ async fn drain_lock_answers_across_a_chart_upgrade() -> Result<()> {
     bulk::create(&client, [PodTemplate::new().on(&node).pod(&apps, "asked-for")?]).await?;
     let configurations: Api<ValidatingWebhookConfiguration> = Api::all(client.clone());
     is_asked(&client, &operator, &apps).await?;
+    is_asked_about_all_but_its_own_pods(&client, &name).await?;
     let published = authority(&configurations.get(&name).await?)?;
 
     let release = release.values(values(json!({ "fallback": "Wait" })));
@@ -180,6 +182,30 @@ async fn is_asked(client: &kube::Client, operator: &Operator, namespace: &str) -
         Ok(())
     })
     .await
+}
+
+/// A forged eviction is refused where it is asked, and names no pod that exists.
+async fn is_asked_about_all_but_its_own_pods(client: &kube::Client, fullname: &str) -> Result<()> {
+    let own = format!("{fullname}-5d9c7b8f6d-x2x5z");
+    for (namespace, pod, code) in [
+        ("kube-system", "coredns-5d9c7b8f6d-x2x5z", 403),
+        ("kube-system", own.as_str(), 404),
+        ("default", own.as_str(), 403),
+    ] {
+        let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
+        let eviction = json!({
+            "apiVersion": "policy/v1", "kind": "Eviction",
+            "metadata": { "name": pod, "namespace": namespace, "annotations": { "nodeward.dev/ticket": "1/1" } },
+        });
+        let refused = pods
+            .create_subresource::<_, Value>("eviction", pod, &PostParams::default(), &eviction)
+            .await;
+        ensure!(
+            matches!(&refused, Err(kube::Error::Api(status)) if status.code == code),
+            "{namespace}/{pod}: {refused:?}"
+        );
+    }
+    Ok(())
 }
 
 fn authority(configuration: &ValidatingWebhookConfiguration) -> Result<ByteString> {

@@ -28,8 +28,8 @@ const EVICTIONS: &str = "evictions.drain-lock.nodeward.dev";
 /// health-check's webhook.
 const NODE_HEALTH_CHECKS: &str = "nodehealthchecks.health-check.nodeward.dev";
 
-/// The match condition of the chart; any other may keep the question from drain-lock.
-const IS_NO_DRY_RUN: &str = "is-no-dry-run";
+/// The match conditions of the chart; any other may keep the question from drain-lock.
+const CHART_CONDITIONS: [&str; 2] = ["is-no-own-pod", "is-no-dry-run"];
 
 /// The label of every namespace with its name.
 const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
@@ -96,7 +96,7 @@ pub async fn failures(
 
 fn has_own_conditions(webhook: &ValidatingWebhook) -> bool {
     let mut conditions = webhook.match_conditions.iter().flatten();
-    conditions.any(|condition| condition.name != IS_NO_DRY_RUN)
+    conditions.any(|condition| !CHART_CONDITIONS.contains(&condition.name.as_str()))
 }
 
 /// What the webhook refuses, in the namespace of the command line where it is asked there; or why nothing is known.
@@ -240,7 +240,7 @@ mod tests {
     fn webhook(name: &str, change: Value) -> ValidatingWebhook {
         let mut webhook = json!({
             "name": name, "sideEffects": "None", "admissionReviewVersions": ["v1"], "clientConfig": {},
-            "matchConditions": [{ "name": "is-no-dry-run", "expression": "true" }],
+            "matchConditions": CHART_CONDITIONS.map(|name| json!({ "name": name, "expression": "true" })),
         });
         crate::fixture::merge(&mut webhook, change);
         serde_json::from_value(webhook).unwrap()
