@@ -182,7 +182,7 @@ impl UninstallCheck {
         if self.blocks.is_empty() {
             return;
         }
-        page.heading("Would block after an uninstall");
+        page.heading("To be ended before an uninstall");
         for leftover in &self.blocks {
             let (component, what, objects) = (leftover.component, leftover.what, first(&leftover.objects, NAMED));
             let why = leftover.why.unwrap_or_default();

@@ -40,7 +40,7 @@ pub struct Leftover {
     /// Whose it is; `all`: of every component.
     pub component: &'static str,
     pub what: &'static str,
-    /// What blocks for as long as it is there, and what ends that; absent where nothing blocks.
+    /// What blocks, or is not guarded any more, for as long as it is there, and what ends that; absent where nothing is.
     pub why: Option<&'static str>,
     /// The command that ends it, where one command does, as arguments of kubectl.
     #[serde(skip)]
@@ -54,6 +54,7 @@ pub struct Leftover {
 
 /// The kinds of leftovers: first those that block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[cfg_attr(test, derive(strum::EnumIter))]
 pub enum Kind {
     FinalizedDrain,
     Claim,
@@ -61,6 +62,7 @@ pub enum Kind {
     DoNotDisrupt,
     Remediation,
     ClosedBudget,
+    OpenBudget,
     Noout,
     Webhook,
     OtherDrain,
@@ -77,7 +79,6 @@ pub enum Kind {
     HealthCheck,
     HealthCheckDefault,
     Remediations,
-    OpenBudget,
     CephState,
     Definition,
     Lease,
@@ -309,6 +310,11 @@ impl Kind {
                 BUDGET, "closed budget of ceph-pdb",
                 Some("nobody opens it: set managePodBudgets: true in the CephCluster, and wait for ManagedByRook"), None,
             ),
+            Self::OpenBudget => (
+                BUDGET, "open budget of ceph-pdb",
+                Some("nobody closes it while an OSD is down: set managePodBudgets: true in the CephCluster, and wait for ManagedByRook"),
+                None,
+            ),
             Self::Noout => (
                 "", "flag noout by ceph-pdb",
                 Some("Ceph does not move the data of OSDs that are down, and nobody removes the flag: set managePodBudgets: true in \
@@ -332,7 +338,6 @@ impl Kind {
             Self::HealthCheck => ("nodehealthcheck.remediation.medik8s.io", "NodeHealthCheck", None, None),
             Self::HealthCheckDefault => (CONFIG_MAP, "ConfigMap nodeward-health-check-default", None, None),
             Self::Remediations => (NODE, "annotation nodeward.dev/remediations", None, None),
-            Self::OpenBudget => (BUDGET, "open budget of ceph-pdb, which nobody closes", None, None),
             Self::CephState => (CONFIG_MAP, "ConfigMap nodeward-ceph-pdb", None, None),
             Self::Definition => ("customresourcedefinition.apiextensions.k8s.io", "CustomResourceDefinition", None, None),
             Self::Lease => ("lease.coordination.k8s.io", "Lease", None, None),

@@ -79,7 +79,7 @@ async fn a_running_drain_blocks_an_uninstall_until_it_has_ended() -> Result<()> 
     says(
         &answer.out,
         &[
-            "Would block after an uninstall",
+            "To be ended before an uninstall",
             "kubectl delete nodedrains --all --wait",
             "STAYS OF",
         ],

@@ -1,5 +1,6 @@
 use rstest::rstest;
 use serde_json::{Value, json};
+use strum::IntoEnumIterator as _;
 
 use super::*;
 
@@ -121,7 +122,7 @@ fn drains_block_by_their_finalizer_and_their_claims() {
 )]
 #[case::open(
     json!({ "app.kubernetes.io/managed-by": "nodeward-ceph-pdb" }), json!({}), 1,
-    &[], &["ceph-pdb: open budget of ceph-pdb, which nobody closes (shop/web)"]
+    &["ceph-pdb: open budget of ceph-pdb (shop/web)"], &[]
 )]
 #[case::annotated(
     json!({}),
@@ -133,7 +134,7 @@ fn drains_block_by_their_finalizer_and_their_claims() {
         "drain-keeper: annotation nodeward.dev/last-override (shop/web)",
     ]
 )]
-fn budget_blocks_where_ceph_pdb_has_closed_it(
+fn budget_of_ceph_pdb_is_to_be_handed_back(
     #[case] labels: Value,
     #[case] annotations: Value,
     #[case] max_unavailable: i32,
@@ -242,4 +243,14 @@ fn leases_are_of_their_component() {
         "drain-lock: Lease (nodeward-system/drain-lock, nodeward-system/drain-lock-dry-run)",
     ];
     assert_eq!(found, (Vec::new(), owned(&stays)));
+}
+
+/// The page for users has each of them.
+#[test]
+fn whatever_stays_is_in_the_table_of_the_documentation() {
+    let page = include_str!("../../../../../docs/install.md").replace('`', "");
+    for kind in Kind::iter() {
+        let (_, what, why, _) = kind.words();
+        assert!(why.is_some() || page.contains(what), "{what}");
+    }
 }
