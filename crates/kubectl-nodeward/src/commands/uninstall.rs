@@ -19,7 +19,7 @@ use crate::failure::Failure;
 use crate::fetch::Reader;
 use crate::model::Unread;
 use crate::model::ceph::Published;
-use crate::model::component::{Component, DRAIN_LOCK, PART_OF, components};
+use crate::model::component::{COMPONENT, Component, DRAIN_LOCK, PART_OF, components};
 use crate::model::leftover::{ALL, DRY_RUN, HEALTH_CHECK, Kind, Leftover, Leftovers};
 use crate::text::Style;
 use crate::text::page::Page;
@@ -84,8 +84,13 @@ impl UninstallCheck {
         reader
             .list("budgets", budgets, all(), |budget| found.add_budget(&budget))
             .await?;
-        for check in reader.health_checks().await?.iter().flatten() {
-            found.add_health_check(check);
+        let components = components(&objects, reader.now);
+        // medik8s' operator serves the same kind.
+        let has_health_check = components.iter().any(|component| component.name == HEALTH_CHECK);
+        if has_health_check {
+            for check in reader.health_checks().await?.iter().flatten() {
+                found.add_health_check(check);
+            }
         }
         for ceph in reader.ceph_clusters().await?.iter().flatten() {
             found.add_ceph_cluster(ceph);
@@ -98,9 +103,7 @@ impl UninstallCheck {
         let webhooks: Api<ValidatingWebhookConfiguration> = Api::all(cluster.client.clone());
         let ours = ListParams::default().labels(PART_OF);
         reader
-            .list("webhooks", webhooks, ours.clone(), |webhook| {
-                found.add_webhook(&webhook)
-            })
+            .list("webhooks", webhooks, ours, |webhook| found.add_webhook(&webhook))
             .await?;
         for component in COMPONENTS {
             let dry_run = called(&format!("{component}{DRY_RUN}"));
@@ -118,7 +121,8 @@ impl UninstallCheck {
         for record in records.await? {
             found.add_object(HEALTH_CHECK, Kind::HealthCheckDefault, &record);
         }
-        let namespaces = reader.list_metadata::<Namespace>("the namespace of node leases", ours.clone());
+        let of_health_check = ListParams::default().labels(&format!("{PART_OF},{COMPONENT}={HEALTH_CHECK}"));
+        let namespaces = reader.list_metadata::<Namespace>("the namespace of node leases", of_health_check);
         for namespace in namespaces.await? {
             found.add_object(HEALTH_CHECK, Kind::LeaseNamespace, &namespace);
         }
@@ -126,13 +130,17 @@ impl UninstallCheck {
             for definition in definitions {
                 let name = called(&definition.name_any());
                 for definition in reader.list_metadata::<CustomResourceDefinition>("CRDs", name).await? {
-                    found.add_definition(component, &definition);
+                    let mut labels = definition.labels().iter();
+                    let is_of_chart = labels.any(|(key, value)| format!("{key}={value}") == PART_OF);
+                    if component == DRAIN_LOCK || has_health_check || is_of_chart {
+                        found.add_definition(component, &definition);
+                    }
                 }
             }
         }
         let (blocks, stays) = found.sorted();
         Ok(Self {
-            components: components(&objects, reader.now),
+            components,
             blocks,
             stays,
             unread: reader.unread,

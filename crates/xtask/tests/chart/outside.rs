@@ -184,18 +184,22 @@ async fn is_asked(client: &kube::Client, operator: &Operator, namespace: &str) -
     .await
 }
 
-/// A forged eviction is refused where it is asked, and names no pod that exists.
+/// A forged eviction is refused where drain-lock is asked, and none of these pods exists. One that names another pod than its path
+/// goes nowhere.
 async fn is_asked_about_all_but_its_own_pods(client: &kube::Client, fullname: &str) -> Result<()> {
     let own = format!("{fullname}-5d9c7b8f6d-x2x5z");
-    for (namespace, pod, code) in [
-        ("kube-system", "coredns-5d9c7b8f6d-x2x5z", 403),
-        ("kube-system", own.as_str(), 404),
-        ("default", own.as_str(), 403),
+    for (namespace, pod, named, code) in [
+        ("kube-system", "coredns-5d9c7b8f6d-x2x5z", None, 403),
+        ("kube-system", own.as_str(), None, 404),
+        ("default", own.as_str(), None, 403),
+        ("kube-system", "coredns-5d9c7b8f6d-x2x5z", Some(own.as_str()), 400),
     ] {
         let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
+        let name = named.unwrap_or(pod);
+        let annotations = json!({ "nodeward.dev/ticket": "1/1" });
         let eviction = json!({
             "apiVersion": "policy/v1", "kind": "Eviction",
-            "metadata": { "name": pod, "namespace": namespace, "annotations": { "nodeward.dev/ticket": "1/1" } },
+            "metadata": { "name": name, "namespace": namespace, "annotations": annotations },
         });
         let refused = pods
             .create_subresource::<_, Value>("eviction", pod, &PostParams::default(), &eviction)
