@@ -233,10 +233,9 @@ fn leases_are_of_their_component() {
         read(json!({ "metadata": { "name": name, "namespace": "nodeward-system" } }))
     };
     let found = sorted(|found| {
-        ["drain-lock", "drain-lock-dry-run", "ceph-pdb"]
-            .map(lease)
-            .iter()
-            .for_each(|lease| found.add_lease(lease))
+        for name in ["drain-lock", "drain-lock-dry-run", "ceph-pdb"] {
+            found.add_lease(&lease(name));
+        }
     });
     let stays = [
         "ceph-pdb: Lease (nodeward-system/ceph-pdb)",
