@@ -104,12 +104,17 @@ spec:
   selector:
     matchLabels:
       {{- include "nodeward.component.selectorLabels" . | nindent 6 }}
-  # A new version must be ready before an old one goes: a configuration that is refused stops the rollout, not the operator.
   strategy:
+    {{- if .values.leaderElect }}
+    # A new version must be ready before an old one goes: a configuration that is refused stops the rollout, not the operator.
     type: RollingUpdate
     rollingUpdate:
       maxSurge: 1
       maxUnavailable: 0
+    {{- else }}
+    # Every replica acts: the old one must be gone before a new one starts.
+    type: Recreate
+    {{- end }}
   template:
     metadata:
       labels:

@@ -128,6 +128,14 @@ async fn enabling_one_component_keeps_the_others() -> Result<()> {
     let names: Vec<_> = found.into_iter().filter_map(|found| found.metadata.name).collect();
     let expected = ["ceph-pdb", "drain-keeper"].map(|component| format!("{}-nodeward-{component}", release.name()));
     assert_eq!(names, expected);
+    // The strategy of a Deployment that is there changes as a whole.
+    let alone = json!({ "drainKeeper": { "leaderElect": false } });
+    release.clone().values(alone).install_more(plane).await?;
+    let strategy = deployments.get(&expected[1]).await?.spec.and_then(|spec| spec.strategy);
+    assert_eq!(
+        strategy.and_then(|strategy| strategy.type_).as_deref(),
+        Some("Recreate")
+    );
     release.uninstall(plane).await
 }
 

@@ -409,6 +409,16 @@ fn ceph_pdb_reads_the_rendered_configuration() {
     assert!(changed.allow_admin_key);
 }
 
+/// Without an election a rollout must not have two replicas act at once.
+#[rstest]
+#[case::elected(json!({}), json!({ "type": "RollingUpdate", "rollingUpdate": { "maxSurge": 1, "maxUnavailable": 0 } }))]
+#[case::not_elected(json!({ "leaderElect": false, "replicas": 1 }), json!({ "type": "Recreate" }))]
+fn rollout_follows_the_election(#[case] values: Value, #[case] strategy: Value) {
+    let objects = rendered(&locked(values));
+    let deployment = objects.iter().find(|object| object["kind"] == "Deployment").unwrap();
+    assert_eq!(deployment["spec"]["strategy"], strategy);
+}
+
 /// Each operator's kinds are installed with it, and no others.
 #[test]
 fn kinds_are_installed_with_their_operator() {
