@@ -70,6 +70,8 @@ pub struct DrainRequest {
     pub fallback: Option<Fallback>,
     /// The deadlines that differ from the configuration's.
     pub deadlines: Deadlines,
+    /// Whether the drain is to begin outside maintenance windows, too. As consent it is added, and never taken back.
+    pub ignore_windows: bool,
     /// Plan only.
     pub dry_run: bool,
     /// What an eviction tells of its drainer; `None` where the request is no eviction.
@@ -91,6 +93,7 @@ impl DrainRequest {
             consents: Consents::default(),
             fallback: None,
             deadlines: Deadlines::default(),
+            ignore_windows: false,
             dry_run: false,
             eviction: None,
             changes_settings: false,
@@ -245,7 +248,7 @@ pub fn new_drain(request: &DrainRequest, now: Timestamp) -> NodeDrain {
             empty_dir_data: request.consents.empty_dir_data,
             deadlines: request.deadlines.clone(),
             fallback: request.fallback.unwrap_or_default(),
-            ignore_windows: false,
+            ignore_windows: request.ignore_windows,
             dry_run: request.dry_run,
         },
         status: None,
@@ -316,6 +319,9 @@ fn changed_settings(spec: &NodeDrainSpec, request: &DrainRequest) -> Map<String,
     }
     if request.evict != spec.evict {
         set("evict", json!(request.evict));
+    }
+    if request.ignore_windows && !spec.ignore_windows {
+        set("ignoreWindows", json!(true));
     }
     if spec.dry_run {
         set("dryRun", json!(false));

@@ -309,6 +309,9 @@ pub struct DrainArgs {
     /// Accepted for who comes from kubectl drain: the pods of DaemonSets always stay
     #[arg(long)]
     pub ignore_daemonsets: bool,
+    /// Begin outside maintenance windows, too: for emergencies
+    #[arg(long)]
+    pub ignore_windows: bool,
     /// What happens when a drain's deadline for being drained passes [default of a new drain: release-and-requeue]
     #[arg(long, value_enum, ignore_case = true, value_name = "WHAT")]
     pub fallback: Option<FallbackArg>,

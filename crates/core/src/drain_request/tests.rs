@@ -18,6 +18,7 @@ fn eviction() -> DrainRequest {
         consents: Consents::default(),
         fallback: Some(Fallback::Wait),
         deadlines: Deadlines::default(),
+        ignore_windows: false,
         dry_run: false,
         eviction: Some(EvictionSign::Seen),
         changes_settings: false,
@@ -189,6 +190,23 @@ fn repeated_request_changes_only_named_fields() {
         patch.unwrap()["spec"],
         json!({ "purpose": "kernel", "fallback": "Wait" })
     );
+}
+
+/// One of several requesters without the emergency does not take it back.
+#[rstest]
+#[case::asked_for(false, true, json!({ "ignoreWindows": true }))]
+#[case::asked_for_before(true, true, Value::Null)]
+#[case::anothers_emergency(true, false, Value::Null)]
+fn windows_once_ignored_stay_so(#[case] present: bool, #[case] ignore_windows: bool, #[case] expected: Value) {
+    let mine = [json!({ "name": "kubectl-nodeward:alice" })];
+    let mine = json!({ "spec": { "evict": "Nodeward", "requesters": mine, "ignoreWindows": present } });
+    let request = DrainRequest {
+        ignore_windows,
+        ..person()
+    };
+    assert_eq!(new_drain(&request, at(NOW)).spec.ignore_windows, ignore_windows);
+    let (_, patch) = joined(mine, &request, NOW);
+    assert_eq!(patch.map_or(Value::Null, |patch| patch["spec"].clone()), expected);
 }
 
 const EMPTY_DIR: Consents = Consents {

@@ -119,6 +119,7 @@ fn drain_request(args: &DrainArgs, node: &str, node_uid: Option<NodeUid>, reques
             drain: text(args.deadline_drain),
             recover: text(args.deadline_recover),
         },
+        ignore_windows: args.ignore_windows,
         changes_settings: true,
         ..DrainRequest::new(node.into(), node_uid, requester.to_owned())
     }
