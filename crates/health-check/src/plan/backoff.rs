@@ -8,11 +8,13 @@ use serde::{Deserialize, Serialize};
 use super::Planner;
 use super::action::{Action, NodeChange};
 use super::case::Check;
+use super::expiry::healthy_at_most_since;
+use super::record::Record;
 use crate::CLOCKS_APART;
 use crate::snapshot::NodeFacts;
 use nodeward_core::node_health_check::{Backoff, HealthyDelay};
 
-/// How long the repeats after the first wait, with or without `backoff`.
+/// How long the repeats after the first wait, with or without `backoff`, and how long a node is healthy until it has had none.
 const REPEATS: Backoff = Backoff {
     initial: SignedDuration::from_mins(1),
     limit: SignedDuration::from_mins(10),
@@ -36,19 +38,20 @@ impl RemediationHistory {
         (history.last_end <= saturating_add(now, CLOCKS_APART)).then_some(history)
     }
 
-    /// How long after the last end the next first step waits: the first repeat without health between comes at once, and each
-    /// further one later, or else whoever deletes remediations would make a loop of reboots.
+    /// How long after the last end the next first step waits: the first repeat comes at once, and each further one later, or
+    /// else a node that is healthy for a moment, and whoever deletes remediations, would make a loop of reboots.
     pub fn delay(self, backoff: Option<&Backoff>) -> SignedDuration {
         let repeats = REPEATS.delay(self.count.saturating_sub(1));
         let repeats = if self.count < 2 { SignedDuration::ZERO } else { repeats };
         backoff.map_or(repeats, |backoff| backoff.delay(self.count).max(repeats))
     }
 
-    /// Once another one has ended.
-    fn and_one(before: Option<Self>, ended: Timestamp) -> Self {
+    /// Once another one has ended. Starts are told to the second: what starts in that of the end is the next one.
+    fn and_one(before: Option<Self>, begun: Timestamp, ended: Timestamp) -> Self {
+        let ended = Timestamp::from_second(ended.as_second()).unwrap_or(ended);
         Self {
             count: before.map_or(0, |before| before.count).saturating_add(1),
-            last_end: ended,
+            last_end: ended.max(saturating_add(begun, SignedDuration::from_secs(1))),
         }
     }
 
@@ -75,15 +78,29 @@ impl Planner<'_> {
         ended: Timestamp,
     ) -> Option<RemediationHistory> {
         let before = RemediationHistory::of(node, self.now);
-        if let Some(counted) = before.filter(|before| begun <= before.last_end) {
+        if let Some(counted) = before.filter(|before| begun < before.last_end) {
             return Some(counted);
         }
-        let history = RemediationHistory::and_one(before, ended.max(begun));
+        let history = RemediationHistory::and_one(before, begun, ended);
         if check.only_reports() {
             return Some(history);
         }
         self.annotate_node(node, NodeChange::Remediations(Some(history.to_annotation())));
         None
+    }
+
+    /// The same of the remediations of an outage; answers whether they are known to be counted.
+    pub(super) fn count_outage(
+        &mut self,
+        check: &Check<'_>,
+        node: &NodeFacts,
+        records: &[Record<'_>],
+        ended: Timestamp,
+    ) -> bool {
+        // By a clock that was stepped back it may have yet to begin.
+        let begun = records.iter().map(|record| record.started).min();
+        let begun = begun.filter(|begun| *begun <= self.now);
+        begun.is_none_or(|begun| self.count_end(check, node, begun, ended.min(self.now)).is_some())
     }
 
     /// A healthy node without a remediation: what was noted on it for remediations goes when its time has come.
@@ -98,36 +115,36 @@ impl Planner<'_> {
         if is_confirmed && check.spec.healthy_delay != HealthyDelay::None && !self.is_remediated(node) {
             self.annotate_node(node, NodeChange::ConfirmationHeeded);
         }
-        // Another NodeHealthCheck of the node may go by it, and would write it again.
-        if !node.view.annotations.contains_key(annotation::REMEDIATIONS) || !self.is_fine_to_all(node) {
+        // While another NodeHealthCheck has a remediation it counts that.
+        if !node.view.annotations.contains_key(annotation::REMEDIATIONS) || self.is_remediated(node) {
             return;
         }
-        let (Some(backoff), Some(history)) = (&check.spec.backoff, RemediationHistory::of(node, self.now)) else {
-            if self.snapshot.checks.values().all(|check| check.spec.backoff.is_none()) {
-                self.annotate_node(node, NodeChange::Remediations(None));
-            }
-            return;
-        };
-        let healthy_since = node.view.ready_since.unwrap_or(history.last_end).min(self.now);
-        let reset_at = saturating_add(
-            healthy_since.max(history.last_end),
-            backoff.limit.max(SignedDuration::ZERO),
-        );
-        if is_due(reset_at, self.now) {
-            self.annotate_node(node, NodeChange::Remediations(None));
-        } else {
-            self.requeue_at.note(reset_at);
+        match self.forgets_at(node) {
+            Some(at) if is_due(at, self.now) => self.annotate_node(node, NodeChange::Remediations(None)),
+            at => self.requeue_at.note(at),
         }
     }
 
-    /// Whether each NodeHealthCheck that selects the node finds nothing wrong with it.
-    fn is_fine_to_all(&mut self, node: &NodeFacts) -> bool {
-        let checks = self.snapshot.checks.values().map(|check| &check.spec);
-        let mut selecting = checks.filter(|spec| {
+    /// When the history of a node is forgotten if it stays healthy: no repeat would wait for longer. `None`: a NodeHealthCheck
+    /// that selects the node finds something wrong with it, and goes by the history.
+    fn forgets_at(&mut self, node: &NodeFacts) -> Option<Timestamp> {
+        let history = RemediationHistory::of(node, self.now);
+        let mut healthy_since = history.map_or(Timestamp::MIN, |history| history.last_end);
+        let mut longest = REPEATS.limit;
+        let snapshot = self.snapshot;
+        for spec in snapshot.checks.values().map(|check| &check.spec) {
             let selector = spec.selector.as_ref();
-            selector.is_none_or(|selector| selector.matches(&node.view.labels))
-        });
-        selecting.all(|spec| self.judge(node, spec).is_fine())
+            if selector.is_some_and(|selector| !selector.matches(&node.view.labels)) {
+                continue;
+            }
+            if !self.judge(node, spec).is_fine() {
+                return None;
+            }
+            let since = healthy_at_most_since(node, &spec.conditions, snapshot.clock_stepped_by);
+            healthy_since = since.map_or(healthy_since, |since| healthy_since.max(since.min(self.now)));
+            longest = spec.backoff.map_or(longest, |backoff| longest.max(backoff.limit));
+        }
+        Some(history.map_or(self.now, |_| saturating_add(healthy_since, longest)))
     }
 
     fn is_remediated(&self, node: &NodeFacts) -> bool {

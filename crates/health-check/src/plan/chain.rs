@@ -24,7 +24,7 @@ pub struct Chain<'a> {
     /// A step that was refused too often to keep its slot.
     refused: Option<usize>,
     /// When the present outage began.
-    began: Timestamp,
+    pub began: Timestamp,
 }
 
 /// What comes next in a chain whose node is unhealthy.

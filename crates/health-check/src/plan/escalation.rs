@@ -48,12 +48,13 @@ impl Planner<'_> {
     }
 
     /// The remediators of an earlier outage, and of steps that are over though nobody has told them, are told that their time is
-    /// over; what is of an earlier outage goes then.
+    /// over; what is of an earlier outage goes then, and counts though nobody has seen it end.
     fn end_earlier(&mut self, check: &Check<'_>, case: &Case<'_>, node: &NodeFacts, unhealthy: &Unhealthy) {
         let evidence = unhealthy.evidence(node);
         for live in case.chain.untold() {
             self.tell_that_time_is_over(check, live, &evidence);
         }
+        self.count_outage(check, node, &case.chain.earlier, case.chain.began);
         for record in &case.chain.earlier {
             self.tell_and_delete(check, &case.name, record, &evidence);
         }

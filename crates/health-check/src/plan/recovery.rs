@@ -21,8 +21,11 @@ impl Planner<'_> {
         case.chain.withdraw_intent();
         case.standing = Standing::new(reason, "");
         if !case.chain.is_there() {
+            // Whoever deleted them, their remediators have been at work.
+            if self.count_outage(check, node, &case.chain.records, self.now) {
+                self.tidy_healthy_node(node, check);
+            }
             case.chain.records.clear();
-            self.tidy_healthy_node(node, check);
             return;
         }
         let since = self.healthy_since(check, case, node);
@@ -45,10 +48,7 @@ impl Planner<'_> {
         if check.only_reports() {
             return;
         }
-        let begun = case.chain.records.iter().map(|record| record.started).min();
-        if let Some(begun) = begun.filter(|_| check.spec.backoff.is_some()) {
-            self.count_end(check, node, begun, since);
-        }
+        self.count_outage(check, node, &case.chain.records, since);
         // Where a termination handler sees to the node, its conditions may be what they like.
         let conditions = match case.health {
             Health::LeftToTerminationHandler => [].into(),

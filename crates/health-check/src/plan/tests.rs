@@ -5,6 +5,7 @@ mod ceph;
 mod control_plane;
 mod counting;
 mod escalation;
+mod flaps;
 mod gates;
 mod gone;
 mod leases;

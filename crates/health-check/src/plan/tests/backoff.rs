@@ -198,21 +198,3 @@ fn clock_ahead_of_ours_counts_a_chain_once() {
     }
     assert_eq!(history(&world).unwrap().count, 1);
 }
-
-#[test]
-fn history_goes_once_no_check_backs_off() {
-    let note = RemediationHistory {
-        count: 1,
-        last_end: at(100),
-    }
-    .to_annotation();
-    let mut world = World::watched(5);
-    world.annotate_node("w1", ANNOTATION, Some(&note));
-    world.settle(200);
-    assert_eq!(history(&world), None);
-    let mut backs_off = backing_off().check("others", json!({}));
-    backs_off.heal("w1", 0);
-    backs_off.annotate_node("w1", ANNOTATION, Some(&note));
-    backs_off.settle(200);
-    assert!(history(&backs_off).is_some(), "it is not over yet");
-}

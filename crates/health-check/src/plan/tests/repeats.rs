@@ -71,14 +71,16 @@ fn longer_of_backoff_and_the_delay_of_repeats_counts() {
 }
 
 #[test]
-fn health_between_ends_the_row() {
+fn ten_minutes_of_health_end_the_row() {
     let mut world = exhausted(json!({}));
     created_while_all_is_deleted(&mut world, 310, 400);
     world.heal("w1", 500);
-    world.settle(500);
+    world.live(500, 1099);
+    assert!(world.node_annotation("w1", "nodeward.dev/remediations").is_some());
+    world.live(1099, 1100);
     assert_eq!(world.node_annotation("w1", "nodeward.dev/remediations"), None);
-    world.fail("w1", 600);
-    world.settle(900);
+    world.fail("w1", 1200);
+    world.settle(1500);
     assert_eq!(world.remediations(), ["Reboot of w1"]);
 }
 
@@ -90,6 +92,6 @@ fn history_stays_while_any_check_finds_the_node_unhealthy() {
     let created = created_while_all_is_deleted(&mut world, 310, 500);
     assert_eq!(created, [310, 371, 492]);
     world.heal("w1", 510);
-    world.live(510, 520);
+    world.live(510, 1110);
     assert_eq!(world.node_annotation("w1", "nodeward.dev/remediations"), None);
 }
