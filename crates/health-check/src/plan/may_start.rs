@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use nodeward_api::reason::HealthReason;
-use nodeward_core::deadline::{is_due, saturating_add};
+use nodeward_core::deadline::{is_due, saturating_add, to_the_second};
 use nodeward_core::id::{NodeName, ResourceVersion};
 
 use super::action::{LeaseChange, RemediationRef};
@@ -118,7 +118,8 @@ impl Planner<'_> {
         check_storm(check)?;
         // A repeat waits.
         if let Some(until) = backoff::waits_until(node, check.spec.backoff.as_ref(), self.now) {
-            return Err(Standing::new(HealthReason::BackingOff, "").until(until));
+            let text = format!("until {}", to_the_second(until));
+            return Err(Standing::new(HealthReason::BackingOff, text).until(until));
         }
         // No other control-plane node is away, and etcd keeps its quorum.
         self.check_control_plane(node, tally)?;

@@ -44,6 +44,8 @@ fn next_first_step_waits_twice_as_long_each_time() {
     let plan = world.settle(300);
     assert_eq!(plan.reason("w1"), HealthReason::BackingOff);
     assert_eq!((plan.node("w1").until, plan.requeue_second()), (Some(at(440)), 360));
+    assert_eq!(plan.node("w1").detail, "until 2026-01-01T00:07:20Z");
+    assert!(world.status("workers").reason.ends_with("(until 2026-01-01T00:07:20Z)"));
     world.settle(439);
     assert_eq!(world.remediations(), [""; 0]);
     world.settle(440);
