@@ -54,6 +54,7 @@ pub use self::control_plane::{EtcdMembers, Members, keeps_quorum};
 pub use self::enablement::topology_problem;
 pub use self::evidence::{NodeEvidence, RestsOn};
 pub use self::expiry::TERMINATING;
+pub use self::gates::is_excluded;
 pub use self::may_start::Condition;
 pub use self::record::longest_run;
 pub use self::survey::Survey;

@@ -2,7 +2,6 @@
 //! intent has been written to the status before. What fails for a reason that the next attempt would meet again withdraws the
 //! intent.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -10,7 +9,7 @@ use kube::ResourceExt;
 use kube::api::PostParams;
 use kube::core::DynamicObject;
 use nodeward_api::annotation;
-use nodeward_api::label::{EXCLUDE_FROM_REMEDIATION, EXCLUDE_FROM_REMEDIATION_TRUE};
+use nodeward_api::label::EXCLUDE_FROM_REMEDIATION;
 use nodeward_api::reason::HealthReason;
 use nodeward_runtime::{ActionResult, ApiError, Permits};
 
@@ -18,7 +17,7 @@ use super::lease::Taken;
 use super::quorum::Unmet;
 use super::{Effect, Ended, PassContext, Written, control_plane, lease, quorum};
 use crate::observe::project;
-use crate::plan::{Condition, RemediationRef, Standing, StartRemediation};
+use crate::plan::{Condition, RemediationRef, Standing, StartRemediation, is_excluded};
 use crate::snapshot::RemediationFacts;
 
 /// What asking has come to.
@@ -94,7 +93,8 @@ async fn ask(
         Condition::Node(evidence) => {
             let node = quorum::check(pass, evidence).await?;
             let labels = node.as_ref().and_then(|node| node.metadata.labels.as_ref());
-            if labels.is_some_and(is_excluded) {
+            let label = labels.and_then(|labels| labels.get(EXCLUDE_FROM_REMEDIATION));
+            if is_excluded(label.map(String::as_str)) {
                 return Err(Unmet::Refused(format!(
                     "node {} is excluded by its label",
                     evidence.name
@@ -109,11 +109,6 @@ async fn ask(
         Condition::EtcdQuorum(recent) => control_plane::check_quorum(pass, &start.node, recent).await?,
     }
     Ok(())
-}
-
-fn is_excluded(labels: &BTreeMap<String, String>) -> bool {
-    let label = labels.get(EXCLUDE_FROM_REMEDIATION);
-    label.is_some_and(|value| value == EXCLUDE_FROM_REMEDIATION_TRUE)
 }
 
 /// One that is on its way out, or of an earlier node of the name, does not count; where it does not tell its node, as the peer's

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
-use nodeward_api::label::{EXCLUDE_FROM_REMEDIATION, EXCLUDE_FROM_REMEDIATION_TRUE};
+use nodeward_api::label::EXCLUDE_FROM_REMEDIATION;
 use nodeward_api::node_health_check::{NodeHealthCheckStatus, UnhealthyNode};
 use nodeward_api::reason::HealthReason;
 use nodeward_core::id::NodeName;
@@ -14,6 +14,7 @@ use super::action::{Action, SelectorWrite};
 use super::case::{Case, Check, Standing};
 use super::chain::Chain;
 use super::expiry::{self, Absences, Health};
+use super::gates::is_excluded;
 use super::record::Known;
 use super::storm::Storm;
 use super::survey::Survey;
@@ -163,7 +164,7 @@ impl<'a> Planner<'a> {
     /// An exclusion label with a value other than true counts for nothing, and that is said.
     fn warn_of_exclusion_label(&mut self, node: &NodeFacts, check: &Check<'_>) {
         let label = node.view.labels.get(EXCLUDE_FROM_REMEDIATION);
-        let Some(value) = label.filter(|value| *value != EXCLUDE_FROM_REMEDIATION_TRUE) else {
+        let Some(value) = label.filter(|value| !is_excluded(Some(value))) else {
             return;
         };
         self.plan.verdicts.warnings.push(Warning {

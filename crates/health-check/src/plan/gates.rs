@@ -58,10 +58,10 @@ impl Planner<'_> {
     }
 
     pub(super) fn check_exclusion(node: &NodeFacts) -> Result<(), Standing> {
-        match node.view.labels.get(EXCLUDE_FROM_REMEDIATION) {
-            Some(EXCLUDE_FROM_REMEDIATION_TRUE) => Err(Standing::new(HealthReason::ExcludedByLabel, "")),
-            _ => Ok(()),
+        if is_excluded(node.view.labels.get(EXCLUDE_FROM_REMEDIATION)) {
+            return Err(Standing::new(HealthReason::ExcludedByLabel, ""));
         }
+        Ok(())
     }
 
     pub(super) fn check_maintenance(&self, check: &Check<'_>, name: &NodeName) -> Result<(), Standing> {
@@ -237,6 +237,11 @@ impl Planner<'_> {
             ..stopped
         })
     }
+}
+
+/// Whether a node's label of that name excludes it; any other value is ignored.
+pub fn is_excluded(label: Option<&str>) -> bool {
+    label == Some(EXCLUDE_FROM_REMEDIATION_TRUE)
 }
 
 /// What cannot be read may forbid the step.
