@@ -135,10 +135,10 @@ fn remediation_that_is_deleted_at_once_is_counted_each_time() {
     for second in 310..=1000 {
         world.snapshot.remediations.clear();
         let plan = world.settle(second);
-        if !world.snapshot.remediations.is_empty() {
-            created.push(second);
-        } else {
+        if world.snapshot.remediations.is_empty() {
             assert_eq!(plan.reason("w1"), HealthReason::BackingOff);
+        } else {
+            created.push(second);
         }
     }
     assert_eq!(created, [310, 371, 492, 733]);
