@@ -9,7 +9,7 @@ use nodeward_api::reason::HealthReason;
 use nodeward_core::deadline::saturating_add;
 use nodeward_core::id::{NamespacedName, NodeUid, ResourceVersion};
 use nodeward_core::lease::LeaseView;
-use nodeward_runtime::{ActionResult, ApiError, Expectations};
+use nodeward_runtime::{ActionResult, ApiError, Expectations, Stop};
 
 use crate::definition::Fields;
 use crate::execute::{Executed, OwnVersions, Written};
@@ -235,6 +235,10 @@ impl ActionTracker {
     pub fn completed(&mut self, executed: &Executed, failures_before: u32, now: Timestamp) {
         for written in &executed.effect.written {
             self.expect(written, now);
+        }
+        // While the emergency stop cannot be read nothing is carried out, as in a pause: the wait begins with its end.
+        if matches!(executed.effect.result, ActionResult::Stopped(Stop::PauseUnknown)) {
+            self.observations.held_since = None;
         }
         if let Some(right) = executed.action.right() {
             self.observations.asked(right, &executed.effect.result, now);
