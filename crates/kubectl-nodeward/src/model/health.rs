@@ -501,13 +501,16 @@ fn said(name: &str, check: &NodeHealthCheck, skipped: &[Event], due: Timestamp) 
     (at >= due).then_some(stop)
 }
 
+/// How what stops a remediation begins.
+const BUT: &str = "is unhealthy, but ";
+
 /// What stops this node's remediation, as health-check words it: `node NAME is unhealthy, but …`, and the detail in
 /// parentheses or after a colon.
 fn cause(name: &str, text: &str) -> Option<Stop> {
     let text = text.strip_prefix("node ")?.strip_prefix(name)?.strip_prefix(' ')?;
     let stops = HealthReason::ALL
         .iter()
-        .filter(|reason| reason.explanation().starts_with("is unhealthy, but"));
+        .filter(|reason| reason.explanation().starts_with(BUT));
     let (reason, detail) = stops
         .filter_map(|reason| Some((*reason, text.strip_prefix(reason.explanation())?)))
         .min_by_key(|(_, detail)| detail.len())?;
@@ -515,10 +518,15 @@ fn cause(name: &str, text: &str) -> Option<Stop> {
         Some(detail) => detail,
         None => detail.trim_start_matches(" (").trim_end_matches(')'),
     };
+    let until = detail.strip_prefix("until ").and_then(|until| until.parse().ok());
+    let detail = match until {
+        Some(_) => reason.explanation().trim_start_matches(BUT),
+        None => detail,
+    };
     Some(Stop {
         reason,
         detail: detail.to_owned(),
-        until: None,
+        until,
     })
 }
 

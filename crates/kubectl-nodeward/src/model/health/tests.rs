@@ -473,3 +473,17 @@ fn only_nodes_with_a_remediation_that_runs_are_remediated() {
     let told = HealthCheck::of(&check("workers", json!({}), entry(running, json!({}))));
     assert_eq!(told.remediating, ["n1"]);
 }
+
+#[rstest]
+#[case::time(HealthReason::BackingOff, " (until 2026-01-01T10:37:20Z)", "was remediated not long ago", Some("2026-01-01T10:37:20Z"))]
+#[case::text(HealthReason::ClusterUpgrading, " (ClusterVersion)", "ClusterVersion", None)]
+#[case::nothing(HealthReason::BackingOff, "", "", None)]
+fn cause_tells_when_it_ends(
+    #[case] reason: HealthReason,
+    #[case] told: &str,
+    #[case] detail: &str,
+    #[case] until: Option<&str>,
+) {
+    let stop = cause("w1", &format!("node w1 {}{told}", reason.explanation())).unwrap();
+    assert_eq!((stop.reason, &*stop.detail, stop.until), (reason, detail, until.map(at)));
+}
