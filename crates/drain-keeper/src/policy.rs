@@ -375,19 +375,3 @@ fn upgrades_openshift_only(signal: &SignalSpec) -> bool {
         other => is_openshift_only(other),
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use nodeward_core::hold::DRAIN_LASTS;
-
-    use super::*;
-
-    /// A drain that drain-lock gives up is uncordoned, and nothing is forced on it any more.
-    #[test]
-    fn pod_is_forced_before_its_drain_gives_up_by_default() {
-        let waits = EXPECTED_NODE_DRAIN_TIME
-            .saturating_add(PDB_FORCE_DRAIN_TIMEOUT)
-            .max(TIME_OUT);
-        assert!(waits.saturating_add(FORCE_AFTER) < DRAIN_LASTS, "{waits}");
-    }
-}

@@ -12,9 +12,8 @@ use crate::drain::NodeDrainView;
 use crate::id::BudgetKey;
 use crate::ledger::{Claim, ClaimState};
 
-/// How long a drain takes where neither it nor its status says so: the default of drain-lock's `deadlines.drain`. It is longer than
-/// all of drain-keeper's waits by default, so that no drain gives up before a pod in its way may be forced.
-pub const DRAIN_LASTS: SignedDuration = SignedDuration::from_mins(90);
+/// How long a drain takes where neither it nor its status says so: the default of drain-lock's `deadlines.drain`.
+pub const DRAIN_LASTS: SignedDuration = SignedDuration::from_mins(30);
 
 /// How long a node takes to be back where nothing says so: the default of drain-lock's `deadlines.recover`.
 pub const RECOVERY_LASTS: SignedDuration = SignedDuration::from_mins(30);
@@ -209,21 +208,21 @@ mod tests {
     }
 
     #[rstest]
-    #[case::nothing_said("Confirmed", None, 120)]
+    #[case::nothing_said("Confirmed", None, 60)]
     #[case::nothing_said_of_a_suspect("Suspect", None, 30)]
     #[case::nothing_said_of_what_comes_back("Returning", None, 30)]
     #[case::its_deadlines("Granted", Some(drain(json!({ "deadlines": { "drain": "10m", "recover": "5m" } }), json!({}))), 15)]
     #[case::its_status("Confirmed", Some(drain(json!({}), json!({ "phase": "Draining", "deadline": minute(42) }))), 42)]
     #[case::its_status_coming_back("Returning", Some(drain(json!({}), json!({ "phase": "Recovering", "deadline": minute(12) }))), 12)]
-    #[case::the_status_of_an_earlier_grant("Confirmed", Some(drain(json!({}), json!({ "phase": "Draining", "deadline": minute(0) }))), 120)]
+    #[case::the_status_of_an_earlier_grant("Confirmed", Some(drain(json!({}), json!({ "phase": "Draining", "deadline": minute(0) }))), 60)]
     #[case::a_status_behind_a_suspect("Suspect", Some(drain(json!({}), json!({ "phase": "Draining", "deadline": minute(10) }))), 30)]
     #[case::a_status_behind_that_says_later("Suspect", Some(drain(json!({}), json!({ "phase": "Draining", "deadline": minute(42) }))), 42)]
     #[case::its_status_suspect("Suspect", Some(drain(json!({}), json!({ "phase": "Suspect", "deadline": minute(42) }))), 42)]
-    #[case::a_status_from_before_the_grant("Confirmed", Some(drain(json!({}), json!({ "phase": "Queued", "deadline": minute(5) }))), 120)]
+    #[case::a_status_from_before_the_grant("Confirmed", Some(drain(json!({}), json!({ "phase": "Queued", "deadline": minute(5) }))), 60)]
     #[case::the_drain_of_another_node_of_that_name(
-        "Confirmed", Some(drain(json!({ "nodeUID": "u3" }), json!({ "phase": "Draining", "deadline": minute(42) }))), 120
+        "Confirmed", Some(drain(json!({ "nodeUID": "u3" }), json!({ "phase": "Draining", "deadline": minute(42) }))), 60
     )]
-    #[case::deadlines_that_cannot_be_read("Granted", Some(drain(json!({ "deadlines": { "drain": "soon" } }), json!({}))), 120)]
+    #[case::deadlines_that_cannot_be_read("Granted", Some(drain(json!({ "deadlines": { "drain": "soon" } }), json!({}))), 60)]
     fn a_claims_hold_ends_with_its_drains_deadline(
         #[case] state: &str,
         #[case] drain: Option<NodeDrainView>,
@@ -236,10 +235,10 @@ mod tests {
 
     /// The ledger says so before anybody is told, and then the node may be down for as long as it takes to be back.
     #[rstest]
-    #[case::not_told_yet("Draining", 42, 120)]
+    #[case::not_told_yet("Draining", 42, 60)]
     #[case::told("Drained", 42, 42)]
     #[case::rebooted("Recovering", 42, 42)]
-    #[case::not_told_yet_of_a_long_drain("Draining", 150, 150)]
+    #[case::not_told_yet_of_a_long_drain("Draining", 90, 90)]
     fn drain_limit_ends_once_node_may_go_down(#[case] phase: &str, #[case] deadline: i64, #[case] ends: i64) {
         let claim = Claim {
             may_go_down: true,
