@@ -92,6 +92,10 @@ subjects:
 
 {{- define "nodeward.component.deployment" -}}
 {{- $dict := . -}}
+{{- if and (not .values.leaderElect) (gt (int .values.replicas) 1) -}}
+{{- $block := include "nodeward.component.block" . -}}
+{{- fail (printf "%s.leaderElect is false: without an election every replica acts, so set %s.replicas to 1" $block $block) -}}
+{{- end -}}
 apiVersion: apps/v1
 kind: Deployment
 metadata:

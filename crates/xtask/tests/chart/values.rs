@@ -243,6 +243,7 @@ fn keys_without_values_are_taken_for_empty() {
 /// What looks like what is refused, and works.
 #[rstest]
 #[case::one_replica_without_an_election(locked(json!({ "leaderElect": false, "replicas": 1 })))]
+#[case::a_dry_run_has_one_replica(locked(json!({ "leaderElect": false, "dryRun": true })))]
 #[case::nothing_runs_here(locked(json!({ "leaderElect": false, "deployment": { "enabled": false } })))]
 #[case::systems_trust_the_certificate(locked(json!({
     "webhook": { "url": "https://lock.example.com", "certificate": { "from": "secret", "secretName": "a" } },
