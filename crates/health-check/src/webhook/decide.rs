@@ -30,8 +30,14 @@ pub struct OpenRecord {
 /// What is known of the templates that a NodeHealthCheck names.
 pub type Templates = BTreeMap<TemplateRef, TemplateState>;
 
-/// What lets a change through that waits for remediations.
-const ADVICE: &str = "add a line to spec.pauseRequests, delete the remediations, and repeat this";
+/// What lets a change through that waits for remediations, as far as it has not been done yet.
+fn advice(stored: &NodeHealthCheck) -> &'static str {
+    if stored.spec.pause_requests.is_empty() {
+        "add a line to spec.pauseRequests, delete the remediations, and repeat this"
+    } else {
+        "delete the remediations, and repeat this once their finalizers are gone"
+    }
+}
 
 /// Nodes that a refusal names at most.
 const NAMED_NODES: usize = 3;
@@ -135,11 +141,12 @@ pub fn decide(change: Change<'_>, templates: &Templates, running: &BTreeSet<Stri
                 warn_of_wide_selector(&new.spec, &mut decision);
             }
         }
-        Change::Delete(_) => {
+        Change::Delete(stored) => {
             if let Some(nodes) = named(running) {
                 decision.refusals.push(format!(
                     "{nodes} being remediated, and deleting the NodeHealthCheck would end that halfway: wait until that is \
-                     over, or {ADVICE}"
+                     over, or {}",
+                    advice(stored)
                 ));
             }
         }
@@ -194,7 +201,8 @@ fn judge_running(
     ];
     for (field, _) in fields.iter().filter(|(_, changes)| *changes) {
         decision.refusals.push(format!(
-            "spec.{field} cannot be changed: {nodes} being remediated. Wait until that is over, or {ADVICE}"
+            "spec.{field} cannot be changed: {nodes} being remediated. Wait until that is over, or {}",
+            advice(old)
         ));
     }
 }

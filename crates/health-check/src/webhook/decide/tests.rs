@@ -251,6 +251,14 @@ fn delete_is_refused_while_a_remediation_runs() {
     assert_eq!(delete(&at_rest), Decision::default());
 }
 
+/// What has been done is not asked for again.
+#[rstest]
+#[case::at_first(json!({}), "add a line to spec.pauseRequests, delete the remediations")]
+#[case::once_paused(json!({ "pauseRequests": ["by hand"] }), "or delete the remediations")]
+fn refusal_says_what_is_left_to_do(#[case] fields: Value, #[case] advice: &str) {
+    is_refused(&delete(&check(fields, &["n1"])), advice);
+}
+
 #[test]
 fn unhealthy_node_without_remediation_blocks_nothing() {
     let mut waiting = check(json!({}), &["n1"]);
