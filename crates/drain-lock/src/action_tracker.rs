@@ -84,13 +84,14 @@ impl ActionTracker {
         &self.memory
     }
 
-    /// Keeps what the next plan has to know of this one: pods that are on their way out, and budgets whose status contradicts
+    /// Keeps what the next plan has to know of this one: pods that are on their way out, or that a drain goes on without, and budgets whose status contradicts
     /// their pods.
     pub fn planned(&mut self, plan: &mut Plan, now: Timestamp) {
         let departing = std::mem::take(&mut plan.departing);
         self.memory
             .note_departing(departing, saturating_add(now, REPLACED_WITHIN));
         self.memory.leaving = std::mem::take(&mut plan.leaving);
+        self.memory.left_out = std::mem::take(&mut plan.left_out);
         self.memory.stale_budgets = std::mem::take(&mut plan.stale_budgets);
     }
 

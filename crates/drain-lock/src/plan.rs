@@ -90,6 +90,8 @@ pub struct Plan {
     pub departing: Vec<Arc<PodFacts>>,
     /// The pods that leave each node that has a drain.
     pub leaving: BTreeMap<NodeName, LeavingPods>,
+    /// By the UID of its node, the healthy pods that a drain goes on without, and those of them that have gone and are in no claim yet.
+    pub left_out: BTreeMap<NodeUid, Vec<Arc<PodFacts>>>,
     /// Budgets whose status contradicts their pods.
     pub stale_budgets: StaleBudgets,
     /// When to plan again at the latest.

@@ -2,9 +2,10 @@
 //! budgets waits for their drain. Pure.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use nodeward_core::deadline::{is_due, saturating_add};
-use nodeward_core::id::BudgetKey;
+use nodeward_core::id::{BudgetKey, PodUid};
 use nodeward_core::ledger::{Claim, Disruptions, HeldPod};
 
 use crate::snapshot::PodFacts;
@@ -50,20 +51,40 @@ impl Planner<'_> {
     /// Notes the pods of a drain that are on their way out. One that the drain goes on without is of its claim from then on, whoever
     /// deleted it.
     pub(super) fn note_leaving(&mut self, active: &ActiveDrain<'_>) {
+        let uid = &active.node.uid;
+        let pods = active.context.pods(self.snapshot);
+        let stays = |pod: &PodFacts| pods.iter().any(|one| one.uid == pod.uid && one.deletion.is_none());
+        // One that ends at once is gone before anybody sees it leave.
+        let remembered = self.memory.left_out.get(uid).into_iter().flatten();
+        let mut forced: Vec<Arc<PodFacts>> = remembered.filter(|pod| !stays(pod)).cloned().collect();
+        let known: BTreeSet<PodUid> = forced.iter().map(|pod| pod.uid.clone()).collect();
+        // What an earlier leader has left out, its status tells. A pod that was not Ready was missing before.
         let plan = active.drain.status.as_ref().and_then(|status| status.plan.as_ref());
         let left_out = plan.into_iter().flat_map(|plan| &plan.left_out);
         let left_out: BTreeSet<&str> = left_out.map(|planned| planned.pod.as_str()).collect();
-        let leaves = |pod: &&PodFacts| pod.deletion.is_some() && pod.owner.is_some();
-        let leaving = active.classes.departing.iter().map(|pod| &**pod).filter(leaves);
-        // One that was not Ready was missing before.
-        let is_forced = |pod: &&PodFacts| pod.ready && left_out.contains(pod.key.to_string().as_str());
-        let (forced, moving): (Vec<&PodFacts>, Vec<&PodFacts>) = leaving.partition(is_forced);
+        let is_told = |pod: &PodFacts| pod.ready && left_out.contains(pod.key.to_string().as_str());
+        let departing = active.classes.departing.iter();
+        let leaving = departing.filter(|pod| is_controlled(pod) && pod.deletion.is_some() && !known.contains(&pod.uid));
+        let (told, moving): (Vec<_>, Vec<_>) = leaving.partition(|pod| is_told(pod));
+        forced.extend(told.into_iter().cloned());
+        let is_left_out = |pod: &Arc<PodFacts>| {
+            pod.ready
+                && pod.deletion.is_none()
+                && is_controlled(pod)
+                && active.classes.obstacles.left_out(pod).is_some()
+        };
+        // Until the ledger shows that its claim has it, a forced one is noted again.
+        let written = self.before.claim(uid.as_str());
+        let is_unwritten = |pod: &&Arc<PodFacts>| !written.is_some_and(|claim| claim.has_disruption(&pod.uid));
+        let left_out = pods.iter().filter(|pod| is_left_out(pod));
+        let left_out = left_out.chain(forced.iter().filter(is_unwritten)).cloned().collect();
+        self.plan.left_out.insert(uid.clone(), left_out);
         let of = |pod: &PodFacts, key: &BudgetKey| Disruptions {
             pdb: budget_ref(key, self.snapshot),
             pods: vec![HeldPod::new(&pod.key, &pod.uid, false)],
             ..Disruptions::default()
         };
-        let forced = forced.into_iter();
+        let forced = forced.iter();
         let forced = forced.flat_map(|pod| self.snapshot.budgets_of(pod).iter().map(move |key| of(pod, key)));
         let forced = forced.collect();
         let moving = moving
@@ -77,4 +98,9 @@ impl Planner<'_> {
         ledger.note_forced(active.uid(), forced, facts);
         ledger.note_moving(active.uid(), moving);
     }
+}
+
+/// Whether another pod is made in its place.
+fn is_controlled(pod: &PodFacts) -> bool {
+    pod.owner.is_some()
 }

@@ -70,6 +70,8 @@ pub struct Memory {
     pub stale_budgets: StaleBudgets,
     /// The pods that leave each node that has a drain.
     pub leaving: BTreeMap<NodeName, LeavingPods>,
+    /// By the UID of its node, the pods that a drain goes on without, as the last plan had them.
+    pub left_out: BTreeMap<NodeUid, Vec<Arc<PodFacts>>>,
     /// When the first plan of this term was made: what happened before, nobody has seen.
     pub first_plan_at: Option<Timestamp>,
     /// Long times in which nobody planned: nobody led before this process did, it could not, or a person had paused it.

@@ -1,6 +1,7 @@
 //! What no other drain's end lifts: the drain waits for it for some time, and goes on without the pods that it keeps.
 
 use nodeward_api::reason::LockReason;
+use nodeward_core::ledger::Disruptions;
 use rstest::rstest;
 
 use super::*;
@@ -252,10 +253,36 @@ fn pod_that_is_deleted_beside_the_claim_is_of_it(
     cluster.0.pods[1] = Cluster::new([], [deleted]).0.pods.remove(0);
     let ledger = planned(&cluster).ledger.unwrap().next;
     let claim = ledger.claim("uid-n1").unwrap();
-    let names = |of: &[nodeward_core::ledger::Disruptions]| {
-        let pods = of.iter().flat_map(|one| &one.pods);
-        pods.map(|pod| pod.name.clone()).collect::<Vec<_>>()
-    };
     assert_eq!(names(&claim.holds), held);
     assert_eq!(names(&claim.moving), moving);
+}
+
+fn names(of: &[Disruptions]) -> Vec<String> {
+    let pods = of.iter().flat_map(|one| &one.pods);
+    pods.map(|pod| pod.name.clone()).collect()
+}
+
+/// The status that tells of it may be behind, its readiness goes first, and a pod without a grace is gone in an instant.
+#[rstest]
+#[case::it_is_gone(None)]
+#[case::it_is_not_ready_any_more(Some(merged(unready(), json!({ "metadata": { "deletionTimestamp": "2026-01-01T12:00:30Z" } }))))]
+fn pod_that_was_left_out_is_remembered(#[case] left: Option<Value>) {
+    let budget = json!({ "spec": { "maxUnavailable": 0 }, "status": { "disruptionsAllowed": 0, "desiredHealthy": 3 } });
+    let mut cluster = beside(budget, json!({}), by_requester(), &[since(Some(FOR_LONG))]);
+    let before = planned(&cluster);
+    assert_eq!(left_out(&before).len(), 1, "{:?}", shown(&before));
+    let memory = Memory {
+        left_out: before.left_out,
+        ..Memory::default()
+    };
+    cluster.0.pods.remove(1);
+    if let Some(patch) = left {
+        let leaving = Cluster::new([], [pinned("d1", "db", "n1", patch)]);
+        cluster.0.pods.push(leaving.0.pods[0].clone());
+    }
+    let plan = plan(&cluster.snapshot(), &memory, &policy(), now());
+    let claim = plan.ledger.unwrap().next.claim("uid-n1").cloned().unwrap();
+    assert_eq!(names(&claim.holds), ["d1"]);
+    // The write may fail.
+    assert_eq!(plan.left_out.values().flatten().count(), 1);
 }
