@@ -49,7 +49,7 @@ use nodeward_core::ledger::{Ledger, NodeGroupVerdict, Reservations};
 use nodeward_scheduling::Cordons;
 
 use crate::policy::Policy;
-use crate::snapshot::{LeavingPods, LedgerFacts, Memory, NodeFacts, PodFacts, Snapshot, StaleBudgets};
+use crate::snapshot::{LeavingPods, LedgerFacts, LeftOutPod, Memory, NodeFacts, PodFacts, Snapshot, StaleBudgets};
 
 use self::bypass::{Bypassed, bypassed};
 use self::circle::{Circles, circles};
@@ -91,7 +91,7 @@ pub struct Plan {
     /// The pods that leave each node that has a drain.
     pub leaving: BTreeMap<NodeName, LeavingPods>,
     /// By the UID of its node, the healthy pods that a drain goes on without, and those of them that have gone and are in no claim yet.
-    pub left_out: BTreeMap<NodeUid, Vec<Arc<PodFacts>>>,
+    pub left_out: BTreeMap<NodeUid, Vec<LeftOutPod>>,
     /// Budgets whose status contradicts their pods.
     pub stale_budgets: StaleBudgets,
     /// When to plan again at the latest.

@@ -32,7 +32,7 @@ use durations::Durations;
 use permissions::AuditLogs;
 
 /// Tests that a binary runs at once where they wait for a control plane.
-const THREADS: &str = "4";
+const THREADS: &str = "5";
 
 /// Packages whose integration tests call librados in their own process.
 const WITH_CEPH: [&str; 3] = ["ceph-pdb", "nodeward-testkit", "rados"];

@@ -8,7 +8,7 @@ use nodeward_core::deadline::{is_due, saturating_add};
 use nodeward_core::id::{BudgetKey, PodUid};
 use nodeward_core::ledger::{Claim, Disruptions, HeldPod};
 
-use crate::snapshot::PodFacts;
+use crate::snapshot::{LeftOutPod, PodFacts};
 
 use super::disruptions::budget_ref;
 use super::{ActiveDrain, Planner};
@@ -56,8 +56,12 @@ impl Planner<'_> {
         let stays = |pod: &PodFacts| pods.iter().any(|one| one.uid == pod.uid && one.deletion.is_none());
         // One that ends at once is gone before anybody sees it leave.
         let remembered = self.memory.left_out.get(uid).into_iter().flatten();
-        let mut forced: Vec<Arc<PodFacts>> = remembered.filter(|pod| !stays(pod)).cloned().collect();
-        let known: BTreeSet<PodUid> = forced.iter().map(|pod| pod.uid.clone()).collect();
+        let mut forced: Vec<LeftOutPod> = remembered.filter(|one| !stays(&one.pod)).cloned().collect();
+        let known: BTreeSet<PodUid> = forced.iter().map(|one| one.pod.uid.clone()).collect();
+        let with_budgets = |pod: &Arc<PodFacts>| LeftOutPod {
+            pod: Arc::clone(pod),
+            budgets: self.snapshot.budgets_of(pod).to_vec(),
+        };
         // What an earlier leader has left out, its status tells. A pod that was not Ready was missing before.
         let plan = active.drain.status.as_ref().and_then(|status| status.plan.as_ref());
         let left_out = plan.into_iter().flat_map(|plan| &plan.left_out);
@@ -66,8 +70,8 @@ impl Planner<'_> {
         let departing = active.classes.departing.iter();
         let leaving = departing.filter(|pod| is_controlled(pod) && pod.deletion.is_some() && !known.contains(&pod.uid));
         let (told, moving): (Vec<_>, Vec<_>) = leaving.partition(|pod| is_told(pod));
-        forced.extend(told.into_iter().cloned());
-        let is_left_out = |pod: &Arc<PodFacts>| {
+        forced.extend(told.into_iter().map(with_budgets));
+        let is_left_out = |pod: &&Arc<PodFacts>| {
             pod.ready
                 && pod.deletion.is_none()
                 && is_controlled(pod)
@@ -75,9 +79,9 @@ impl Planner<'_> {
         };
         // Until the ledger shows that its claim has it, a forced one is noted again.
         let written = self.before.claim(uid.as_str());
-        let is_unwritten = |pod: &&Arc<PodFacts>| !written.is_some_and(|claim| claim.has_disruption(&pod.uid));
-        let left_out = pods.iter().filter(|pod| is_left_out(pod));
-        let left_out = left_out.chain(forced.iter().filter(is_unwritten)).cloned().collect();
+        let is_unwritten = |one: &&LeftOutPod| !written.is_some_and(|claim| claim.has_disruption(one.pod.uid.as_str()));
+        let left_out = pods.iter().filter(is_left_out).map(with_budgets);
+        let left_out = left_out.chain(forced.iter().filter(is_unwritten).cloned()).collect();
         self.plan.left_out.insert(uid.clone(), left_out);
         let of = |pod: &PodFacts, key: &BudgetKey| Disruptions {
             pdb: budget_ref(key, self.snapshot),
@@ -85,7 +89,7 @@ impl Planner<'_> {
             ..Disruptions::default()
         };
         let forced = forced.iter();
-        let forced = forced.flat_map(|pod| self.snapshot.budgets_of(pod).iter().map(move |key| of(pod, key)));
+        let forced = forced.flat_map(|one| one.budgets.iter().map(|key| of(&one.pod, key)));
         let forced = forced.collect();
         let moving = moving
             .into_iter()

@@ -71,7 +71,7 @@ pub struct Memory {
     /// The pods that leave each node that has a drain.
     pub leaving: BTreeMap<NodeName, LeavingPods>,
     /// By the UID of its node, the pods that a drain goes on without, as the last plan had them.
-    pub left_out: BTreeMap<NodeUid, Vec<Arc<PodFacts>>>,
+    pub left_out: BTreeMap<NodeUid, Vec<LeftOutPod>>,
     /// When the first plan of this term was made: what happened before, nobody has seen.
     pub first_plan_at: Option<Timestamp>,
     /// Long times in which nobody planned: nobody led before this process did, it could not, or a person had paused it.
@@ -103,6 +103,13 @@ pub struct Doubted {
     pub why: String,
     /// Not again before then.
     pub not_before: Timestamp,
+}
+
+/// A pod that a drain goes on without, and its budgets, which nobody can tell once it is gone.
+#[derive(Debug, Clone)]
+pub struct LeftOutPod {
+    pub pod: Arc<PodFacts>,
+    pub budgets: Vec<BudgetKey>,
 }
 
 impl Memory {

@@ -271,10 +271,8 @@ fn pod_that_was_left_out_is_remembered(#[case] left: Option<Value>) {
     let mut cluster = beside(budget, json!({}), by_requester(), &[since(Some(FOR_LONG))]);
     let before = planned(&cluster);
     assert_eq!(left_out(&before).len(), 1, "{:?}", shown(&before));
-    let memory = Memory {
-        left_out: before.left_out,
-        ..Memory::default()
-    };
+    let mut memory = Memory::default();
+    memory.left_out = before.left_out;
     cluster.0.pods.remove(1);
     if let Some(patch) = left {
         let leaving = Cluster::new([], [pinned("d1", "db", "n1", patch)]);

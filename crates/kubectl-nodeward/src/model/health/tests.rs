@@ -475,7 +475,12 @@ fn only_nodes_with_a_remediation_that_runs_are_remediated() {
 }
 
 #[rstest]
-#[case::time(HealthReason::BackingOff, " (until 2026-01-01T10:37:20Z)", "was remediated not long ago", Some("2026-01-01T10:37:20Z"))]
+#[case::time(
+    HealthReason::BackingOff,
+    " (until 2026-01-01T10:37:20Z)",
+    "was remediated not long ago",
+    Some("2026-01-01T10:37:20Z")
+)]
 #[case::text(HealthReason::ClusterUpgrading, " (ClusterVersion)", "ClusterVersion", None)]
 #[case::nothing(HealthReason::BackingOff, "", "", None)]
 fn cause_tells_when_it_ends(
@@ -485,5 +490,8 @@ fn cause_tells_when_it_ends(
     #[case] until: Option<&str>,
 ) {
     let stop = cause("w1", &format!("node w1 {}{told}", reason.explanation())).unwrap();
-    assert_eq!((stop.reason, &*stop.detail, stop.until), (reason, detail, until.map(at)));
+    assert_eq!(
+        (stop.reason, &*stop.detail, stop.until),
+        (reason, detail, until.map(at))
+    );
 }
