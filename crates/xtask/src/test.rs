@@ -83,7 +83,7 @@ pub struct Args {
     #[arg(long, value_name = "VERSION", env = kubernetes::VARIABLE, default_value = kubernetes::DEFAULT)]
     kubernetes: Kubernetes,
 
-    /// How many binaries whose tests wait for a control plane run side by side, four tests of each
+    /// How many binaries whose tests wait for a control plane run side by side, five tests of each
     #[arg(long, default_value_t = 2, value_name = "BINARIES")]
     at_once: usize,
 
