@@ -32,7 +32,7 @@ use durations::Durations;
 use permissions::AuditLogs;
 
 /// Tests that a binary runs at once where they wait for a control plane.
-const THREADS: &str = "5";
+const THREADS: &str = "4";
 
 /// Packages whose integration tests call librados in their own process.
 const WITH_CEPH: [&str; 3] = ["ceph-pdb", "nodeward-testkit", "rados"];
@@ -83,7 +83,7 @@ pub struct Args {
     #[arg(long, value_name = "VERSION", env = kubernetes::VARIABLE, default_value = kubernetes::DEFAULT)]
     kubernetes: Kubernetes,
 
-    /// How many binaries whose tests wait for a control plane run side by side, five tests of each
+    /// How many binaries whose tests wait for a control plane run side by side, four tests of each
     #[arg(long, default_value_t = 2, value_name = "BINARIES")]
     at_once: usize,
 
