@@ -84,8 +84,8 @@ impl ActionTracker {
         &self.memory
     }
 
-    /// Keeps what the next plan has to know of this one: pods that are on their way out, or that a drain goes on without, and budgets whose status contradicts
-    /// their pods.
+    /// Keeps what the next plan has to know of this one: pods that are on their way out, or that a drain goes on without, and
+    /// budgets whose status contradicts their pods.
     pub fn planned(&mut self, plan: &mut Plan, now: Timestamp) {
         let departing = std::mem::take(&mut plan.departing);
         self.memory

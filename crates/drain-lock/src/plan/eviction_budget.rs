@@ -173,7 +173,8 @@ impl<'a> EvictionBudget<'a> {
         let [key] = self.snapshot.budgets_of(pod) else {
             return None;
         };
-        let facts = self.facts.get(key)?;
+        // As they are: what was asked to go a moment ago must not count twice here.
+        let facts = self.snapshot.facts.get(key)?;
         // Ceph's OSDs share a disruption: the others of a node wait for the first of them.
         let is_counted = facts.current && facts.unusable.is_none() && !facts.is_by_node;
         let is_refused = is_counted && facts.unbroken() < 1;
