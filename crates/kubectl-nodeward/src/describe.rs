@@ -1,6 +1,5 @@
 //! Wording that several commands share: a drain's phase and pods, a reason that it waits, and data that could not be read.
 
-use nodeward_core::text::counted;
 use std::collections::BTreeMap;
 use std::fmt::{Display, Write as _};
 
@@ -9,6 +8,7 @@ use nodeward_api::CephClusterState;
 use nodeward_api::ceph_state::{DisruptionsPreview, PublishedCondition, PublishedDisruptions};
 use nodeward_api::node_drain::{BlockedBy, Fallback, Phase, PodCounts};
 use nodeward_api::reason::CephReason;
+use nodeward_core::text::counted;
 
 use crate::model::Unread;
 use crate::model::drain::Drain;

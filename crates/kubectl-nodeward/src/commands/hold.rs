@@ -1,6 +1,5 @@
 //! `hold`: creates a DisruptionHold, and waits a moment for drain-lock's answer.
 
-use nodeward_core::text::counted;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -10,6 +9,7 @@ use kube::api::{ObjectMeta, PostParams};
 use kube::runtime::wait::await_condition;
 use nodeward_api::disruption_hold::{DisruptionHold, DisruptionHoldSpec, HoldPhase};
 use nodeward_core::deadline::saturating_add;
+use nodeward_core::text::counted;
 
 use crate::args::HoldArgs;
 use crate::cluster::Cluster;

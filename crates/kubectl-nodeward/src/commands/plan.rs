@@ -1,7 +1,6 @@
 //! `plan`: what draining a node would take. It shows the plan of the node's drain if there is one, else of a preview that
 //! is made for the question and deleted.
 
-use nodeward_core::text::counted;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -13,6 +12,7 @@ use nodeward_api::NodeDrain;
 use nodeward_api::node_drain::{BlockedBy, DrainPlan, Phase, PlannedPod};
 use nodeward_core::drain_request::{DrainRequest, new_drain};
 use nodeward_core::id::NodeUid;
+use nodeward_core::text::counted;
 use serde::Serialize;
 
 use super::request::{ATTEMPTS, changes_too_fast, if_unchanged, requester};

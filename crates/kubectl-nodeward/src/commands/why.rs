@@ -10,7 +10,6 @@ pub mod pod;
 pub mod pods;
 pub mod rollout;
 
-use nodeward_core::text::counted;
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
@@ -18,6 +17,7 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::ResourceExt;
 use nodeward_api::disruption_hold::DisruptionHold;
 use nodeward_core::pod::PodView;
+use nodeward_core::text::counted;
 use serde::Serialize;
 
 use self::pods::PodsOnNode;

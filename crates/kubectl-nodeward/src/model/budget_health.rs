@@ -1,6 +1,5 @@
 //! A budget's pods as they are: which are not healthy and why, and what of the budget's own counts is not true now.
 
-use nodeward_core::text::counted;
 use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
@@ -9,6 +8,7 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use nodeward_core::budget::BudgetView;
 use nodeward_core::deadline::saturating_add;
 use nodeward_core::pod::{Phase, PodView};
+use nodeward_core::text::counted;
 use serde::Serialize;
 
 use super::node::NodeSummary;

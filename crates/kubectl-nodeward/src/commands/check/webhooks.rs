@@ -1,7 +1,6 @@
 //! Whether the API server reaches the webhooks. It is asked for what they refuse, and what it would not do without them either: to
 //! evict a pod that does not exist, and, as a dry run, to create a NodeHealthCheck. The refusal names the webhook that gave it.
 
-use nodeward_core::text::counted;
 use std::collections::BTreeMap;
 
 use http::Request;
@@ -14,6 +13,7 @@ use kube::client::Body;
 use kube::core::{Selector, SelectorExt as _, Status};
 use kube::{Api, ResourceExt};
 use nodeward_api::annotation;
+use nodeward_core::text::counted;
 use rand::distr::{Alphanumeric, SampleString as _};
 use serde_json::{Value, json};
 

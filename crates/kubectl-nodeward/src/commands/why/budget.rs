@@ -1,11 +1,11 @@
 //! `why pdb/NAME`: whether a budget allows a disruption, which of its pods are not healthy, who holds it and who waits.
 
-use nodeward_core::text::counted;
 use std::collections::BTreeSet;
 
 use jiff::Timestamp;
 use nodeward_api::reason::{BlockerReason, LockReason};
 use nodeward_core::budget::BudgetView;
+use nodeward_core::text::counted;
 use serde::Serialize;
 
 use super::next::{self, Step, ends_of_holds};

@@ -1,7 +1,6 @@
 //! The pods of a node, as evictions would find them: what the API server answers where it can be asked, what their budgets
 //! say otherwise.
 
-use nodeward_core::text::counted;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -16,6 +15,7 @@ use nodeward_core::budget::{BudgetView, Budgets, DisruptionAllowance, NoAllowanc
 use nodeward_core::ledger::Unusable;
 use nodeward_core::opt_out::OptOut;
 use nodeward_core::pod::PodView;
+use nodeward_core::text::counted;
 use serde::Serialize;
 
 use super::print_rest;
