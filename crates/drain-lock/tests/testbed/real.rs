@@ -9,6 +9,7 @@ mod cluster_api;
 mod descheduler;
 mod karpenter;
 mod kubectl;
+mod nodes;
 mod workload_cluster;
 
 use std::fmt;
