@@ -17,6 +17,7 @@ mod opt_outs;
 mod pause;
 mod presets;
 mod prometheus;
+mod real_nodes;
 mod remediations;
 mod requests;
 mod strategies;

@@ -215,6 +215,11 @@ impl Environment {
         node.label(ENVIRONMENT, &self.name).label(SEEN_BY, &self.seen_by)
     }
 
+    /// The labels of its nodes.
+    pub fn labels(&self) -> Value {
+        json!({ ENVIRONMENT: self.name, SEEN_BY: self.seen_by })
+    }
+
     /// Creates workers, and waits until they are Ready.
     pub async fn add_nodes<const N: usize>(&self, nodes: [&str; N]) -> Result<[String; N]> {
         fleet::create(&self.client, nodes.map(|node| self.worker(node))).await?;

@@ -16,6 +16,7 @@ mod leftovers;
 mod migration;
 mod openshift;
 mod others;
+mod real_nodes;
 mod recovery;
 mod reload;
 mod stops;

@@ -72,7 +72,7 @@ async fn all_back(stage: &Stage) -> Result<()> {
 
 /// Its kubelet says that the node is Ready before it says that the pod's containers have ended.
 #[tokio::test(flavor = "multi_thread")]
-async fn pod_that_stays_has_its_disruption_until_it_runs_again() -> Result<()> {
+async fn pod_on_real_node_has_its_disruption_until_it_runs_again() -> Result<()> {
     if real_nodes::are_missing()? {
         return Ok(());
     }
