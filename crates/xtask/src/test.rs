@@ -415,7 +415,10 @@ impl Binary {
                 failure.times += 1;
             }
             Some("ignored") => summary.ignored += 1,
-            Some("timeout") => println!("test {path} still runs after 60 s"),
+            Some("timeout") => {
+                println!("test {path} still runs after 60 s");
+                return;
+            }
             _ => return,
         }
         summary.times.push((seconds, path));

@@ -53,6 +53,7 @@ fn failed_test_runs_again_alone(
     let summary = Mutex::new(Summary::default());
     binary.run(&args, &summary).unwrap();
     let mut summary = summary.into_inner().unwrap();
+    assert_eq!(summary.times.len(), 1, "of a test that takes long, too");
     summary.retry(&[binary], &args);
     let runs = fs::read_to_string(dir.path().join("runs")).unwrap().lines().count();
     let seen = (summary.passed, summary.failed.len(), summary.flaky.len(), runs);
