@@ -46,7 +46,7 @@ pub const SYSTEM: &str = "nodeward-system";
 pub const APPS: &str = "apps";
 
 /// Each environment has a control plane of its own: no more of them at once than the machine bears.
-static TURNS: Semaphore = Semaphore::const_new(2);
+static TURNS: Semaphore = Semaphore::const_new(3);
 
 /// Where one test takes place.
 pub struct Environment {
