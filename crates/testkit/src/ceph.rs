@@ -20,7 +20,6 @@ pub use self::packages::{CephRelease, Programs};
 pub use self::route::Route;
 pub use self::service::ServiceWatch;
 use crate::process::{self, Process, ProcessId};
-use crate::rook::RookCeph;
 use crate::{ports, wait};
 
 /// A second or two are usual; on a loaded machine a manager alone takes a minute.
@@ -440,35 +439,5 @@ impl Ceph {
             })
             .collect::<Vec<_>>()
             .join("\n")
-    }
-}
-
-impl RookCeph for Ceph {
-    fn options(&self) -> &CephOptions {
-        self.options()
-    }
-
-    fn admin(&self) -> &rados::Options {
-        self.admin()
-    }
-
-    async fn command(&self, command: Value) -> Result<Value> {
-        self.command(command).await
-    }
-
-    async fn add_user(&self, entity: &str, caps: &[&str]) -> Result<String> {
-        self.add_user(entity, caps).await
-    }
-
-    fn osd_runs(&self, id: usize) -> bool {
-        self.osd(id).is_running()
-    }
-
-    async fn stop_osd(&self, id: usize) -> Result<()> {
-        self.stop_osd(id).await
-    }
-
-    fn start_osd(&self, id: usize) -> Result<()> {
-        self.start_osd(id)
     }
 }

@@ -6,7 +6,6 @@
 mod objects;
 mod osd_pods;
 
-use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,7 +20,7 @@ use tokio::sync::{OwnedRwLockReadGuard, RwLock};
 
 use self::objects::Objects;
 use self::osd_pods::OsdPods;
-use crate::ceph::{Ceph, CephOptions};
+use crate::ceph::Ceph;
 use crate::fleet::{self, NodeSpec};
 use crate::foreign::{CephKind, Foreign};
 use crate::{bulk, wait, workload};
@@ -42,45 +41,21 @@ pub const MON_CAPS: &str =
 /// How long all pods may take to run.
 const RUNNING_WITHIN: Duration = Duration::from_mins(3);
 
-/// The Ceph behind Rook's objects: a real one, or what stands in for more OSDs than a machine runs.
-pub trait RookCeph: Send + Sync + 'static {
-    /// How large it was made.
-    fn options(&self) -> &CephOptions;
-
-    /// How its administrator connects.
-    fn admin(&self) -> &rados::Options;
-
-    /// Has the monitors carry out a command as the administrator, and reads what it prints.
-    fn command(&self, command: Value) -> impl Future<Output = Result<Value>> + Send;
-
-    /// Makes a user, unless there is one, and gives its key.
-    fn add_user(&self, entity: &str, caps: &[&str]) -> impl Future<Output = Result<String>> + Send;
-
-    /// Whether an OSD runs.
-    fn osd_runs(&self, id: usize) -> bool;
-
-    /// Stops an OSD in order.
-    fn stop_osd(&self, id: usize) -> impl Future<Output = Result<()>> + Send;
-
-    /// Starts an OSD that does not run.
-    fn start_osd(&self, id: usize) -> Result<()>;
-}
-
 /// A CephCluster and its Ceph. Dropping it leaves the objects; its OSDs no longer follow their pods then.
-pub struct Rook<C = Ceph> {
+pub struct Rook {
     client: Client,
     namespace: String,
-    ceph: Arc<C>,
+    ceph: Arc<Ceph>,
     stops: Arc<RwLock<()>>,
     _osd_pods: OsdPods,
 }
 
-impl<C: RookCeph> Rook<C> {
+impl Rook {
     /// Creates Nodes and all objects in a namespace, and waits until the OSDs' pods run.
     ///
     /// # Errors
     /// The server refuses one, or a pod does not run in time.
-    pub async fn start(client: &Client, namespace: &str, ceph: Arc<C>) -> Result<Self> {
+    pub async fn start(client: &Client, namespace: &str, ceph: Arc<Ceph>) -> Result<Self> {
         for kind in CephKind::ALL {
             Foreign::Ceph(kind).install(client).await?;
         }
@@ -97,7 +72,7 @@ impl<C: RookCeph> Rook<C> {
         let objects = Objects {
             namespace,
             owner: &cluster,
-            ceph: &*ceph,
+            ceph: &ceph,
             other_node: &others,
         };
         let secrets = [objects.mon_secret().await?, objects.config_secret()];
@@ -168,7 +143,7 @@ impl<C: RookCeph> Rook<C> {
     }
 
     /// Its Ceph.
-    pub fn ceph(&self) -> &C {
+    pub fn ceph(&self) -> &Ceph {
         &self.ceph
     }
 
@@ -240,14 +215,12 @@ impl<C: RookCeph> Rook<C> {
             let pods = self.osd_pods(osd).await?;
             let bound = |pod: &Pod| pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some());
             ensure!(!pods.iter().any(bound), "it has a pod on a node");
-            ensure!(!self.ceph.osd_runs(osd), "it runs");
+            ensure!(!self.ceph.osd(osd).is_running(), "it runs");
             Ok(())
         })
         .await
     }
-}
 
-impl Rook {
     /// Makes a replicated pool and its CephBlockPool, and waits until it is clean.
     ///
     /// # Errors

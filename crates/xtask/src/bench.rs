@@ -20,6 +20,7 @@ use anyhow::Result;
 use self::figures::Figures;
 pub use self::figures::count;
 pub use self::health_check::{create_health_check, health_checks};
+use crate::cluster::find_ceph_libraries;
 use crate::until_interrupted;
 
 #[derive(clap::Args)]
@@ -65,8 +66,8 @@ impl Operator {
 
 /// Prints the table, and the JSON object as the last line.
 pub fn run(args: &Args) -> Result<ExitCode> {
-    if let Operator::CephPdb(args) = &args.operator {
-        args.find_libraries()?;
+    if matches!(args.operator, Operator::CephPdb(_)) {
+        find_ceph_libraries()?;
     }
     until_interrupted(async {
         let figures = args.operator.bench().await?;

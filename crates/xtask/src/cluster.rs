@@ -1,6 +1,5 @@
 //! `cargo xtask cluster`: a control plane that stays, in the foreground or detached.
 
-use std::ffi::OsStr;
 use std::fs::{self, OpenOptions};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -131,14 +130,10 @@ pub fn run(args: Args) -> Result<ExitCode> {
     }
 }
 
-/// Begins this program anew where it would not find librados of Ceph's packages.
+/// Begins this program anew where it, or what it starts, would not find librados of Ceph's packages.
 pub fn find_ceph_libraries() -> Result<()> {
-    find_libraries(&Programs::ensure_unpacked()?.library_path())
-}
-
-/// Begins this program anew unless it, and what it starts, looks for shared libraries there first.
-pub fn find_libraries(path: &OsStr) -> Result<()> {
-    if std::env::var_os(LIBRARY_PATH).as_deref() == Some(path) {
+    let path = Programs::ensure_unpacked()?.library_path();
+    if std::env::var_os(LIBRARY_PATH).as_ref() == Some(&path) {
         return Ok(());
     }
     let failed = Command::new(std::env::current_exe()?)

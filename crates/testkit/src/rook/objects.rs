@@ -5,14 +5,15 @@ use kube::ResourceExt;
 use kube::api::DynamicObject;
 use serde_json::{Value, json};
 
-use super::{CLUSTER, OSD_ID, RookCeph};
+use super::{CLUSTER, OSD_ID};
+use crate::ceph::Ceph;
 
 /// What they are made from.
-pub(super) struct Objects<'a, C> {
+pub(super) struct Objects<'a> {
     pub(super) namespace: &'a str,
     /// The CephCluster.
     pub(super) owner: &'a DynamicObject,
-    pub(super) ceph: &'a C,
+    pub(super) ceph: &'a Ceph,
     /// The node of all daemons but OSDs.
     pub(super) other_node: &'a str,
 }
@@ -58,7 +59,7 @@ fn owned_by(owner: &DynamicObject) -> Value {
     })
 }
 
-impl<C: RookCeph> Objects<'_, C> {
+impl Objects<'_> {
     /// Who the administrator is.
     pub(super) async fn mon_secret(&self) -> Result<Value> {
         let admin = self.ceph.admin();

@@ -15,7 +15,8 @@ use serde_json::json;
 use tokio::sync::{RwLock, watch};
 use tokio::task::JoinSet;
 
-use super::{OSD_ID, RookCeph};
+use super::OSD_ID;
+use crate::ceph::Ceph;
 use crate::{unless_refused, workload};
 
 /// Before what failed is tried again.
@@ -28,7 +29,7 @@ pub(super) struct OsdPods {
 
 impl OsdPods {
     /// OSDs that run already go on.
-    pub(super) fn follow<C: RookCeph>(client: Client, namespace: &str, ceph: &Arc<C>, stops: &Arc<RwLock<()>>) -> Self {
+    pub(super) fn follow(client: Client, namespace: &str, ceph: &Arc<Ceph>, stops: &Arc<RwLock<()>>) -> Self {
         let pods: Api<Pod> = Api::namespaced(client, namespace);
         let (seen, _) = watch::channel(Vec::new());
         let mut tasks = JoinSet::new();
@@ -56,15 +57,15 @@ async fn observe(pods: Api<Pod>, seen: watch::Sender<Vec<Arc<Pod>>>) {
     }
 }
 
-struct Osd<C> {
+struct Osd {
     id: usize,
     pods: Api<Pod>,
-    ceph: Arc<C>,
+    ceph: Arc<Ceph>,
     /// Whoever delays stops holds it for reading.
     stops: Arc<RwLock<()>>,
 }
 
-impl<C: RookCeph> Osd<C> {
+impl Osd {
     async fn follow(self, mut seen: watch::Receiver<Vec<Arc<Pod>>>) {
         let id = self.id.to_string();
         // Before its first pod it is not for us to stop.
@@ -90,7 +91,7 @@ impl<C: RookCeph> Osd<C> {
             .iter()
             .filter(is_bound)
             .partition(|pod| pod.metadata.deletion_timestamp.is_some());
-        if (live.is_empty() || !ending.is_empty()) && self.ceph.osd_runs(self.id) {
+        if (live.is_empty() || !ending.is_empty()) && self.ceph.osd(self.id).is_running() {
             drop(self.stops.write().await);
             self.ceph.stop_osd(self.id).await?;
         }
@@ -109,7 +110,7 @@ impl<C: RookCeph> Osd<C> {
     }
 
     async fn start(&self, pod: &Pod) -> Result<()> {
-        if !self.ceph.osd_runs(self.id) {
+        if !self.ceph.osd(self.id).is_running() {
             self.ceph.start_osd(self.id)?;
         }
         let now = Timestamp::now();

@@ -1,7 +1,6 @@
 //! How fast ceph-pdb closes budgets and opens them again, what slips through meanwhile, and what it costs.
 
 mod evictor;
-mod fake_ceph;
 mod figures;
 mod probe;
 mod timeline;
@@ -21,25 +20,18 @@ use nodeward_testkit::binaries::Profile;
 use nodeward_testkit::ceph::{Ceph, CephOptions};
 use nodeward_testkit::operator::Operator;
 use nodeward_testkit::progress::Progress;
-use nodeward_testkit::rook::{CLUSTER, Rook, RookCeph};
+use nodeward_testkit::rook::{CLUSTER, Rook};
 use nodeward_testkit::{ControlPlane, Options, binaries, fleet, wait};
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 
 use self::evictor::{Attempts, Evictor};
-use self::fake_ceph::FakeCeph;
 use self::figures::{CommandRate, Measured, Round};
 use self::probe::Probe;
 use self::timeline::Timeline;
 use super::figures::{Figures, count};
 use super::measure::{Bench, Rest};
-use crate::{cluster, install};
-
-/// No more hosts than this: further OSDs share them.
-const HOSTS: usize = 60;
-
-/// No more OSDs than this are real.
-const REAL_OSDS: usize = 60;
+use crate::install;
 
 /// The CephCluster's namespace.
 const NAMESPACE: &str = CLUSTER;
@@ -58,12 +50,9 @@ const REST_WITHIN: Duration = Duration::from_secs(150);
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// OSDs, one of each host; above 60, ten of each. Up to 60 they are real, above that a program stands in for Ceph
-    #[arg(long, default_value_t = 6)]
-    osds: usize,
-    /// That program in place of a real Ceph with few OSDs, too
-    #[arg(long)]
-    fake: bool,
+    /// OSDs, each on a host of its own
+    #[arg(long, default_value_t = 6, value_parser = clap::value_parser!(u8).range(3..=60))]
+    osds: u8,
     /// How often a host is drained
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u8).range(1..))]
     rounds: u8,
@@ -72,38 +61,11 @@ pub struct Args {
     no_rest: bool,
 }
 
-impl Args {
-    const fn is_fake(&self) -> bool {
-        self.fake || self.osds > REAL_OSDS
-    }
-
-    fn ceph_options(&self) -> Result<CephOptions> {
-        let osds_per_host = if self.osds > HOSTS { 10 } else { 1 };
-        let hosts = self.osds / osds_per_host;
-        ensure!(
-            hosts >= 3 && hosts * osds_per_host == self.osds,
-            "{} OSDs: at least 3, above {HOSTS} in tens",
-            self.osds
-        );
-        Ok(CephOptions {
-            hosts,
-            osds_per_host,
-            ..CephOptions::default()
-        })
-    }
-
-    /// Begins this program anew where it would not find librados, or the library in its place. ceph-pdb finds what it does.
-    pub fn find_libraries(&self) -> Result<()> {
-        if self.is_fake() {
-            cluster::find_libraries(fake_ceph::library()?.as_os_str())
-        } else {
-            cluster::find_ceph_libraries()
-        }
-    }
-}
-
 pub async fn bench(args: &Args) -> Result<Figures> {
-    let options = args.ceph_options()?;
+    let options = CephOptions {
+        hosts: args.osds.into(),
+        ..CephOptions::default()
+    };
     let binary = tokio::task::spawn_blocking(|| binaries::operator("ceph-pdb", Profile::Release)).await??;
     let progress = Progress::begin("control plane");
     let plane = ControlPlane::start(Options {
@@ -117,32 +79,25 @@ pub async fn bench(args: &Args) -> Result<Figures> {
     let bench = Bench::new(plane, "ceph-pdb").await?;
     bench.plane.namespace(NAMESPACE).await?;
     let progress = Progress::begin(format!("Ceph with {} OSDs on {} hosts", options.osds(), options.hosts));
-    if args.is_fake() {
-        let ceph = Arc::new(FakeCeph::start(options).await?);
-        let rook = Rook::start(&bench.client, NAMESPACE, ceph).await?;
-        progress.done("a program in place of Ceph, with Rook's objects");
-        Box::pin(Measurement::new(args, &bench, &rook).await?.figures(&binary)).await
-    } else {
-        let placement_groups = options.osds().next_power_of_two().clamp(8, 64);
-        let ceph = Arc::new(Ceph::start(options).await?);
-        progress.step("Rook's objects");
-        let rook = Rook::start(&bench.client, NAMESPACE, ceph).await?;
-        rook.add_pool("data", 3, placement_groups, "host").await?;
-        progress.done("all up, with Rook's objects");
-        Box::pin(Measurement::new(args, &bench, &rook).await?.figures(&binary)).await
-    }
+    let placement_groups = options.osds().next_power_of_two().clamp(8, 64);
+    let ceph = Arc::new(Ceph::start(options).await?);
+    progress.step("Rook's objects");
+    let rook = Rook::start(&bench.client, NAMESPACE, ceph).await?;
+    rook.add_pool("data", 3, placement_groups, "host").await?;
+    progress.done("all up, with Rook's objects");
+    Measurement::new(args, &bench, &rook).await?.figures(&binary).await
 }
 
-struct Measurement<'a, C> {
+struct Measurement<'a> {
     args: &'a Args,
     bench: &'a Bench,
-    rook: &'a Rook<C>,
+    rook: &'a Rook,
     timeline: Timeline,
     probe: Probe,
 }
 
-impl<'a, C: RookCeph> Measurement<'a, C> {
-    async fn new(args: &'a Args, bench: &'a Bench, rook: &'a Rook<C>) -> Result<Self> {
+impl<'a> Measurement<'a> {
+    async fn new(args: &'a Args, bench: &'a Bench, rook: &'a Rook) -> Result<Self> {
         Ok(Self {
             args,
             bench,
@@ -174,9 +129,7 @@ impl<'a, C: RookCeph> Measurement<'a, C> {
         let usage = operator.usage()?;
         install::stop(&operator).await?;
         Ok(Measured {
-            osds: self.args.osds,
-            hosts,
-            is_fake: self.args.is_fake(),
+            osds: hosts,
             rounds,
             attempts,
             rest,
