@@ -11,7 +11,6 @@ mod fleet;
 mod health_check;
 mod measure;
 mod plan;
-mod ui;
 
 use std::process::ExitCode;
 
@@ -46,8 +45,6 @@ enum Operator {
     HealthCheck(health_check::Args),
     /// How long one pass of drain-keeper and of drain-lock takes at 1,000, 5,000 and 15,000 nodes; needs no control plane (3 minutes)
     Plan(plan::Args),
-    /// How fast the page of kubectl nodeward ui is in a browser, and its memory, at 15,000 nodes with 500 drains (10 minutes)
-    Ui(ui::Args),
 }
 
 impl Operator {
@@ -59,7 +56,6 @@ impl Operator {
             Self::Drainers(args) => drainers::bench(args).await,
             Self::HealthCheck(args) => Box::pin(health_check::bench(args)).await,
             Self::Plan(args) => plan::bench(args).await,
-            Self::Ui(args) => Box::pin(ui::bench(args)).await,
         }
     }
 }

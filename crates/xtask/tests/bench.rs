@@ -41,36 +41,6 @@ async fn parallel_drains_are_measured() {
     assert_eq!(figures["violations"], 0, "{figures}");
 }
 
-/// Pictures of the documentation go where `NODEWARD_PICTURES` says.
-#[tokio::test]
-async fn page_of_a_fleet_is_measured() {
-    let dir = tempfile::tempdir().unwrap();
-    let pictures = std::env::var("NODEWARD_PICTURES").unwrap_or_else(|_| dir.path().display().to_string());
-    let docs = format!("--docs={pictures}");
-    let (figures, told) = bench(
-        "ui",
-        &["--nodes=120", "--drains=24", "--budgets=80", "--changes=3", &docs],
-    )
-    .await;
-    assert!(figures["change_ms"]["p95"].as_f64().unwrap() > 0.0, "{figures}\n{told}");
-    for what in ["live", "snapshot"] {
-        for key in ["first_picture_ms", "peak_rss_mib"] {
-            assert!(
-                figures[what][key].as_f64().unwrap() > 0.0,
-                "{what}, {key}: {figures}\n{told}"
-            );
-        }
-        assert!(
-            figures[what]["frame_ms"]["count"].as_u64().unwrap() > 100,
-            "{figures}\n{told}"
-        );
-    }
-    for view in ["fleet", "queue", "node"] {
-        let picture = std::fs::read(std::path::Path::new(&pictures).join(format!("ui-{view}.png"))).unwrap();
-        assert!(picture.starts_with(b"\x89PNG"));
-    }
-}
-
 #[tokio::test]
 async fn drain_of_ceph_hosts_is_measured() {
     let (figures, told) = bench("ceph-pdb", &["--osds=3", "--rounds=1", "--no-rest"]).await;

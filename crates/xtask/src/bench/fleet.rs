@@ -32,7 +32,7 @@ const REST_WITHIN: Duration = Duration::from_mins(5);
 /// Starts a control plane for so many objects, fills it, and waits until it is at rest. Budgets are counted, nodes are never
 /// found silent, nothing else runs.
 pub async fn start(size: Size) -> Result<ControlPlane> {
-    let plane = start_empty(&["disruption-controller"]).await?;
+    let plane = start_empty().await?;
     fill(&plane, size).await?;
     rest(&plane).await?;
     Ok(plane)
@@ -40,7 +40,7 @@ pub async fn start(size: Size) -> Result<ControlPlane> {
 
 /// The same with nodes alone, whose kubelets nobody plays.
 pub async fn start_nodes(nodes: usize) -> Result<ControlPlane> {
-    let plane = start_empty(&["disruption-controller"]).await?;
+    let plane = start_empty().await?;
     let all = (0..nodes).flat_map(|node| {
         let mut object = nodes::node(node);
         if let Some(labels) = object["metadata"]["labels"].as_object_mut() {
@@ -57,16 +57,8 @@ pub async fn start_nodes(nodes: usize) -> Result<ControlPlane> {
     Ok(plane)
 }
 
-/// The same with what it is given alone, as it is: nobody counts budgets, and no kubelet is played.
-pub async fn start_of(title: &str, objects: impl Iterator<Item = Stored>) -> Result<ControlPlane> {
-    let plane = start_empty(&[]).await?;
-    write(&plane, title, objects).await?;
-    rest(&plane).await?;
-    Ok(plane)
-}
-
 /// Writes objects into etcd.
-pub async fn write(plane: &ControlPlane, title: &str, objects: impl Iterator<Item = Stored>) -> Result<()> {
+async fn write(plane: &ControlPlane, title: &str, objects: impl Iterator<Item = Stored>) -> Result<()> {
     let progress = Progress::begin(title);
     let tell = |count| progress.step(&format!("{} objects", thousands(count)));
     let written = store::put(plane, objects, tell).await?;
@@ -74,16 +66,17 @@ pub async fn write(plane: &ControlPlane, title: &str, objects: impl Iterator<Ite
     Ok(())
 }
 
-/// With these controllers beside those that every control plane here has.
-async fn start_empty(controllers: &[&str]) -> Result<ControlPlane> {
+async fn start_empty() -> Result<ControlPlane> {
     let progress = Progress::begin("control plane");
     let plane = ControlPlane::start(Options {
         // Roles of remediators are aggregated.
-        controllers: ["clusterrole-aggregation-controller", "serviceaccount-controller"]
-            .iter()
-            .chain(controllers)
-            .map(ToString::to_string)
-            .collect(),
+        controllers: [
+            "clusterrole-aggregation-controller",
+            "serviceaccount-controller",
+            "disruption-controller",
+        ]
+        .map(str::to_owned)
+        .to_vec(),
         apiserver_flags: vec![ADMISSION_OFF.to_owned()],
         ..Options::scale()
     })
@@ -112,7 +105,7 @@ async fn fill(plane: &ControlPlane, size: Size) -> Result<()> {
     write(plane, &format!("{} nodes/pods", size.title()), all).await
 }
 
-pub fn in_namespace(resource: &str, namespace: &str, object: Value) -> Stored {
+fn in_namespace(resource: &str, namespace: &str, object: Value) -> Stored {
     let name = name_of(&object).to_owned();
     Stored::namespaced(resource, namespace, &name, stored(object, Some(namespace)))
 }
@@ -122,7 +115,7 @@ fn name_of(object: &Value) -> &str {
 }
 
 /// What the API server sets when an object is created.
-pub fn stored(mut object: Value, namespace: Option<&str>) -> Value {
+fn stored(mut object: Value, namespace: Option<&str>) -> Value {
     let (kind, name) = (
         object["kind"].as_str().unwrap_or_default().to_lowercase(),
         name_of(&object).to_owned(),
@@ -148,7 +141,7 @@ fn fields_of(value: &Value) -> Value {
     Value::Object(fields.collect::<Map<_, _>>())
 }
 
-pub fn running(mut pod: Value) -> Value {
+fn running(mut pod: Value) -> Value {
     let condition = |kind: &str| json!({ "type": kind, "status": "True", "lastTransitionTime": MADE });
     let conditions = ["PodScheduled", "Initialized", "ContainersReady", "Ready"].map(condition);
     pod["status"] = json!({

@@ -9,9 +9,6 @@ use super::size::{self, node_name};
 /// Marks the nodes that stay cordoned throughout.
 pub const POOL_LABEL: &str = "bench.nodeward.dev/pool";
 
-/// The label of a node's pool.
-pub const POOL: &str = "node.kubernetes.io/pool";
-
 /// How many images a kubelet reports: its `--node-status-max-images` is 50, and most nodes have fewer.
 const IMAGES: usize = 20;
 
