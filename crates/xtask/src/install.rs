@@ -44,18 +44,6 @@ impl Installation {
         format!("{}-{}", self.release.name(), self.operator)
     }
 
-    /// Installs the chart and starts the binary; waits until it is ready.
-    pub async fn start(&self, cluster: &Cluster) -> Result<Operator> {
-        let progress = Progress::begin(self.operator);
-        progress.step("helm install");
-        let operator = self.prepare(cluster).await?;
-        progress.step("starting");
-        operator.process().start()?;
-        operator.ready(READY_WITHIN).await?;
-        progress.done("installed by helm, runs under its own ServiceAccount");
-        Ok(operator)
-    }
-
     /// Installs the chart, and does everything else but the binary's start.
     pub async fn prepare(&self, cluster: &Cluster) -> Result<Operator> {
         self.install_for(cluster).await?.prepare(cluster).await

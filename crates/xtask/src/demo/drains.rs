@@ -73,6 +73,12 @@ impl Drains {
         None
     }
 
+    /// Ends those that still go on, by force.
+    pub async fn interrupt(&mut self) {
+        self.tasks.shutdown().await;
+        lock(&self.counts).draining.clear();
+    }
+
     pub fn counts(&self) -> Arc<Mutex<Counts>> {
         Arc::clone(&self.counts)
     }

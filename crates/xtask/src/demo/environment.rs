@@ -2,7 +2,7 @@
 //!
 //! On a user's cluster, all names begin with one prefix that no earlier run had. Its nodes are simulated by a kwok of our
 //! own that looks after no other node; they carry a label and a taint of this run, so that nobody else's pods come to them,
-//! and the demo's pods run nowhere else. Nothing of OpenShift's is imitated there, and nothing that exists is changed.
+//! and the demo's pods run nowhere else. Nothing that exists is changed.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -129,7 +129,7 @@ impl Environment {
         self.client.clone()
     }
 
-    /// The release of the chart that an act installs, as a user does.
+    /// The release of the chart that the demo installs, as a user does.
     pub fn release(&self) -> Release {
         match self.plane {
             Some(_) => Release::new("nodeward", nodeward_api::DEFAULT_NAMESPACE),
@@ -152,9 +152,9 @@ impl Environment {
         format!("{}{name}", self.prefix)
     }
 
-    /// Whether a namespace is the demo's.
-    pub fn is_ours(&self, namespace: &str) -> bool {
-        namespace.starts_with(&self.prefix)
+    /// Whether a namespace, or what is named after its namespace, is the demo's.
+    pub fn is_ours(&self, name: &str) -> bool {
+        name.starts_with(&self.prefix)
     }
 
     /// The label selector of what the run made.
@@ -178,16 +178,12 @@ impl Environment {
         node.label(RUN, &self.run).taint(RUN, &self.run, "NoSchedule")
     }
 
-    /// Pods that only run on the demo's nodes, and of them on those that `also` selects.
-    pub fn pods(&self, also: Option<(&str, &str)>) -> PodTemplate {
-        let mut selector = json!({ RUN: self.run });
-        if let Some((key, value)) = also {
-            selector[key] = Value::from(value);
-        }
-        PodTemplate::new().spec("nodeSelector", selector).spec(
-            "tolerations",
-            json!([{ "key": RUN, "value": self.run, "effect": "NoSchedule" }]),
-        )
+    /// Pods that only run on the demo's nodes.
+    pub fn pods(&self) -> PodTemplate {
+        let tolerations = json!([{ "key": RUN, "value": self.run, "effect": "NoSchedule" }]);
+        PodTemplate::new()
+            .spec("nodeSelector", json!({ RUN: self.run }))
+            .spec("tolerations", tolerations)
     }
 
     /// Creates a namespace and waits until pods can be created in it.

@@ -1,9 +1,7 @@
 //! Tells what happens, as it happens: on a terminal above a progress line, elsewhere as plain lines.
 
-use nodeward_testkit::lock;
 use std::fmt::Write as _;
 use std::io::{IsTerminal, Write as _};
-use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use console::{Style, StyledObject, style};
@@ -16,16 +14,13 @@ use super::page::{self, MARGIN};
 /// Who is speaking.
 #[derive(Clone, Copy)]
 pub enum Voice {
-    Upgrader,
     Keeper,
     Health,
     Machine,
-    Owner,
     Kubectl,
     Lock,
     CephPdb,
     Ceph,
-    Evictor,
     Admin,
     Observer,
 }
@@ -34,16 +29,13 @@ impl Voice {
     /// As wide as the widest.
     fn shown(self) -> StyledObject<&'static str> {
         match self {
-            Self::Upgrader => style("upgrader    ").blue(),
             Self::Keeper => style("drain-keeper").green(),
             Self::Health => style("health-check").green(),
             Self::Machine => style("machine     ").red(),
-            Self::Owner => style("owner       ").magenta(),
             Self::Kubectl => style("kubectl     ").blue(),
             Self::Lock => style("drain-lock  ").green(),
             Self::CephPdb => style("ceph-pdb    ").green(),
             Self::Ceph => style("ceph        ").cyan(),
-            Self::Evictor => style("evictor     ").red(),
             Self::Admin => style("admin       ").magenta(),
             Self::Observer => style("who waits   ").yellow(),
         }
@@ -83,9 +75,6 @@ pub struct Narrator {
     /// What all names of the demo begin with, which is not told again and again.
     prefix: String,
     bar: Option<ProgressBar>,
-    /// The node that the last heading was about.
-    under: Mutex<String>,
-    last_said: Mutex<Instant>,
 }
 
 impl Narrator {
@@ -105,8 +94,6 @@ impl Narrator {
             began_at: Timestamp::now(),
             prefix: env.prefix.clone(),
             bar,
-            under: Mutex::default(),
-            last_said: Mutex::new(Instant::now()),
         }
     }
 
@@ -124,21 +111,9 @@ impl Narrator {
         }
     }
 
-    /// A node's turn begins.
-    pub fn heading(&self, node: &str, number: usize, of: usize) {
-        node.clone_into(&mut lock(&self.under));
-        self.rule(&self.short(node), &format!(" {number} of {of}"));
-    }
-
-    /// Says something about a node.
-    pub fn say(&self, voice: Voice, node: &str, text: &str) {
-        self.tell(voice, node, [Line::plain(text)]);
-    }
-
     /// Says several lines about a node.
     pub fn tell(&self, voice: Voice, node: &str, lines: impl IntoIterator<Item = Line>) {
-        let elsewhere = !node.is_empty() && *lock(&self.under) != node;
-        let about = elsewhere.then(|| Line::plain(format!("{node}:")).look(Style::new().bold()));
+        let about = (!node.is_empty()).then(|| Line::plain(format!("{node}:")).look(Style::new().bold()));
         self.set(voice, about.into_iter().chain(lines));
     }
 
@@ -163,20 +138,16 @@ impl Narrator {
         self.print(&block);
     }
 
-    /// Begins a part of an act.
+    /// Begins a part.
     pub fn title(&self, text: &str) {
-        self.rule(text, "");
+        let rule = "-".repeat(page::width().saturating_sub(text.len() + 5));
+        self.print(&format!("\n-- {} {}\n", style(text).bold(), style(rule).dim()));
     }
 
-    fn rule(&self, text: &str, end: &str) {
-        let rule = "-".repeat(page::width().saturating_sub(text.len() + end.len() + 5));
-        self.print(&format!("\n-- {} {}{end}\n", style(text).bold(), style(rule).dim()));
-    }
-
-    /// Says something before the story begins; what does not fit is indented.
-    pub fn preface(&self, text: &str, indent: usize) {
+    /// Says something before the story begins, or a part.
+    pub fn preface(&self, text: &str) {
         let mut block = String::new();
-        for line in page::wrap(text, page::width(), indent) {
+        for line in page::wrap(text, page::width(), 0) {
             let _ = writeln!(block, "{line}");
         }
         self.print(&block);
@@ -191,7 +162,7 @@ impl Narrator {
         self.print(&format!("{block}\n"));
     }
 
-    /// What has come of a part of an act.
+    /// What has come of a part.
     pub fn result(&self, text: &str) {
         let mut block = String::from("\n");
         for line in page::wrap(&format!("=> {text}"), page::width(), 3) {
@@ -216,14 +187,8 @@ impl Narrator {
         }
     }
 
-    /// For how long nobody has said anything.
-    pub fn silence(&self) -> Duration {
-        lock(&self.last_said).elapsed()
-    }
-
     /// Whoever closes the output early does not end the demo in the middle.
     fn print(&self, block: &str) {
-        *lock(&self.last_said) = Instant::now();
         let write = || {
             let _ = std::io::stdout().lock().write_all(block.as_bytes());
         };

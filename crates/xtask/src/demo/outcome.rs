@@ -1,4 +1,4 @@
-//! What came of an act: the table at its end, and whether it is what was promised.
+//! What came of the demo: the table at its end, and whether it is what was promised.
 
 use std::fmt::{Display, Write as _};
 use std::time::Duration;
@@ -26,7 +26,7 @@ pub async fn left_after(
     look().await
 }
 
-/// Rows of a name and a value, and the reasons why the act is not as promised.
+/// Rows of a name and a value, and the reasons why the demo is not as promised.
 #[derive(Debug, Default)]
 pub struct Outcome {
     table: String,
@@ -35,7 +35,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// With what the act promises.
+    /// With what the demo promises.
     pub fn new(promised: impl Into<String>) -> Self {
         Self {
             promised: promised.into(),

@@ -1,5 +1,5 @@
 //! How the demo's text is set: what is said stands to the right of when and who, and breaks at spaces only, so that
-//! names can be copied whole. Moments and durations are told in seconds since an act began.
+//! names can be copied whole. Moments and durations are told in seconds since the demo began.
 
 use std::borrow::Cow;
 use std::time::Duration;

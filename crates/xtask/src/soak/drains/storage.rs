@@ -22,7 +22,7 @@ use crate::watch::Watched;
 const WELL_WITHIN: Duration = Duration::from_mins(3);
 
 /// The pool, of each of whose objects every host has a copy.
-const POOL: &str = "data";
+pub const POOL: &str = "data";
 
 pub struct Storage {
     rook: Rook,

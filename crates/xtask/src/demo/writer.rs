@@ -1,6 +1,5 @@
-//! Clients that write, and somebody who evicts.
+//! A client that writes to Ceph, and what is left of that.
 
-use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,17 +7,12 @@ use std::time::Duration;
 
 use anyhow::Result;
 use nodeward_testkit::ceph::Ceph;
-use nodeward_testkit::rook::Rook;
 use nodeward_testkit::{bulk, lock};
 
-use super::POOL;
-use crate::demo::narrator::{Narrator, Voice};
+use crate::soak::drains::storage::POOL;
 
 /// Between two writes: all that is written is read in the end.
 const WRITES_EVERY: Duration = Duration::from_millis(250);
-
-/// Between two evictions.
-const PACE: Duration = Duration::from_millis(100);
 
 fn object(number: usize) -> (String, String) {
     (format!("object-{number}"), format!("content of object {number}"))
@@ -62,55 +56,4 @@ pub async fn lost(ceph: &Ceph, written: usize) -> Result<Vec<String>> {
         })
     });
     Ok(all.await?.into_iter().flatten().collect())
-}
-
-/// Evicts OSDs of all hosts but the one that is drained.
-#[derive(Default)]
-pub struct Evictor {
-    /// None: it rests.
-    spared: Mutex<Option<usize>>,
-    answers: Mutex<BTreeMap<u16, usize>>,
-}
-
-impl Evictor {
-    /// From now on it evicts all but this one.
-    pub fn leave_alone(&self, osd: usize) {
-        *lock(&self.spared) = Some(osd);
-    }
-
-    /// From now on it evicts none.
-    pub fn rest(&self) {
-        *lock(&self.spared) = None;
-    }
-
-    pub async fn run(&self, rook: &Rook, narrator: &Narrator) -> Result<Infallible> {
-        let mut pace = tokio::time::interval(PACE);
-        let mut said = None;
-        loop {
-            for osd in 0..rook.ceph().options().osds() {
-                pace.tick().await;
-                let spared = *lock(&self.spared);
-                if spared.is_none_or(|spared| spared == osd) {
-                    continue;
-                }
-                let Some(code) = rook.evict_osd(osd).await? else {
-                    continue;
-                };
-                *lock(&self.answers).entry(code).or_default() += 1;
-                let node = rook.node_of(osd);
-                if code == 201 {
-                    narrator.say(Voice::Evictor, &node, &format!("evicts OSD {osd}"));
-                } else if said != spared {
-                    let text = format!("may not evict OSD {osd} ({code}), and tries again and again");
-                    narrator.say(Voice::Evictor, &node, &text);
-                    said = spared;
-                }
-            }
-        }
-    }
-
-    /// By status code.
-    pub fn answers(&self) -> BTreeMap<u16, usize> {
-        lock(&self.answers).clone()
-    }
 }

@@ -15,7 +15,6 @@ use nodeward_api::reason::LockReason;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
-use super::and;
 use crate::demo::environment::Environment;
 use crate::demo::narrator::{Line, Narrator, Voice};
 
@@ -157,6 +156,15 @@ impl Told {
     }
 }
 
+/// As `a, b and c`.
+fn and(words: &[String]) -> String {
+    match words {
+        [] => String::new(),
+        [word] => word.clone(),
+        [first @ .., last] => format!("{} and {last}", first.join(", ")),
+    }
+}
+
 /// What it waits for; the longest of the messages are cut down to what matters here.
 fn told(blocked: &BlockedBy) -> String {
     match (blocked.reason, &blocked.pdb) {
@@ -167,7 +175,7 @@ fn told(blocked: &BlockedBy) -> String {
     }
 }
 
-/// Its name: all budgets of the act are in one namespace.
+/// Its name: the budgets that a drain here waits for have names of their own.
 fn of_budget(budget: &str) -> String {
     budget.rsplit('/').next().unwrap_or(budget).to_owned()
 }

@@ -1,8 +1,6 @@
-//! An act, in parts: one fleet is upgraded by plain `kubectl drain` with all four operators installed by one release of the
-//! chart, and each of them has something to do.
-
-mod outcome;
-mod scenario;
+//! The demo, in parts: one fleet is upgraded by plain `kubectl drain` with all four operators installed by one release of the
+//! chart, and each of them has something to do. With drain-keeper alone its part is played, and without operators the drains that
+//! get stuck.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -10,11 +8,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use console::Style;
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::{Api, ListParams};
 use kube::{Client, ResourceExt};
-use nodeward_api::annotation::LOCKED_BY;
+use nodeward_api::annotation::{DRAIN_CLOCK, LOCKED_BY};
 use nodeward_api::condition::DRAIN_BLOCKED;
 use nodeward_api::{DrainLedger, NodeDrain, drain_ledger};
 use nodeward_testkit::kubectl::Kubectl;
@@ -23,15 +21,13 @@ use nodeward_testkit::progress::Progress;
 use nodeward_testkit::remediator::{Behavior, Remediator};
 use nodeward_testkit::{fleet, lock, wait};
 
-use self::outcome::{Data, Outcomes, Seen};
-use super::ceph_drain::{follow::Follower, load};
 use super::drains::Drains;
 use super::environment::Environment;
+use super::follow::{self, ceph::Follower};
 use super::narrator::{Line, Narrator, Voice};
 use super::outcome::left_after;
-use super::parallel_drains::{self, scenario as databases};
-use super::upgrade::{self, failures};
-use super::{Binaries, Played, page};
+use super::promise::{self, Data, Outcomes, Seen, Stuck};
+use super::{Binaries, Cast, Played, page, scenario, wedge, writer};
 use crate::bench::create_health_check;
 use crate::budget_watch::BudgetWatch;
 use crate::install;
@@ -57,25 +53,47 @@ const ANSWERS_WITHIN: Duration = Duration::from_secs(30);
 /// Between the drains of Ceph's hosts: somebody types three commands in three terminals.
 const ONE_AFTER_THE_OTHER: Duration = Duration::from_millis(700);
 
+/// How often three drains at once are begun without drain-lock, should they end by luck: one node may get both budgets before the
+/// others ask.
+const ROUNDS: usize = 4;
+
+/// When somebody gives up a drain that nobody unblocks.
+const GIVES_UP_AFTER: Duration = Duration::from_secs(30);
+
+/// What each node of the databases has.
+const MEMBERS: &str =
+    "Each has a member of kafka and one of mongo. Of each, one may be down, and a member is back only with its node.";
+
+/// What keeps a node from draining.
+const OBSTACLES: &str = "On app-1 runs a ledger whose budget allows no disruption, ever (one replica, minAvailable: 1), and an upload with a \
+    finalizer that nobody removes.";
+
 /// With a Ceph unless there is none to be had.
-pub async fn play(env: &Environment, binaries: &Binaries, has_ceph: bool) -> Result<Played> {
-    let plane = env.plane.as_ref().context("a control plane of its own is needed")?;
-    let storage = if has_ceph {
-        Some(Storage::start(plane).await?)
-    } else {
-        None
+pub async fn play(env: &Environment, cast: Cast, binaries: &Binaries, has_ceph: bool) -> Result<Played> {
+    let storage = match &env.plane {
+        Some(plane) if has_ceph => Some(Storage::start(plane).await?),
+        _ => None,
     };
     let progress = Progress::begin("fleet and workloads");
-    scenario::create(env, &progress).await?;
+    scenario::create(env, cast, &progress).await?;
     progress.done("all pods are Ready");
-    let installations = scenario::installations(env, binaries, storage.as_ref())?;
-    let operators = install::start_all(&installations, &env.cluster).await?;
+    let mut operators = Vec::new();
+    if cast != Cast::Nobody {
+        if env.plane.is_none() {
+            // With the run's label, by which it is found again.
+            env.create_namespace("system").await?;
+        }
+        let installations = scenario::installations(env, cast, binaries, storage.as_ref())?;
+        operators = install::start_all(&installations, &env.cluster).await?;
+    }
     if let Some(storage) = &storage {
         storage.is_open().await?;
     }
-    create_health_check(&env.client(), &serde_json::from_value(scenario::health_check())?).await?;
+    if cast == Cast::All {
+        create_health_check(&env.client(), &serde_json::from_value(scenario::health_check())?).await?;
+    }
     let plugin = binaries.get("kubectl-nodeward").and_then(|plugin| plugin.parent());
-    let mut story = Story::begin(env, plugin.context("the plugin is not built")?, storage)?;
+    let mut story = Story::begin(env, cast, plugin, storage)?;
     story.tell(&operators).await?;
     let outcomes = story.end(&operators).await?;
     Ok(Played {
@@ -87,6 +105,9 @@ pub async fn play(env: &Environment, binaries: &Binaries, has_ceph: bool) -> Res
 
 struct Story<'a> {
     env: &'a Environment,
+    cast: Cast,
+    /// How many parts have begun.
+    acts: usize,
     client: Client,
     narrator: Arc<Narrator>,
     kubectl: Kubectl,
@@ -97,16 +118,20 @@ struct Story<'a> {
     began: Instant,
     took: Duration,
     data: Option<Data>,
+    stuck: Stuck,
     /// A drain that failed, in its own words.
     failed: Option<String>,
     _following: Vec<tokio::task::JoinSet<()>>,
-    _remediator: Remediator,
+    _remediator: Option<Remediator>,
 }
 
 impl<'a> Story<'a> {
-    fn begin(env: &'a Environment, plugins: &Path, storage: Option<Storage>) -> Result<Self> {
+    fn begin(env: &'a Environment, cast: Cast, plugins: Option<&Path>, storage: Option<Storage>) -> Result<Self> {
         let client = env.client();
-        let kubectl = Kubectl::of(&env.cluster)?.plugins(plugins).columns(page::width());
+        let mut kubectl = Kubectl::of(&env.cluster)?.columns(page::width());
+        if let Some(plugins) = plugins {
+            kubectl = kubectl.plugins(plugins);
+        }
         let maintenance = Maintenance {
             client: client.clone(),
             kubectl: kubectl.clone(),
@@ -114,22 +139,33 @@ impl<'a> Story<'a> {
             away: AWAY,
         };
         let of_ceph = storage.as_ref().map(|storage| storage.namespace().to_owned());
+        let prefix = env.prefix.clone();
+        // Ceph's are judged by the storage itself.
+        let is_watched = move |namespace: &str| namespace.starts_with(&prefix) && Some(namespace) != of_ceph.as_deref();
         let narrator = Arc::new(Narrator::new(env));
-        Ok(Self {
-            drains: Drains::new(&narrator, &maintenance, 6 + storage.as_ref().map_or(0, Storage::hosts)),
-            seen: outcome::watch(&client),
-            // Ceph's are judged by the storage itself.
-            budgets: BudgetWatch::of_namespaces(client.clone(), move |namespace| Some(namespace) != of_ceph.as_deref()),
-            _following: vec![
-                parallel_drains::follow::drains(&narrator, env),
-                upgrade::follow::events(&narrator, env),
-                upgrade::follow::conditions(&narrator, env),
-                failures::tell_events(env, &narrator),
-            ],
-            _remediator: Remediator::start(&client, scenario::REMEDIATOR, scenario::REMEDIATORS, |_| {
+        let nodes = match cast {
+            Cast::All => 6 + storage.as_ref().map_or(0, Storage::hosts),
+            Cast::KeeperAlone => 1,
+            Cast::Nobody => 4,
+        };
+        let mut following = vec![follow::events(&narrator, env), follow::conditions(&narrator, env)];
+        if cast == Cast::All {
+            following.push(follow::lock::drains(&narrator, env));
+        }
+        let remediator = || {
+            Remediator::start(&client, scenario::REMEDIATOR, scenario::REMEDIATORS, |_| {
                 Behavior::POWER_CYCLE.after(Duration::from_secs(1))
-            }),
+            })
+        };
+        Ok(Self {
+            drains: Drains::new(&narrator, &maintenance, nodes),
+            seen: promise::watch(env, cast),
+            budgets: BudgetWatch::of_namespaces(client.clone(), is_watched),
+            _following: following,
+            _remediator: (cast == Cast::All).then(remediator),
             env,
+            cast,
+            acts: 0,
             client,
             narrator,
             kubectl,
@@ -137,16 +173,26 @@ impl<'a> Story<'a> {
             began: Instant::now(),
             took: Duration::ZERO,
             data: None,
+            stuck: Stuck::default(),
             failed: None,
         })
     }
 
     async fn tell(&mut self, operators: &[Operator]) -> Result<()> {
         self.introduce();
-        self.queue().await?;
-        self.unblock(operators).await?;
-        self.remediate().await?;
-        self.storage().await?;
+        match self.cast {
+            Cast::All => {
+                self.queue().await?;
+                self.unblock(operators).await?;
+                self.remediate().await?;
+                self.storage().await?;
+            }
+            Cast::KeeperAlone => self.unblock(operators).await?,
+            Cast::Nobody => {
+                self.wedge().await?;
+                self.leave_blocked().await?;
+            }
+        }
         self.took = self.began.elapsed();
         self.narrator.finish();
         Ok(())
@@ -154,32 +200,50 @@ impl<'a> Story<'a> {
 
     fn introduce(&self) {
         println!();
-        let (hosts, operators) = match &self.storage {
-            Some(storage) => (
-                format!(", {} hosts of a real Ceph", storage.hosts()),
-                "All four operators",
-            ),
-            None => (
-                String::new(),
-                "Three operators (there is no Ceph here, so that ceph-pdb is left out)",
-            ),
+        let hosts = self.storage.as_ref().map(Storage::hosts);
+        let fleet = match (self.cast, hosts) {
+            (Cast::KeeperAlone, _) => "A node with applications is upgraded".to_owned(),
+            (_, None) => "A fleet is upgraded: three nodes with databases, three with applications".to_owned(),
+            (_, Some(hosts)) => {
+                format!(
+                    "A fleet is upgraded: three nodes with databases, three with applications, {hosts} hosts of a real Ceph"
+                )
+            }
+        };
+        let operators = match (self.cast, hosts) {
+            (Cast::All, Some(_)) => {
+                "All four operators run, installed by one helm install, each under its own ServiceAccount."
+            }
+            (Cast::All, None) => {
+                "Three operators (there is no Ceph here, so that ceph-pdb is left out) run, installed by one helm install, each under \
+                 its own ServiceAccount."
+            }
+            (Cast::KeeperAlone, _) => "drain-keeper runs, installed by helm, under its own ServiceAccount.",
+            (Cast::Nobody, _) => "No operator runs.",
         };
         self.preface(&[
-            &format!("A fleet is upgraded: three nodes with databases, three with applications{hosts}."),
+            &format!("{fleet}."),
             "Each node is drained by kubectl drain, rebooted, and uncordoned.",
-            &format!("{operators} run, installed by one helm install, each under its own ServiceAccount."),
+            operators,
             "Times are short, so that you need not wait: what takes seconds here takes minutes in a cluster.",
         ]);
+        if !self.env.prefix.is_empty() {
+            let prefix = &self.env.prefix;
+            self.preface(&[&format!(
+                "All names begin with {prefix}, which is left out below. All of it is removed at the end."
+            )]);
+        }
     }
 
     fn preface(&self, lines: &[&str]) {
         for line in lines {
-            self.narrator.preface(line, 0);
+            self.narrator.preface(line);
         }
     }
 
-    fn act(&self, number: usize, headline: &str, lines: &[&str]) {
-        self.narrator.title(&format!("{number}. {headline}"));
+    fn act(&mut self, headline: &str, lines: &[&str]) {
+        self.acts += 1;
+        self.narrator.title(&format!("{}. {headline}", self.acts));
         self.preface(lines);
         println!();
     }
@@ -202,11 +266,10 @@ impl<'a> Story<'a> {
 
     async fn queue(&mut self) -> Result<()> {
         self.act(
-            1,
             "Three nodes are drained at once: drain-lock",
             &[
-                "Each has a member of kafka and one of mongo. Of each, one may be down, and a member is back only with its node.",
-                "Without drain-lock one node gets kafka, another mongo, and both wait for ever: cargo xtask demo --act parallel-drains.",
+                MEMBERS,
+                "Without drain-lock one node gets kafka, another mongo, and both wait for ever: cargo xtask demo --without.",
                 "Look at: the tickets, and what each node waits for.",
             ],
         );
@@ -216,16 +279,16 @@ impl<'a> Story<'a> {
             wait::until("two drains to wait", COMES_WITHIN, || async {
                 let drains: Api<NodeDrain> = Api::all(client.clone());
                 let drains = drains.list(&ListParams::default()).await?.items;
-                let waiting = drains.iter().filter(|drain| outcome::waits_for_another(drain)).count();
+                let waiting = drains.iter().filter(|drain| promise::waits_for_another(drain)).count();
                 ensure!(waiting >= 2, "{waiting} wait");
                 Ok(())
             })
             .await?;
             shell.run(["nodeward", "status"]).await
         };
-        let nodes = databases::nodes(self.env).into_iter().zip(databases::BEGIN);
+        let nodes = scenario::databases(self.env).into_iter().zip(scenario::BEGIN);
         self.drain(nodes, moment).await?;
-        databases::all_ready(self.env).await?;
+        scenario::members_ready(self.env).await?;
         self.result(&format!(
             "{} nodes are upgraded after {} s. Nobody waited in a circle, and never was more than one member of a database down.",
             self.upgraded(),
@@ -234,13 +297,68 @@ impl<'a> Story<'a> {
         Ok(())
     }
 
+    /// The same without drain-lock, until some wait for each other.
+    async fn wedge(&mut self) -> Result<()> {
+        self.act("Three nodes are drained at once", &[MEMBERS]);
+        while self.stuck.rounds < ROUNDS && self.stuck.wedge.is_empty() {
+            self.stuck.rounds += 1;
+            let counts = self.drains.counts();
+            self.drains
+                .begin(scenario::databases(self.env).into_iter().zip(scenario::BEGIN));
+            let waits = tokio::select! {
+                failed = self.drains.ended() => {
+                    self.failed = self.failed.take().or(failed);
+                    Vec::new()
+                }
+                waits = wedge::wedge(self.env, &counts) => waits?,
+                () = tokio::time::sleep(PATIENCE) => Vec::new(),
+            };
+            if waits.is_empty() {
+                self.result("They ended by luck: no two of them ever had one budget each.");
+                scenario::members_ready(self.env).await?;
+                lock(&counts).maintained = 0;
+                continue;
+            }
+            for wait in &waits {
+                let line = Line::plain(wait.text()).look(Style::new().red());
+                self.narrator.remark(Voice::Observer, &wait.node, line);
+                self.stuck.wedge.push(format!("{} {}", wait.node, wait.text()));
+            }
+            self.result("None of these can go on before another has, and kubectl goes on asking every 5 s for ever.");
+        }
+        self.drains.interrupt().await;
+        Ok(())
+    }
+
+    /// The same without drain-keeper, until somebody gives it up.
+    async fn leave_blocked(&mut self) -> Result<()> {
+        self.act("A node does not drain", &[OBSTACLES]);
+        let node = self.env.named(scenario::STUCK);
+        self.drains.begin([(node.clone(), Duration::ZERO)]);
+        if let Ok(failed) = tokio::time::timeout(GIVES_UP_AFTER, self.drains.ended()).await {
+            self.failed = self.failed.take().or(failed);
+        }
+        self.drains.interrupt().await;
+        let pods: Api<Pod> = Api::all(self.client.clone());
+        let on_node = ListParams::default().fields(&format!("spec.nodeName={node}"));
+        let left = pods.list(&on_node).await?.items;
+        let full_name = |pod: &Pod| format!("{}/{}", pod.namespace().unwrap_or_default(), pod.name_any());
+        let left = left.iter().map(full_name).filter(|pod| self.env.is_ours(pod));
+        self.stuck.left = left.map(|pod| self.narrator.short(&pod)).collect();
+        self.result(&format!(
+            "{} is not drained after {} s, and nobody says why. Still there: {}.",
+            scenario::STUCK,
+            GIVES_UP_AFTER.as_secs(),
+            self.stuck.left.join(", ")
+        ));
+        Ok(())
+    }
+
     async fn unblock(&mut self, operators: &[Operator]) -> Result<()> {
         self.act(
-            2,
             "A node does not drain: drain-keeper",
             &[
-                "On app-1 runs a ledger whose budget allows no disruption, ever (one replica, minAvailable: 1), and an upload with a \
-                 finalizer that nobody removes.",
+                OBSTACLES,
                 "Look at: drain-keeper says on the Node what is in the way, and when it will do what; then it does.",
             ],
         );
@@ -259,7 +377,7 @@ impl<'a> Story<'a> {
             shell.run(["nodeward", "why", &name]).await
         };
         self.drain([(node, Duration::ZERO)], moment).await?;
-        let (overridden, removed) = outcome::forced(operators).await?;
+        let (overridden, removed) = promise::forced(operators).await?;
         self.result(&format!(
             "{} is upgraded. By the policy in drain-keeper's configuration, it overrode {overridden} budget and removed the \
              finalizers of {removed} pod.",
@@ -270,7 +388,6 @@ impl<'a> Story<'a> {
 
     async fn remediate(&mut self) -> Result<()> {
         self.act(
-            3,
             "A node dies while another is upgraded: health-check",
             &[
                 &format!(
@@ -286,9 +403,9 @@ impl<'a> Story<'a> {
         self.narrator.remark(Voice::Machine, &dies, text);
         let (nodes, narrator, name) = (Api::all(self.client.clone()), Arc::clone(&self.narrator), dies.clone());
         let back = async move {
-            failures::until_ready_is(&nodes, &name, "Unknown").await?;
+            until_ready_is(&nodes, &name, "Unknown").await?;
             narrator.remark(Voice::Machine, &name, Line::plain("is not Ready any more"));
-            failures::until_ready_is(&nodes, &name, "True").await?;
+            until_ready_is(&nodes, &name, "True").await?;
             let text = Line::plain("has been rebooted, and is Ready").look(Style::new().green());
             narrator.remark(Voice::Machine, &name, text);
             Ok(())
@@ -312,7 +429,6 @@ impl<'a> Story<'a> {
             return Ok(());
         };
         self.act(
-            4,
             "All storage nodes are drained at once: ceph-pdb",
             &[
                 "Each of three hosts has an OSD, and of each object one copy of three. Two are needed to read and write it. Clients \
@@ -322,7 +438,7 @@ impl<'a> Story<'a> {
         );
         let hosts = (0..storage.hosts()).map(|host| storage.node(host)).collect::<Vec<_>>();
         let begin = (0..).map(|number| ONE_AFTER_THE_OTHER * number);
-        let (narrator, writer) = (Arc::clone(&self.narrator), load::Writer::default());
+        let (narrator, writer) = (Arc::clone(&self.narrator), writer::Writer::default());
         let mut follower = Follower::new(storage.rook(), &narrator);
         let ceph = storage.rook().ceph();
         let drained = async {
@@ -335,18 +451,15 @@ impl<'a> Story<'a> {
             never = writer.run(ceph) => match never {},
         }
         let (written, failed_writes) = writer.written();
-        narrator.say(
-            Voice::Ceph,
-            "",
-            "everything is as before; all that was written is read back",
-        );
+        let text = "everything is as before; all that was written is read back";
+        narrator.tell(Voice::Ceph, "", [Line::plain(text)]);
         let data = Data {
             without_service: follower.without_service(),
             evicted: storage.evicted(),
             unsafe_evictions: storage.broken(),
             written,
             failed_writes,
-            lost: load::lost(ceph, written).await?,
+            lost: writer::lost(ceph, written).await?,
         };
         self.result(&format!(
             "{} OSDs were evicted, never two at a time. {written} objects were written meanwhile; {} writes failed, and {} objects \
@@ -377,21 +490,29 @@ impl<'a> Story<'a> {
     }
 
     async fn end(&self, operators: &[Operator]) -> Result<Outcomes> {
-        let progress = Progress::begin("the operators clean up after themselves");
-        let left = left_after("nothing to be left", CLEAN_WITHIN, || self.left()).await?;
-        progress.done(if left.is_empty() {
-            "nothing is left"
-        } else {
-            "something is left"
-        });
+        let mut left = Vec::new();
+        if self.cast != Cast::Nobody {
+            let progress = Progress::begin("the operators clean up after themselves");
+            left = left_after("nothing to be left", CLEAN_WITHIN, || self.left()).await?;
+            progress.done(if left.is_empty() {
+                "nothing is left"
+            } else {
+                "something is left"
+            });
+        }
         let (upgraded, of, refused) = {
             let counts = self.drains.counts();
             let counts = lock(&counts);
             (counts.maintained, counts.of, counts.refused)
         };
         let seen = self.seen.read().clone();
-        let (overridden, removed) = outcome::forced(operators).await?;
+        let (overridden, removed) = match self.cast {
+            Cast::Nobody => (0.0, 0.0),
+            Cast::All | Cast::KeeperAlone => promise::forced(operators).await?,
+        };
         Ok(Outcomes {
+            cast: self.cast,
+            stuck: self.stuck.clone(),
             upgraded,
             of,
             took: self.took,
@@ -408,7 +529,19 @@ impl<'a> Story<'a> {
 
     /// What the operators should have cleaned up, and have not.
     async fn left(&self) -> Result<Vec<String>> {
-        let mut left = upgrade::outcome::left_on_nodes(self.env).await?;
+        let mut left = Vec::new();
+        let nodes: Api<Node> = Api::all(self.client.clone());
+        for node in nodes.list(&ListParams::default().labels(&self.env.ours())).await? {
+            if fleet::condition(&node, DRAIN_BLOCKED).is_some() {
+                left.push(format!("{}: condition {DRAIN_BLOCKED}", node.name_any()));
+            }
+            if node.annotations().contains_key(DRAIN_CLOCK) {
+                left.push(format!("{}: annotation {DRAIN_CLOCK}", node.name_any()));
+            }
+        }
+        if self.cast != Cast::All {
+            return Ok(left);
+        }
         let ledgers: Api<DrainLedger> = Api::all(self.client.clone());
         let claims = ledgers
             .get_opt(drain_ledger::NAME)
@@ -429,6 +562,17 @@ impl<'a> Story<'a> {
         left.extend(remediations.iter().map(|one| format!("remediation {}", one.name_any())));
         Ok(left)
     }
+}
+
+/// Waits until the node's Ready has this status.
+async fn until_ready_is(nodes: &Api<Node>, name: &str, status: &str) -> Result<()> {
+    wait::until(format!("Ready of {name} to be {status}"), COMES_WITHIN, || async {
+        let node = nodes.get(name).await?;
+        let ready = fleet::ready_status(&node).context("no Ready condition")?;
+        ensure!(ready == status, "it is {ready}");
+        Ok(())
+    })
+    .await
 }
 
 /// Runs a command of kubectl's as a person does, and shows what it prints.

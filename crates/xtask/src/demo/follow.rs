@@ -1,4 +1,7 @@
-//! What drain-keeper says to the cluster, followed as it says it.
+//! What the operators say, followed as they say it.
+
+pub mod ceph;
+pub mod lock;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,54 +17,61 @@ use nodeward_core::verdict::BlockedMessage;
 use nodeward_testkit::fleet;
 use tokio::task::JoinSet;
 
-use crate::demo::environment::Environment;
-use crate::demo::narrator::{Line, Narrator, Voice};
+use super::environment::Environment;
+use super::narrator::{Line, Narrator, Voice};
 use crate::watch::follow;
 
-/// Tells drain-keeper's Events on pods: what it does.
+/// Tells what drain-keeper does to pods, and health-check to nodes, by their Events.
 pub fn events(narrator: &Arc<Narrator>, env: &Environment) -> JoinSet<()> {
     let narrator = Arc::clone(narrator);
     let events: Api<Event> = Api::all(env.client());
+    let mut told = BTreeSet::new();
     follow(events, watcher::Config::default(), move |event| {
-        tell_act(&narrator, &event);
+        if let Some(pod) = subject_of(&event, "drain-keeper", "Pod") {
+            tell_act(&narrator, &event, pod);
+        } else if let Some(node) = subject_of(&event, "health-check", "Node") {
+            let (node, reason, note) = (
+                text(node.name.as_ref()),
+                text(event.reason.as_ref()),
+                text(event.note.as_ref()),
+            );
+            // A series of the same Event is no news.
+            if node.starts_with(narrator.prefix()) && told.insert((node.to_owned(), note.to_owned())) {
+                narrator.tell(Voice::Health, node, [head(reason), Line::plain(format!("  {note}"))]);
+            }
+        }
     })
 }
 
 /// What an Event of this operator is about, if that is of this kind.
-pub(super) fn subject_of<'a>(event: &'a Event, operator: &str, kind: &str) -> Option<&'a ObjectReference> {
+fn subject_of<'a>(event: &'a Event, operator: &str, kind: &str) -> Option<&'a ObjectReference> {
     let by = event.reporting_controller.as_deref()?;
     let about = event.regarding.as_ref().filter(|_| by.contains(operator))?;
     (about.kind.as_deref() == Some(kind)).then_some(about)
 }
 
-fn tell_act(narrator: &Narrator, event: &Event) {
-    let Some(pod) = subject_of(event, "drain-keeper", "Pod") else {
-        return;
-    };
-    let (namespace, name) = (
-        pod.namespace.as_deref().unwrap_or_default(),
-        pod.name.as_deref().unwrap_or_default(),
-    );
+fn text(text: Option<&String>) -> &str {
+    text.map_or("", String::as_str)
+}
+
+fn head(text: impl Into<String>) -> Line {
+    Line::plain(text).look(Style::new().yellow().bold())
+}
+
+fn tell_act(narrator: &Narrator, event: &Event, pod: &ObjectReference) {
+    let (namespace, name) = (text(pod.namespace.as_ref()), text(pod.name.as_ref()));
     if !namespace.starts_with(narrator.prefix()) {
         return;
     }
-    let node = event
-        .related
-        .as_ref()
-        .and_then(|node| node.name.as_deref())
-        .unwrap_or_default();
-    let reason = event.reason.as_deref().unwrap_or_default();
-    let note = event.note.as_deref().unwrap_or_default();
+    let node = event.related.as_ref().map_or("", |node| text(node.name.as_ref()));
+    let (reason, note) = (text(event.reason.as_ref()), text(event.note.as_ref()));
     // The node is named above.
     let note = note.strip_suffix(&format!(" (node {node})")).unwrap_or(note);
-    narrator.tell(
-        Voice::Keeper,
-        node,
-        [
-            Line::plain(format!("{reason}: {namespace}/{name}")).look(Style::new().yellow().bold()),
-            Line::plain(format!("  {note}")),
-        ],
-    );
+    let lines = [
+        head(format!("{reason}: {namespace}/{name}")),
+        Line::plain(format!("  {note}")),
+    ];
+    narrator.tell(Voice::Keeper, node, lines);
 }
 
 /// Tells the Nodes' condition: who is blocked by what, and what comes next. Each situation is told once: that only

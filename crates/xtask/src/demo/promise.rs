@@ -1,21 +1,23 @@
-//! What came of the act: who did how much, and whether it is what was promised.
+//! What came of the demo: who did how much, and whether it is what was promised.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use kube::ResourceExt;
 use kube::api::{Api, DynamicObject};
 use kube::runtime::watcher;
-use kube::{Client, ResourceExt};
 use nodeward_api::ceph_state::CONFIG_MAP;
 use nodeward_api::node_drain::Phase;
 use nodeward_api::{CephClusterState, NodeDrain, NodeHealthCheck};
 use nodeward_testkit::operator::Operator;
 use nodeward_testkit::remediator::node_of;
 
-use super::scenario::{DIES, MAX_UNHEALTHY_PERCENT, REMEDIATOR, REMEDIATORS};
-use crate::demo::outcome::Outcome;
+use super::Cast;
+use super::environment::Environment;
+use super::outcome::Outcome;
+use super::scenario::{DIES, MAX_UNHEALTHY_PERCENT, REMEDIATOR, REMEDIATORS, STUCK, STUCK_PODS};
 use crate::soak::drains::judge::is_evicted;
 use crate::watch::Watched;
 
@@ -61,9 +63,23 @@ pub struct Data {
     pub lost: Vec<String>,
 }
 
-/// What came of the act.
+/// How the same drains end without the operators.
+#[derive(Clone, Debug, Default)]
+pub struct Stuck {
+    /// How often three drains at once were begun, until they waited for each other.
+    pub rounds: usize,
+    /// What each waits for that can never go on.
+    pub wedge: Vec<String>,
+    /// Pods that are left on the node that does not drain.
+    pub left: Vec<String>,
+}
+
+/// What came of the demo.
 #[derive(Clone, Debug, Default)]
 pub struct Outcomes {
+    pub cast: Cast,
+    /// Of [`Cast::Nobody`].
+    pub stuck: Stuck,
     pub upgraded: usize,
     pub of: usize,
     pub took: Duration,
@@ -82,17 +98,22 @@ pub struct Outcomes {
     pub failed: Option<String>,
 }
 
-/// Looks at the cluster from now on.
-pub fn watch(client: &Client) -> Watched<Seen> {
+/// Looks at the cluster from now on; where not all play, at the demo's pods alone.
+pub fn watch(env: &Environment, cast: Cast) -> Watched<Seen> {
+    let (client, prefix) = (&env.client(), env.prefix.clone());
+    let take_pod = move |seen: &mut Seen, pod: Pod| {
+        if is_evicted(&pod) && pod.namespace().is_some_and(|namespace| namespace.starts_with(&prefix)) {
+            seen.evicted.extend(pod.uid());
+        }
+    };
+    let watched = Watched::new(Seen::default()).follow(Api::all(client.clone()), watcher::Config::default(), take_pod);
+    if cast != Cast::All {
+        return watched;
+    }
     let config = watcher::Config::default;
     let published = config().fields(&format!("metadata.name={CONFIG_MAP}"));
     let remediations = REMEDIATOR.remediation().api(client, Some(REMEDIATORS));
-    Watched::new(Seen::default())
-        .follow(Api::all(client.clone()), config(), |seen, pod: Pod| {
-            if is_evicted(&pod) {
-                seen.evicted.extend(pod.uid());
-            }
-        })
+    watched
         .follow(Api::all(client.clone()), config(), |seen, drain: NodeDrain| {
             if waits_for_another(&drain) {
                 seen.queued.insert(drain.name_any());
@@ -135,62 +156,102 @@ pub async fn forced(operators: &[Operator]) -> Result<(f64, f64)> {
 
 impl Outcomes {
     pub fn outcome(&self) -> Outcome {
-        let mut outcome = Outcome::new(
-            "Every node is upgraded, every budget held but the one that was overridden by policy, the dead node was remediated and \
-             no other, and nothing is left behind.",
-        );
-        let Seen {
-            evicted,
-            queued,
-            remediations,
-            most_unhealthy,
-            observed,
-            closed,
-            ..
-        } = &self.seen;
+        let mut outcome = Outcome::new(match self.cast {
+            Cast::All => {
+                "Every node is upgraded, every budget held but the one that was overridden by policy, the dead node was remediated and \
+                 no other, and nothing is left behind."
+            }
+            Cast::KeeperAlone => {
+                "The node is upgraded, every budget held but the one that was overridden by policy, and nothing is left behind."
+            }
+            Cast::Nobody => {
+                "STUCK, as expected: drains wait for each other for ever, and a node does not drain, and nobody says why. With the \
+                 operators (without --without) the same drains end."
+            }
+        });
         let upgraded = format!("{} of {}", self.upgraded, self.of);
         outcome.row("kubectl drain: nodes upgraded", &upgraded);
         outcome.row("  duration", format!("{:.0} s", self.took.as_secs_f32()));
-        outcome.row("  pods evicted", evicted.len());
+        outcome.row("  pods evicted", self.seen.evicted.len());
         outcome.row("  evictions refused, and tried again", self.refused);
-        outcome.row("drain-lock: drains that waited their turn", queued.len());
-        outcome.row("drain-keeper: budgets overridden by policy", self.overridden);
-        outcome.row("  pods whose finalizers were removed", self.removed);
-        outcome.row("health-check: nodes remediated", remediations.len());
-        let others: Vec<&String> = remediations.iter().filter(|node| *node != DIES).collect();
-        outcome.must_be_none("  of any other node", "remediated", &others);
-        let may_be = self.seen.may_be_unhealthy();
-        outcome.row(
-            &format!("  unhealthy at once ({may_be} may be)"),
-            format!("{most_unhealthy} of {observed}"),
-        );
-        match &self.data {
-            Some(data) => data.rows(*closed, &mut outcome),
-            None => outcome.row("ceph-pdb", "left out"),
+        match self.cast {
+            Cast::All => {
+                self.queue(&mut outcome);
+                self.forced(&mut outcome);
+                self.remediated(&mut outcome);
+                match &self.data {
+                    Some(data) => data.rows(self.seen.closed, &mut outcome),
+                    None => outcome.row("ceph-pdb", "left out"),
+                }
+            }
+            Cast::KeeperAlone => self.forced(&mut outcome),
+            Cast::Nobody => self.stuck(&mut outcome),
         }
         outcome.must_be_none("budget violations", "budget violated", &self.violations);
         outcome.must_be_none("left behind", "left behind", &self.left);
         if let Some(failure) = &self.failed {
             outcome.broken(format!("a drain failed: {failure}"));
-        } else if self.upgraded < self.of {
+        } else if self.upgraded < self.of && self.cast != Cast::Nobody {
             outcome.broken(format!("{upgraded} nodes were upgraded"));
         }
-        if queued.is_empty() {
+        outcome
+    }
+
+    fn queue(&self, outcome: &mut Outcome) {
+        outcome.row("drain-lock: drains that waited their turn", self.seen.queued.len());
+        if self.seen.queued.is_empty() {
             outcome.broken("no drain had to wait");
         }
+    }
+
+    fn forced(&self, outcome: &mut Outcome) {
+        outcome.row("drain-keeper: budgets overridden by policy", self.overridden);
+        outcome.row("  pods whose finalizers were removed", self.removed);
         if self.overridden == 0.0 {
             outcome.broken("no budget was overridden");
         }
         if self.removed == 0.0 {
             outcome.broken("no finalizer was removed");
         }
+    }
+
+    fn remediated(&self, outcome: &mut Outcome) {
+        let Seen {
+            remediations,
+            most_unhealthy,
+            observed,
+            ..
+        } = &self.seen;
+        outcome.row("health-check: nodes remediated", remediations.len());
+        let others: Vec<&String> = remediations.iter().filter(|node| *node != DIES).collect();
+        outcome.must_be_none("  of any other node", "remediated", &others);
+        let may_be = self.seen.may_be_unhealthy();
+        let unhealthy = format!("{most_unhealthy} of {observed}");
+        outcome.row(&format!("  unhealthy at once ({may_be} may be)"), unhealthy);
         if *most_unhealthy > may_be {
             outcome.broken(format!("{most_unhealthy} nodes were unhealthy at once"));
         }
         if !remediations.contains(DIES) {
             outcome.broken(format!("{DIES} was not remediated"));
         }
-        outcome
+    }
+
+    fn stuck(&self, outcome: &mut Outcome) {
+        let Stuck { rounds, wedge, left } = &self.stuck;
+        outcome.row("three drains at once: rounds until stuck", rounds);
+        outcome.row("  waits that never end", wedge.len());
+        outcome.row(&format!("{STUCK}: pods left"), left.len());
+        outcome.row("operators", "left out");
+        if wedge.is_empty() {
+            outcome.broken(format!(
+                "three drains at once should have wedged, and did not in {rounds} rounds"
+            ));
+        }
+        for pod in STUCK_PODS {
+            if !left.iter().any(|name| name.starts_with(pod)) {
+                outcome.broken(format!("{pod}… should have stayed on {STUCK}, and did not"));
+            }
+        }
     }
 }
 
@@ -247,13 +308,39 @@ mod tests {
         }
     }
 
+    fn by_keeper_alone() -> Outcomes {
+        Outcomes {
+            cast: Cast::KeeperAlone,
+            upgraded: 1,
+            of: 1,
+            overridden: 1.0,
+            removed: 1.0,
+            ..Outcomes::default()
+        }
+    }
+
+    fn stuck() -> Outcomes {
+        Outcomes {
+            cast: Cast::Nobody,
+            of: 4,
+            stuck: Stuck {
+                rounds: 1,
+                wedge: vec!["db-1 waits for mongo".to_owned()],
+                left: STUCK_PODS.map(|pod| format!("{pod}0")).to_vec(),
+            },
+            ..Outcomes::default()
+        }
+    }
+
     fn data(outcomes: &mut Outcomes) -> &mut Data {
         outcomes.data.as_mut().unwrap()
     }
 
     #[test]
     fn expected_figures_keep_the_promise() {
-        assert!(promised().outcome().is_promised());
+        for outcomes in [promised(), by_keeper_alone(), stuck()] {
+            assert!(outcomes.outcome().is_promised(), "{}", outcomes.outcome().verdict());
+        }
         let without_ceph = Outcomes {
             data: None,
             ..promised()
@@ -283,5 +370,26 @@ mod tests {
         spoil(&mut outcomes);
         let outcome = outcomes.outcome();
         assert!(outcome.is_broken_because(says), "{}", outcome.verdict());
+    }
+    #[rstest::rstest]
+    #[case::unfinished(|o: &mut Outcomes| o.upgraded = 0, by_keeper_alone, "0 of 1 nodes")]
+    #[case::no_override(|o: &mut Outcomes| o.overridden = 0.0, by_keeper_alone, "no budget was overridden")]
+    #[case::left(|o: &mut Outcomes| o.left.push("app-1: annotation".to_owned()), by_keeper_alone, "left behind: app-1")]
+    #[case::never_wedged(|o: &mut Outcomes| o.stuck.wedge.clear(), stuck, "did not in 1 rounds")]
+    #[case::drained(|o: &mut Outcomes| o.stuck.left.clear(), stuck, "finance/ledger-… should have stayed on app-1")]
+    #[case::violation(|o: &mut Outcomes| o.violations.push("data/kafka".to_owned()), stuck, "budget violated: data/kafka")]
+    #[case::failed(|o: &mut Outcomes| o.failed = Some("no".to_owned()), stuck, "a drain failed: no")]
+    fn others_break_promises_of_their_own(
+        #[case] spoil: fn(&mut Outcomes),
+        #[case] of: fn() -> Outcomes,
+        #[case] says: &str,
+    ) {
+        let mut outcomes = of();
+        spoil(&mut outcomes);
+        assert!(
+            outcomes.outcome().is_broken_because(says),
+            "{}",
+            outcomes.outcome().verdict()
+        );
     }
 }
