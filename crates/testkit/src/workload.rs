@@ -9,6 +9,7 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Client, ResourceExt};
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::wait;
@@ -51,6 +52,10 @@ pub enum End {
     Stuck,
 }
 
+/// Pods that are gone at once come back under their names before Kubernetes' own controller of budgets has seen them go: it
+/// then takes the new ones for evicted, for two minutes.
+pub const TERMINATES: End = End::Takes(Duration::from_secs(1));
+
 #[derive(Clone, Debug)]
 pub struct PodTemplate {
     metadata: Value,
@@ -87,6 +92,32 @@ impl PodTemplate {
             finalizers.push(json!(finalizer));
         }
         self
+    }
+
+    /// Its pods fit these nodes alone, and of them rather those in `rather`.
+    #[must_use]
+    pub fn on_nodes(self, nodes: &[impl Serialize], rather: &[impl Serialize]) -> Self {
+        self.spec(
+            "affinity",
+            json!({ "nodeAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": { "nodeSelectorTerms": [on_one_of(nodes)] },
+                "preferredDuringSchedulingIgnoredDuringExecution": [{ "weight": 100, "preference": on_one_of(rather) }],
+            } }),
+        )
+    }
+
+    /// The pods of this app fit these nodes alone, no two on one.
+    #[must_use]
+    pub fn pinned(self, app: &str, nodes: &[impl Serialize]) -> Self {
+        self.spec(
+            "affinity",
+            json!({
+                "nodeAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": { "nodeSelectorTerms": [on_one_of(nodes)] } },
+                "podAntiAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": [
+                    { "topologyKey": "kubernetes.io/hostname", "labelSelector": { "matchLabels": { "app": app } } },
+                ] },
+            }),
+        )
     }
 
     #[must_use]
@@ -325,7 +356,7 @@ pub async fn ready_pods(
     wait::until(format!("{count} Ready pods of {namespace}/{app}"), deadline, || async {
         let mut ready = pods.list(&of_app).await?.items;
         let all = ready.len();
-        ready.retain(|pod| is_ready(pod) && pod.metadata.deletion_timestamp.is_none());
+        ready.retain(is_up);
         ensure!(ready.len() == count, "{} Ready of {all}", ready.len());
         Ok(ready)
     })
@@ -353,6 +384,36 @@ pub async fn counted_budget(
         Ok(budget)
     })
     .await
+}
+
+/// Waits until a budget allows so many disruptions.
+///
+/// # Errors
+/// When the deadline passes.
+pub async fn disruptions_allowed(
+    client: &Client,
+    namespace: &str,
+    budget: &str,
+    allowed: usize,
+    deadline: Duration,
+) -> Result<()> {
+    let budgets: Api<PodDisruptionBudget> = Api::namespaced(client.clone(), namespace);
+    let allowed = i32::try_from(allowed)?;
+    wait::until(format!("budget {budget} to allow {allowed}"), deadline, || async {
+        let status = budgets.get(budget).await?.status.context("not counted")?;
+        ensure!(status.disruptions_allowed == allowed, "{status:?}");
+        Ok(())
+    })
+    .await
+}
+
+fn on_one_of(nodes: &[impl Serialize]) -> Value {
+    json!({ "matchExpressions": [{ "key": "kubernetes.io/hostname", "operator": "In", "values": nodes }] })
+}
+
+/// Whether the pod counts as healthy for its budget: Ready, and not on its way out.
+pub fn is_up(pod: &Pod) -> bool {
+    is_ready(pod) && pod.metadata.deletion_timestamp.is_none()
 }
 
 /// Whether the pod's Ready condition is True.

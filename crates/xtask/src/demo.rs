@@ -1,5 +1,6 @@
 //! `cargo xtask demo`: what the operators do for a real cluster.
 
+mod ceph;
 mod drains;
 mod environment;
 mod follow;
@@ -11,19 +12,19 @@ mod record;
 mod removal;
 mod scenario;
 mod story;
-mod ui;
 mod wedge;
-mod writer;
 
 use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Result, anyhow};
+use anyhow::{Context, Result, anyhow};
 use futures::FutureExt;
 use nodeward_testkit::binaries::{self, Profile};
 use nodeward_testkit::operator::Operator;
+use nodeward_testkit::process::Process;
+use nodeward_testkit::wait::{self, secs};
 
 use self::environment::Environment;
 use self::outcome::Outcome;
@@ -136,7 +137,7 @@ async fn demo(args: &Args, cast: Cast, has_ceph: bool) -> Result<ExitCode> {
         () = ended.wait() => return Ok(interrupted()),
     };
     // It is killed when dropped.
-    let _page = if args.ui { Some(ui::open(&env).await?) } else { None };
+    let _page = if args.ui { Some(open_page(&env).await?) } else { None };
     // A panic is an error like any other: what was made is removed.
     let play = AssertUnwindSafe(play(&env, cast, &binaries, has_ceph)).catch_unwind();
     let played = tokio::select! {
@@ -220,6 +221,24 @@ async fn end(args: &Args, env: &Environment, played: &Played, ended: &mut Ended)
     } else {
         ExitCode::FAILURE
     })
+}
+
+/// Serves `kubectl nodeward ui` of the demo's cluster, and opens it.
+async fn open_page(env: &Environment) -> Result<Process> {
+    let plugin = tokio::task::spawn_blocking(|| binaries::operator("kubectl-nodeward", Profile::Dev)).await??;
+    let log = env.cluster.dir().join("ui.log");
+    let page = Process::new("kubectl nodeward ui", plugin, &log)
+        .args(["ui", "--kubeconfig"])
+        .args([env.cluster.kubeconfig()]);
+    page.start()?;
+    let address = wait::until("the page to be served", secs(60), || async {
+        let said = std::fs::read_to_string(&log)?;
+        let address = said.lines().find(|line| line.starts_with("http://"));
+        address.map(str::to_owned).context(said.clone())
+    })
+    .await?;
+    println!("the fleet in a browser: {address}");
+    Ok(page)
 }
 
 fn print_usage(env: &Environment) {

@@ -130,7 +130,7 @@ pub async fn start_all(all: &[Installation], cluster: &Cluster) -> Result<Vec<Op
         operators.push(operator);
     }
     let names: Vec<&str> = all.iter().map(|installation| installation.operator).collect();
-    progress.done(&format!("installed by helm, {} run", names.join(", ")));
+    progress.done(&format!("installed by helm, running: {}", names.join(", ")));
     Ok(operators)
 }
 

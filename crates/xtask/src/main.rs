@@ -14,7 +14,6 @@ mod soak;
 mod test;
 mod values;
 mod watch;
-mod workloads;
 
 use std::process::ExitCode;
 

@@ -166,7 +166,7 @@ impl Environment {
         let mut may_go = BTreeSet::new();
         for osd in 0..self.ceph().options().osds() {
             for pod in self.rook.osd_pods(osd).await? {
-                let is_asked = workload::is_ready(&pod) && pod.metadata.deletion_timestamp.is_none();
+                let is_asked = workload::is_up(&pod);
                 if is_asked && self.rook.pods().evict(&pod.name_any(), &dry_run).await.is_ok() {
                     may_go.insert(osd);
                 }

@@ -139,7 +139,7 @@ impl CephOperator {
 async fn look(client: &Client, layout: Layout, seen: &Mutex<Seen>, exempt: Option<String>) -> Result<Option<String>> {
     let pods: Api<Pod> = Api::namespaced(client.clone(), APPS);
     let pods = pods.list(&ListParams::default().labels(&format!("app={APP}"))).await?;
-    let is_up = |pod: &&Pod| workload::is_ready(pod) && pod.metadata.deletion_timestamp.is_none();
+    let is_up = |pod: &&Pod| workload::is_up(pod);
     let down: Vec<String> = HOSTS
         .iter()
         .filter(|host| {

@@ -441,19 +441,7 @@ pub fn fixed_budget(app: &str) -> Result<PodDisruptionBudget> {
 
 /// A pod of this application that fits these nodes alone, one a node.
 pub fn pinned(app: &str, nodes: &[&str]) -> PodTemplate {
-    let on_these = json!({ "nodeSelectorTerms": [{ "matchExpressions": [
-        { "key": "kubernetes.io/hostname", "operator": "In", "values": nodes }
-    ] }] });
-    let one_a_node = json!([{
-        "labelSelector": { "matchLabels": { "app": app } }, "topologyKey": "kubernetes.io/hostname"
-    }]);
-    PodTemplate::new().spec(
-        "affinity",
-        json!({
-            "nodeAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": on_these },
-            "podAntiAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": one_a_node },
-        }),
-    )
+    PodTemplate::new().pinned(app, nodes)
 }
 
 /// The pods that are not Ready, and the nodes: what explains a violated budget, and a drain that does not end.

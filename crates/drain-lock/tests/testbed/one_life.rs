@@ -26,17 +26,7 @@ async fn add_held(env: &Environment, name: &str, node: &str) -> Result<()> {
 
 /// A Deployment of one pod that begins on this node and can run on `spare`, too.
 async fn add_movable(env: &Environment, name: &str, node: &str, spare: &str) -> Result<()> {
-    let preferred = json!([{ "weight": 100, "preference": { "matchExpressions": [
-        { "key": "kubernetes.io/hostname", "operator": "In", "values": [node] }
-    ] } }]);
-    let possible = json!({ "nodeSelectorTerms": [{ "matchExpressions": [
-        { "key": "kubernetes.io/hostname", "operator": "In", "values": [node, spare] }
-    ] }] });
-    let affinity = json!({ "nodeAffinity": {
-        "preferredDuringSchedulingIgnoredDuringExecution": preferred,
-        "requiredDuringSchedulingIgnoredDuringExecution": possible,
-    } });
-    let template = PodTemplate::new().spec("affinity", affinity);
+    let template = PodTemplate::new().on_nodes(&[node, spare], &[node]);
     bulk::create(&env.client, [template.deployment(APPS, name, 1)?]).await?;
     workload::ready_pods(&env.client, APPS, name, 1, secs(60)).await?;
     Ok(())

@@ -162,7 +162,7 @@ impl Stage {
     pub async fn all_ready(&self, app: &str, count: usize) -> Result<()> {
         let of_app = ListParams::default().labels(&format!("app={app}"));
         let pods = self.env.pods().list(&of_app).await?.items;
-        let stays = |pod: &&Pod| workload::is_ready(pod) && pod.metadata.deletion_timestamp.is_none();
+        let stays = |pod: &&Pod| workload::is_up(pod);
         let ready = pods.iter().filter(stays).count();
         ensure!(
             pods.len() == count && ready == count,

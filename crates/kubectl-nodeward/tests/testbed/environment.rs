@@ -76,19 +76,7 @@ impl Environment {
 
     /// An application with one pod on each of the nodes, which fits no other, and a budget of one.
     pub async fn add_pinned(&self, app: &str, nodes: &[String]) -> Result<()> {
-        let here = json!({ "nodeSelectorTerms": [{ "matchExpressions": [
-            { "key": "kubernetes.io/hostname", "operator": "In", "values": nodes }
-        ] }] });
-        let one_a_node = json!([{
-            "labelSelector": { "matchLabels": { "app": app } }, "topologyKey": "kubernetes.io/hostname"
-        }]);
-        let template = PodTemplate::new().spec(
-            "affinity",
-            json!({
-                "nodeAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": here },
-                "podAntiAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": one_a_node },
-            }),
-        );
+        let template = PodTemplate::new().pinned(app, nodes);
         let pods = u32::try_from(nodes.len())?;
         bulk::create(&self.client, [template.stateful_set(&self.name, app, pods)?]).await?;
         let budget = Budget::max_unavailable(&self.name, app, 1).of(app).build()?;

@@ -1,10 +1,6 @@
 //! How long one pass of an operator takes over a large fleet: no control plane, only the decision. Each is measured by its
 //! crate itself (its bench `plan`), whose code xtask does not link.
 
-mod health;
-mod keeper;
-mod lock;
-
 use std::process::Stdio;
 
 use anyhow::{Context, Result, ensure};
@@ -15,6 +11,19 @@ use super::Figures;
 
 /// Nodes of the largest fleet, which targets are for.
 const LARGEST: &str = "15000";
+
+/// Milliseconds of drain-keeper's pass at the largest fleet; of drain-lock's, whichever moment of its drains takes longest; and of
+/// health-check's when one of its nodes has changed, and when none has.
+const KEEPER_TARGET: f64 = 50.0;
+const LOCK_TARGET: f64 = 200.0;
+const CHANGED_TARGET: f64 = 50.0;
+const UNCHANGED_TARGET: f64 = 1.0;
+
+/// Milliseconds of 99 of 100 decisions of drain-lock's webhook.
+const DECIDE_TARGET: f64 = 1.0;
+
+/// Megabytes of the ledger of 500 granted nodes, by the disruptions that each holds.
+const LEDGER_TARGETS: [(&str, f64); 2] = [("20", 1.0), ("5", 0.4)];
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -34,11 +43,31 @@ pub async fn bench(args: &Args) -> Result<Figures> {
     let mut figures = Figures::default();
     figures.line("One pass over a fleet, by its nodes");
     for operator in &args.operators {
-        match operator {
-            Operator::DrainKeeper => keeper::bench(&mut figures).await?,
-            Operator::DrainLock => lock::bench(&mut figures).await?,
-            Operator::HealthCheck => health::bench(&mut figures).await?,
-        }
+        let measured = match operator {
+            Operator::DrainKeeper => {
+                let measured = measured("drain-keeper").await?;
+                show_by_size(
+                    &mut figures,
+                    "drain-keeper",
+                    &measured["drain_keeper_ms"],
+                    KEEPER_TARGET,
+                )?;
+                measured
+            }
+            Operator::DrainLock => {
+                let measured = measured("drain-lock").await?;
+                show_lock(&mut figures, &measured)?;
+                measured
+            }
+            Operator::HealthCheck => {
+                let measured = measured("health-check").await?;
+                let (changed, unchanged) = (&measured["health_check_ms"], &measured["health_check_unchanged_ms"]);
+                show_by_size(&mut figures, "health-check, a node changed", changed, CHANGED_TARGET)?;
+                show_by_size(&mut figures, "health-check, none changed", unchanged, UNCHANGED_TARGET)?;
+                measured
+            }
+        };
+        figures.add(measured);
     }
     Ok(figures)
 }
@@ -72,6 +101,35 @@ fn show_by_size(figures: &mut Figures, operator: &str, by_size: &Value, target: 
         } else {
             figures.row(&name, text);
         }
+    }
+    Ok(())
+}
+
+/// drain-lock's pass by size and by moment, the webhook's decision, and the size of the ledger.
+fn show_lock(figures: &mut Figures, measured: &Value) -> Result<()> {
+    show_by_size(figures, "drain-lock", &measured["drain_lock_ms"], LOCK_TARGET)?;
+    let moments = measured["drain_lock_ms_by_moment"].as_object();
+    for (moment, by_size) in moments.context("no moments")? {
+        for (size, spent) in by_size.as_object().context("no sizes")? {
+            let first = measured["drain_lock_first_ms_by_moment"][moment][size].as_f64();
+            let (spent, first) = (spent.as_f64().context("no number")?, first.context("no number")?);
+            let text = format!("{spent:.1} ms, the first {first:.1} ms");
+            figures.row(&format!("  {moment} {size}"), text);
+        }
+    }
+    let decide = measured["drain_lock_decide_ms"]["p99"].as_f64().context("no number")?;
+    let (text, is_met) = (format!("{decide:.3} ms"), decide <= DECIDE_TARGET);
+    figures.row_with_target("decide p99, 100 claims", text, "<= 1 ms", is_met);
+    for (disruptions, target) in LEDGER_TARGETS {
+        let size = measured["drain_lock_ledger_mb"][disruptions].as_f64();
+        let size = size.context("no number")?;
+        let name = format!("ledger, 500 nodes x {disruptions}");
+        figures.row_with_target(
+            &name,
+            format!("{size:.2} MB"),
+            &format!("<= {target} MB"),
+            size <= target,
+        );
     }
     Ok(())
 }

@@ -1,6 +1,5 @@
 //! What the operators say, followed as they say it.
 
-pub mod ceph;
 pub mod lock;
 
 use std::collections::{BTreeMap, BTreeSet};

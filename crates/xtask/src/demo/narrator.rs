@@ -155,7 +155,7 @@ impl Narrator {
 
     /// What a command has printed.
     pub fn shell(&self, command: &str, output: &str) {
-        let mut block = format!("\n{}\n", style(format!("$ {command}")).bold());
+        let mut block = format!("\n{}\n", style(format!("$ {}", self.short(command))).bold());
         for line in output.trim_end().lines() {
             let _ = writeln!(block, "{}", self.short(line));
         }

@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::Pod;
 use nodeward_testkit::progress::Progress;
 use nodeward_testkit::remediator::Family;
-use nodeward_testkit::workload::{self, Budget, PodTemplate, Start};
+use nodeward_testkit::workload::{self, Budget, PodTemplate, Start, TERMINATES};
 use nodeward_testkit::{bulk, fleet};
 use serde_json::{Value, json};
 
@@ -14,7 +14,6 @@ use super::environment::{Environment, RUN};
 use super::{Binaries, Cast};
 use crate::install::Installation;
 use crate::soak::drains::storage::Storage;
-use crate::workloads::{TERMINATES, disruptions_allowed, pinned};
 
 /// The nodes of the databases.
 pub const DATABASES: [&str; 3] = ["db-1", "db-2", "db-3"];
@@ -101,18 +100,9 @@ fn apps(env: &Environment) -> Vec<App> {
 
 /// Pods that run on these nodes only; rather on the first, or spread over all.
 fn on(env: &Environment, nodes: &[String], rather_on_first: bool) -> PodTemplate {
-    let hostname = |nodes: &[String]| json!([{ "key": "kubernetes.io/hostname", "operator": "In", "values": nodes }]);
     let preferred = if rather_on_first { &nodes[..1] } else { nodes };
-    let affinity = json!({ "nodeAffinity": {
-        "requiredDuringSchedulingIgnoredDuringExecution": { "nodeSelectorTerms": [{ "matchExpressions": hostname(nodes) }] },
-        "preferredDuringSchedulingIgnoredDuringExecution": [
-            { "weight": 100, "preference": { "matchExpressions": hostname(preferred) } },
-        ],
-    } });
-    env.pods()
-        .start(Start::Ready(Duration::from_secs(1)))
-        .end(TERMINATES)
-        .spec("affinity", affinity)
+    let start = Start::Ready(Duration::from_secs(1));
+    env.pods().start(start).end(TERMINATES).on_nodes(nodes, preferred)
 }
 
 /// Puts it all onto the cluster, but Ceph; waits until it is ready.
@@ -125,7 +115,7 @@ pub async fn create(env: &Environment, cast: Cast, progress: &Progress) -> Resul
     for (set, time_to_ready) in SETS {
         progress.step(set);
         let pods = env.pods().start(Start::Ready(time_to_ready)).end(TERMINATES);
-        let pods = pinned(pods, set, &databases(env));
+        let pods = pods.pinned(set, &databases(env));
         bulk::create_one(client.clone(), pods.stateful_set(&data(env), set, 3)?).await?;
         let budget = Budget::max_unavailable(&data(env), set, 1).of(set);
         bulk::create_one(client.clone(), budget.build()?).await?;
@@ -159,7 +149,7 @@ pub async fn members_ready(env: &Environment) -> Result<Vec<(Pod, &'static str)>
     for (set, _) in SETS {
         let pods = workload::ready_pods(&env.client(), &data(env), set, 3, READY_WITHIN).await?;
         members.extend(pods.into_iter().map(|pod| (pod, set)));
-        disruptions_allowed(env.client(), &data(env), set, 1, READY_WITHIN).await?;
+        workload::disruptions_allowed(&env.client(), &data(env), set, 1, READY_WITHIN).await?;
     }
     Ok(members)
 }

@@ -23,11 +23,10 @@ use nodeward_testkit::{fleet, lock, wait};
 
 use super::drains::Drains;
 use super::environment::Environment;
-use super::follow::{self, ceph::Follower};
 use super::narrator::{Line, Narrator, Voice};
 use super::outcome::left_after;
 use super::promise::{self, Data, Outcomes, Seen, Stuck};
-use super::{Binaries, Cast, Played, page, scenario, wedge, writer};
+use super::{Binaries, Cast, Played, ceph, follow, page, scenario, wedge};
 use crate::bench::create_health_check;
 use crate::budget_watch::BudgetWatch;
 use crate::install;
@@ -438,8 +437,8 @@ impl<'a> Story<'a> {
         );
         let hosts = (0..storage.hosts()).map(|host| storage.node(host)).collect::<Vec<_>>();
         let begin = (0..).map(|number| ONE_AFTER_THE_OTHER * number);
-        let (narrator, writer) = (Arc::clone(&self.narrator), writer::Writer::default());
-        let mut follower = Follower::new(storage.rook(), &narrator);
+        let (narrator, writer) = (Arc::clone(&self.narrator), ceph::Writer::default());
+        let mut follower = ceph::Follower::new(storage.rook(), &narrator);
         let ceph = storage.rook().ceph();
         let drained = async {
             self.drain(hosts.into_iter().zip(begin), async { Ok(()) }).await?;
@@ -459,7 +458,7 @@ impl<'a> Story<'a> {
             unsafe_evictions: storage.broken(),
             written,
             failed_writes,
-            lost: writer::lost(ceph, written).await?,
+            lost: ceph::lost(ceph, written).await?,
         };
         self.result(&format!(
             "{} OSDs were evicted, never two at a time. {written} objects were written meanwhile; {} writes failed, and {} objects \

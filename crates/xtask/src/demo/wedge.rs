@@ -10,11 +10,11 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use kube::api::{Api, ListParams};
 use nodeward_testkit::lock;
+use nodeward_testkit::workload::is_up;
 
 use super::drains::Counts;
 use super::environment::Environment;
 use super::scenario;
-use crate::workloads::is_up;
 
 /// How often the cluster is looked at.
 const LOOKS_EVERY: Duration = Duration::from_millis(250);

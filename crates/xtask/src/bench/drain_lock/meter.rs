@@ -11,7 +11,7 @@ use kube::{Client, ResourceExt};
 use super::stage::NAMESPACE;
 use crate::bench::figures::count;
 use crate::watch::Watched;
-use crate::workloads::is_up;
+use nodeward_testkit::workload::is_up;
 
 /// Each pod's app and whether it is Ready, by UID.
 type Pods = BTreeMap<String, (String, bool)>;

@@ -11,13 +11,12 @@ use kube::api::{Api, DeleteParams, ListParams, PostParams};
 use kube::core::Request;
 use kube::{Client, ResourceExt};
 use nodeward_testkit::fleet::{self, NodeSpec};
-use nodeward_testkit::workload::{self, Budget, PodTemplate, Start};
+use nodeward_testkit::workload::{self, Budget, PodTemplate, Start, TERMINATES};
 use nodeward_testkit::{bulk, unless_refused, wait};
 use serde_json::{Value, json};
 
 use super::topology::{App, Topology};
 use crate::maintenance::POD_INDEX;
-use crate::workloads::{TERMINATES, disruptions_allowed, pinned};
 
 /// Where all pods are.
 pub const NAMESPACE: &str = "bench";
@@ -55,8 +54,7 @@ impl<'a> Stage<'a> {
         bulk::each(self.nodes(), |node| fleet::uncordon(&self.client, node)).await?;
         for app in &self.topology.apps {
             workload::ready_pods(&self.client, NAMESPACE, &app.name, app.nodes.len(), WITHIN).await?;
-            let client = self.client.clone();
-            disruptions_allowed(client, NAMESPACE, &app.name, app.max_unavailable, WITHIN).await?;
+            workload::disruptions_allowed(&self.client, NAMESPACE, &app.name, app.max_unavailable, WITHIN).await?;
         }
         Ok(())
     }
@@ -86,7 +84,7 @@ impl<'a> Stage<'a> {
             .spec("containers", containers());
         let (held, movable) = app.nodes.split_at(app.pinned);
         if !held.is_empty() {
-            let pods = pinned(pods.clone(), &app.name, held);
+            let pods = pods.clone().pinned(&app.name, held);
             let set = pods.stateful_set(NAMESPACE, &app.name, u32::try_from(held.len())?)?;
             bulk::create_one(self.client.clone(), set).await?;
         }

@@ -7,11 +7,10 @@ use fastrand::Rng;
 use kube::Client;
 use nodeward_api::annotation::DRAIN;
 use nodeward_api::label::{FORCE_DRAIN, FORCE_DRAIN_NEVER};
-use nodeward_testkit::workload::{Budget, PodTemplate};
+use nodeward_testkit::workload::{Budget, PodTemplate, TERMINATES};
 use nodeward_testkit::{bulk, workload};
 
 use crate::soak::cluster::name;
-use crate::workloads::{TERMINATES, pinned};
 
 /// Their namespace.
 pub const APPS: &str = "apps";
@@ -66,7 +65,7 @@ impl Application {
             return pods;
         }
         let nodes: Vec<String> = self.nodes.iter().map(|node| name(*node)).collect();
-        pinned(pods, &self.name, &nodes)
+        pods.pinned(&self.name, &nodes)
     }
 
     fn budget(&self) -> Budget {
