@@ -62,6 +62,14 @@ pub fn lock<T>(shared: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     shared.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
+/// Fine, too, when the object is gone: what is deleted just now cannot change, and somebody else may be faster.
+///
+/// # Errors
+/// Any other.
+pub fn unless_gone<T, E: Into<anyhow::Error>>(outcome: Result<T, E>) -> anyhow::Result<()> {
+    unless_refused(outcome, &[404])
+}
+
 /// Fine, too, when the API server refuses with one of these status codes: 404 where the object may be gone, 409 where
 /// another may have been faster.
 ///

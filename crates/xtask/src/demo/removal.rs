@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::{Event, Namespace, Node, Pod};
 use kube::ResourceExt;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
 use nodeward_testkit::progress::Progress;
-use nodeward_testkit::{unless_refused, wait};
+use nodeward_testkit::{unless_gone, wait};
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
@@ -159,9 +159,4 @@ async fn events(env: &Environment, visitors: &BTreeSet<String>) -> Result<usize>
         tokio::time::sleep(LATE_EVENTS).await;
     }
     Ok(removed)
-}
-
-/// Somebody else, a controller mostly, may be faster.
-fn unless_gone<T>(outcome: kube::Result<T>) -> Result<()> {
-    unless_refused(outcome, &[404])
 }

@@ -19,7 +19,7 @@ use nodeward_testkit::operator::Operator;
 use nodeward_testkit::progress::Progress;
 use nodeward_testkit::prometheus::Job;
 use nodeward_testkit::remediator::{self, Behavior, Family, Remediator};
-use nodeward_testkit::{ControlPlane, Options, binaries, bulk, lock, reboot, unless_refused, wait};
+use nodeward_testkit::{ControlPlane, Options, binaries, bulk, lock, reboot, unless_gone, unless_refused, wait};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::sync::Mutex;
@@ -368,11 +368,6 @@ async fn pause(client: &Client, check: &str, requests: Value) -> Result<()> {
     let checks = health_checks(client);
     checks.patch(check, &PatchParams::default(), &patch).await?;
     Ok(())
-}
-
-/// What is deleted just now cannot change.
-fn unless_gone<T, E: Into<anyhow::Error>>(outcome: Result<T, E>) -> Result<()> {
-    unless_refused(outcome, &[404])
 }
 
 #[cfg(test)]

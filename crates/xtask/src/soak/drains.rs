@@ -23,7 +23,7 @@ use nodeward_core::ledger::Ledger;
 use nodeward_testkit::kubectl::Kubectl;
 use nodeward_testkit::progress::Progress;
 use nodeward_testkit::prometheus::Job;
-use nodeward_testkit::{ControlPlane, bulk, fleet, reboot, unless_refused, wait, workload};
+use nodeward_testkit::{ControlPlane, bulk, fleet, reboot, unless_gone, unless_refused, wait, workload};
 use serde_json::{Value, json};
 use tokio::sync::Mutex;
 use tokio::task::JoinSet;
@@ -335,9 +335,4 @@ async fn scale(client: &Client, app: &str, replicas: u32) -> Result<()> {
 
 fn runs_unready(pod: &Pod) -> bool {
     workload::phase(pod) == "Running" && !workload::is_ready(pod) && pod.metadata.deletion_timestamp.is_none()
-}
-
-/// What is deleted just now cannot change.
-fn unless_gone<T, E: Into<anyhow::Error>>(outcome: Result<T, E>) -> Result<()> {
-    unless_refused(outcome, &[404])
 }

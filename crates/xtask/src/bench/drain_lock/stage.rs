@@ -12,7 +12,7 @@ use kube::core::Request;
 use kube::{Client, ResourceExt};
 use nodeward_testkit::fleet::{self, NodeSpec};
 use nodeward_testkit::workload::{self, Budget, PodTemplate, Start, TERMINATES};
-use nodeward_testkit::{bulk, unless_refused, wait};
+use nodeward_testkit::{bulk, unless_gone, wait};
 use serde_json::{Value, json};
 
 use super::topology::{App, Topology};
@@ -67,7 +67,7 @@ impl<'a> Stage<'a> {
         let (nodes, leases, params) = (&nodes, &leases, &DeleteParams::default());
         bulk::each(self.nodes(), |node| async move {
             nodes.delete(node, params).await?;
-            unless_refused(leases.delete(node, params).await, &[404])
+            unless_gone(leases.delete(node, params).await)
         })
         .await
         .map(drop)

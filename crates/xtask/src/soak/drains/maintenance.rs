@@ -10,7 +10,7 @@ use kube::api::{Api, DeleteParams, PostParams};
 use nodeward_api::NodeDrain;
 use nodeward_api::node_drain::{NodeDrainSpec, Phase, Requester};
 use nodeward_testkit::kubectl::Kubectl;
-use nodeward_testkit::{fleet, lock, reboot, unless_refused, wait};
+use nodeward_testkit::{fleet, lock, reboot, unless_gone, unless_refused, wait};
 use tokio::task::JoinSet;
 
 use super::event::Drainer;
@@ -124,7 +124,7 @@ async fn upgrade(
 async fn give_back(client: &Client, node: &str, upgraded: bool) -> Result<()> {
     if !upgraded {
         let drains: Api<NodeDrain> = Api::all(client.clone());
-        unless_refused(drains.delete(node, &DeleteParams::default()).await, &[404])?;
+        unless_gone(drains.delete(node, &DeleteParams::default()).await)?;
     }
-    unless_refused(fleet::uncordon(client, node).await, &[404])
+    unless_gone(fleet::uncordon(client, node).await)
 }
