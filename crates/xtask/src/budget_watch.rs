@@ -27,14 +27,8 @@ struct Seen {
 }
 
 impl BudgetWatch {
-    /// Starts watching the budgets of the namespaces whose names begin with `prefix`.
-    pub fn start(client: Client, prefix: &str) -> Self {
-        let prefix = prefix.to_owned();
-        Self::of_namespaces(client, move |namespace| namespace.starts_with(&prefix))
-    }
-
     /// Starts watching the budgets of these namespaces.
-    pub fn of_namespaces(client: Client, is_watched: impl Fn(&str) -> bool + Send + 'static) -> Self {
+    pub fn start(client: Client, is_watched: impl Fn(&str) -> bool + Send + 'static) -> Self {
         let look = move |seen: &mut Seen, budget: PodDisruptionBudget| {
             if is_watched(&budget.namespace().unwrap_or_default()) {
                 seen.look(&budget, Timestamp::now());

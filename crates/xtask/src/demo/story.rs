@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use console::Style;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
@@ -106,7 +106,7 @@ struct Story<'a> {
     env: &'a Environment,
     cast: Cast,
     /// How many parts have begun.
-    acts: usize,
+    parts: usize,
     client: Client,
     narrator: Arc<Narrator>,
     kubectl: Kubectl,
@@ -159,12 +159,12 @@ impl<'a> Story<'a> {
         Ok(Self {
             drains: Drains::new(&narrator, &maintenance, nodes),
             seen: promise::watch(env, cast),
-            budgets: BudgetWatch::of_namespaces(client.clone(), is_watched),
+            budgets: BudgetWatch::start(client.clone(), is_watched),
             _following: following,
             _remediator: (cast == Cast::All).then(remediator),
             env,
             cast,
-            acts: 0,
+            parts: 0,
             client,
             narrator,
             kubectl,
@@ -240,9 +240,9 @@ impl<'a> Story<'a> {
         }
     }
 
-    fn act(&mut self, headline: &str, lines: &[&str]) {
-        self.acts += 1;
-        self.narrator.title(&format!("{}. {headline}", self.acts));
+    fn part(&mut self, headline: &str, lines: &[&str]) {
+        self.parts += 1;
+        self.narrator.title(&format!("{}. {headline}", self.parts));
         self.preface(lines);
         println!();
     }
@@ -264,7 +264,7 @@ impl<'a> Story<'a> {
     }
 
     async fn queue(&mut self) -> Result<()> {
-        self.act(
+        self.part(
             "Three nodes are drained at once: drain-lock",
             &[
                 MEMBERS,
@@ -298,8 +298,8 @@ impl<'a> Story<'a> {
 
     /// The same without drain-lock, until some wait for each other.
     async fn wedge(&mut self) -> Result<()> {
-        self.act("Three nodes are drained at once", &[MEMBERS]);
-        while self.stuck.rounds < ROUNDS && self.stuck.wedge.is_empty() {
+        self.part("Three nodes are drained at once", &[MEMBERS]);
+        while self.stuck.rounds < ROUNDS && self.stuck.wedge == 0 {
             self.stuck.rounds += 1;
             let counts = self.drains.counts();
             self.drains
@@ -310,8 +310,11 @@ impl<'a> Story<'a> {
                     Vec::new()
                 }
                 waits = wedge::wedge(self.env, &counts) => waits?,
-                () = tokio::time::sleep(PATIENCE) => Vec::new(),
+                () = tokio::time::sleep(PATIENCE) => bail!("the drains neither end nor wait for each other for ever"),
             };
+            if self.failed.is_some() {
+                break;
+            }
             if waits.is_empty() {
                 self.result("They ended by luck: no two of them ever had one budget each.");
                 scenario::members_ready(self.env).await?;
@@ -321,8 +324,8 @@ impl<'a> Story<'a> {
             for wait in &waits {
                 let line = Line::plain(wait.text()).look(Style::new().red());
                 self.narrator.remark(Voice::Observer, &wait.node, line);
-                self.stuck.wedge.push(format!("{} {}", wait.node, wait.text()));
             }
+            self.stuck.wedge = waits.len();
             self.result("None of these can go on before another has, and kubectl goes on asking every 5 s for ever.");
         }
         self.drains.interrupt().await;
@@ -331,7 +334,7 @@ impl<'a> Story<'a> {
 
     /// The same without drain-keeper, until somebody gives it up.
     async fn leave_blocked(&mut self) -> Result<()> {
-        self.act("A node does not drain", &[OBSTACLES]);
+        self.part("A node does not drain", &[OBSTACLES]);
         let node = self.env.named(scenario::STUCK);
         self.drains.begin([(node.clone(), Duration::ZERO)]);
         if let Ok(failed) = tokio::time::timeout(GIVES_UP_AFTER, self.drains.ended()).await {
@@ -354,7 +357,7 @@ impl<'a> Story<'a> {
     }
 
     async fn unblock(&mut self, operators: &[Operator]) -> Result<()> {
-        self.act(
+        self.part(
             "A node does not drain: drain-keeper",
             &[
                 OBSTACLES,
@@ -386,7 +389,7 @@ impl<'a> Story<'a> {
     }
 
     async fn remediate(&mut self) -> Result<()> {
-        self.act(
+        self.part(
             "A node dies while another is upgraded: health-check",
             &[
                 &format!(
@@ -427,7 +430,7 @@ impl<'a> Story<'a> {
             self.preface(&["4. is left out: there is no Ceph here."]);
             return Ok(());
         };
-        self.act(
+        self.part(
             "All storage nodes are drained at once: ceph-pdb",
             &[
                 "Each of three hosts has an OSD, and of each object one copy of three. Two are needed to read and write it. Clients \

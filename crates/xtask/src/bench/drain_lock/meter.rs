@@ -7,11 +7,11 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::Api;
 use kube::runtime::{reflector, watcher};
 use kube::{Client, ResourceExt};
+use nodeward_testkit::workload::is_up;
 
 use super::stage::NAMESPACE;
 use crate::bench::figures::count;
 use crate::watch::Watched;
-use nodeward_testkit::workload::is_up;
 
 /// Each pod's app and whether it is Ready, by UID.
 type Pods = BTreeMap<String, (String, bool)>;

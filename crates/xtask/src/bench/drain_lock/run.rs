@@ -146,7 +146,7 @@ impl Runner<'_> {
         self.stage.put_back().await?;
         let nodes = topology.drained();
         let meter = Meter::start(bench.client.clone(), topology.replicas());
-        let budgets = BudgetWatch::start(bench.client.clone(), NAMESPACE);
+        let budgets = BudgetWatch::start(bench.client.clone(), |namespace| namespace == NAMESPACE);
         let queue = mode.is_locked().then(|| QueueWatch::start(bench.client.clone()));
         let audit = bench.plane.audit();
         let mark = audit.mark()?;
