@@ -161,7 +161,9 @@ async fn demo_on_a_users_cluster_cleans_up() {
     let text = said(&output);
     assert!(output.status.success(), "{text}");
     assert_eq!(row(&text, "kubectl drain: nodes upgraded"), "1 of 1");
-    assert_eq!(row(&text, "drain-keeper: budgets overridden by policy"), "1");
+    assert_eq!(row(&text, "budgets overridden by policy"), "1");
+    assert_eq!(row(&text, "drain-keeper: pods moved by a rollout"), "1");
+    assert_eq!(row(&text, "looks at which none was Ready"), "0");
     let left = wait::until("nothing to be left", secs(60), nothing_is_left).await;
     left.unwrap_or_else(|left| panic!("{left:#}\n{text}"));
 }

@@ -33,6 +33,9 @@ pub struct Seen {
     /// Most nodes that the NodeHealthCheck found unhealthy at a time, of so many.
     pub most_unhealthy: i32,
     pub observed: i32,
+    /// How often somebody looked at the singleton, and what was seen where no pod of it was Ready.
+    pub looks: usize,
+    pub gaps: Vec<String>,
     /// How often ceph-pdb has closed the budgets.
     pub closed: usize,
     is_closed: bool,
@@ -42,6 +45,15 @@ impl Seen {
     /// How many nodes may be unhealthy: rounded up, as the NodeHealthCheck does.
     fn may_be_unhealthy(&self) -> i32 {
         (self.observed * MAX_UNHEALTHY_PERCENT + 99) / 100
+    }
+
+    pub fn look_at_singleton(&mut self, is_ready: &Result<bool>) {
+        self.looks += 1;
+        match is_ready {
+            Ok(true) => {}
+            Ok(false) => self.gaps.push(format!("look {}", self.looks)),
+            Err(error) => self.gaps.push(format!("{error:#}")),
+        }
     }
 
     fn take_published(&mut self, map: &ConfigMap) {
@@ -85,9 +97,7 @@ pub struct Outcomes {
     pub took: Duration,
     /// Evictions that `kubectl drain` was refused.
     pub refused: usize,
-    /// What drain-keeper did by force.
-    pub overridden: f64,
-    pub removed: f64,
+    pub forced: Forced,
     pub seen: Seen,
     /// `None` where there was no Ceph.
     pub data: Option<Data>,
@@ -140,29 +150,42 @@ pub fn waits_for_another(drain: &NodeDrain) -> bool {
     status.is_some_and(|status| status.phase == Some(Phase::Queued) && !status.blocked_by.is_empty())
 }
 
-/// How many budgets drain-keeper overrode, and from how many pods it removed finalizers, by its own metrics.
-pub async fn forced(operators: &[Operator]) -> Result<(f64, f64)> {
-    let keeper = operators
-        .iter()
-        .find(|operator| operator.process().name().starts_with("drain-keeper"));
-    let metrics = keeper.context("no drain-keeper")?.metrics().await?;
-    let count = |outcome| {
-        let sum = metrics.sum("nodeward_drain_keeper_actions_total", &[("outcome", outcome)]);
+/// What drain-keeper did to pods that did not leave by themselves, by its own metrics.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Forced {
+    /// Pods that a rollout moved.
+    pub surged: f64,
+    /// Budgets that it overrode.
+    pub overridden: f64,
+    /// Pods whose finalizers it removed.
+    pub removed: f64,
+}
+
+impl Forced {
+    pub async fn of(operators: &[Operator]) -> Result<Self> {
+        let keeper = operators
+            .iter()
+            .find(|operator| operator.process().name().starts_with("drain-keeper"));
+        let metrics = keeper.context("no drain-keeper")?.metrics().await?;
         // The sum of nothing is -0.
-        sum.abs()
-    };
-    Ok((count("budget-overridden"), count("finalizers-removed")))
+        let count = |metric, outcome| metrics.sum(metric, &[("outcome", outcome)]).abs();
+        Ok(Self {
+            surged: count("nodeward_drain_keeper_surges_total", "SurgeComplete"),
+            overridden: count("nodeward_drain_keeper_actions_total", "budget-overridden"),
+            removed: count("nodeward_drain_keeper_actions_total", "finalizers-removed"),
+        })
+    }
 }
 
 impl Outcomes {
     pub fn outcome(&self) -> Outcome {
         let mut outcome = Outcome::new(match self.cast {
             Cast::All => {
-                "Every node is upgraded, every budget held but the one that was overridden by policy, the dead node was remediated and \
+                "Every node is upgraded, the cart was Ready all the while, every budget held but the one that was overridden by policy, the dead node was remediated and \
                  no other, and nothing is left behind."
             }
             Cast::KeeperAlone => {
-                "The node is upgraded, every budget held but the one that was overridden by policy, and nothing is left behind."
+                "The node is upgraded, the cart was Ready all the while, every budget held but the one that was overridden by policy, and nothing is left behind."
             }
             Cast::Nobody => {
                 "STUCK, as expected: drains wait for each other for ever, and a node does not drain, and nobody says why. With the \
@@ -205,12 +228,29 @@ impl Outcomes {
     }
 
     fn forced(&self, outcome: &mut Outcome) {
-        outcome.row("drain-keeper: budgets overridden by policy", self.overridden);
-        outcome.row("  pods whose finalizers were removed", self.removed);
-        if self.overridden == 0.0 {
+        let Forced {
+            surged,
+            overridden,
+            removed,
+        } = self.forced;
+        outcome.row("drain-keeper: pods moved by a rollout", surged);
+        outcome.must_be_none(
+            "  looks at which none was Ready",
+            "the cart was not Ready",
+            &self.seen.gaps,
+        );
+        outcome.row("  budgets overridden by policy", overridden);
+        outcome.row("  pods whose finalizers were removed", removed);
+        if surged == 0.0 {
+            outcome.broken("no pod was moved by a rollout");
+        }
+        if self.seen.looks == 0 {
+            outcome.broken("nobody looked at the cart");
+        }
+        if overridden == 0.0 {
             outcome.broken("no budget was overridden");
         }
-        if self.removed == 0.0 {
+        if removed == 0.0 {
             outcome.broken("no finalizer was removed");
         }
     }
@@ -285,13 +325,19 @@ impl Data {
 mod tests {
     use super::*;
 
+    const FORCED: Forced = Forced {
+        surged: 1.0,
+        overridden: 1.0,
+        removed: 1.0,
+    };
+
     fn promised() -> Outcomes {
         Outcomes {
             upgraded: 9,
             of: 9,
-            overridden: 1.0,
-            removed: 1.0,
+            forced: FORCED,
             seen: Seen {
+                looks: 20,
                 queued: ["db-2".to_owned()].into(),
                 remediations: [DIES.to_owned()].into(),
                 most_unhealthy: 1,
@@ -313,8 +359,11 @@ mod tests {
             cast: Cast::KeeperAlone,
             upgraded: 1,
             of: 1,
-            overridden: 1.0,
-            removed: 1.0,
+            forced: FORCED,
+            seen: Seen {
+                looks: 20,
+                ..Seen::default()
+            },
             ..Outcomes::default()
         }
     }
@@ -354,8 +403,11 @@ mod tests {
     #[case::violation(|o: &mut Outcomes| o.violations.push("shop/web".to_owned()), "budget violated: shop/web")]
     #[case::left(|o: &mut Outcomes| o.left.push("a claim of db-1".to_owned()), "left behind: a claim of db-1")]
     #[case::no_queue(|o: &mut Outcomes| o.seen.queued.clear(), "no drain had to wait")]
-    #[case::no_override(|o: &mut Outcomes| o.overridden = 0.0, "no budget was overridden")]
-    #[case::no_finalizer(|o: &mut Outcomes| o.removed = 0.0, "no finalizer")]
+    #[case::no_override(|o: &mut Outcomes| o.forced.overridden = 0.0, "no budget was overridden")]
+    #[case::no_finalizer(|o: &mut Outcomes| o.forced.removed = 0.0, "no finalizer")]
+    #[case::no_surge(|o: &mut Outcomes| o.forced.surged = 0.0, "no pod was moved by a rollout")]
+    #[case::gap(|o: &mut Outcomes| o.seen.look_at_singleton(&Ok(false)), "the cart was not Ready: look 21")]
+    #[case::unseen(|o: &mut Outcomes| o.seen.looks = 0, "nobody looked")]
     #[case::not_remediated(|o: &mut Outcomes| o.seen.remediations.clear(), "app-3 was not remediated")]
     #[case::other_remediated(|o: &mut Outcomes| o.seen.remediations.extend(["app-2".to_owned()]), "remediated: app-2")]
     #[case::too_many_unhealthy(|o: &mut Outcomes| o.seen.most_unhealthy = 5, "5 nodes were unhealthy")]
@@ -373,7 +425,7 @@ mod tests {
     }
     #[rstest::rstest]
     #[case::unfinished(|o: &mut Outcomes| o.upgraded = 0, by_keeper_alone, "0 of 1 nodes")]
-    #[case::no_override(|o: &mut Outcomes| o.overridden = 0.0, by_keeper_alone, "no budget was overridden")]
+    #[case::no_override(|o: &mut Outcomes| o.forced.overridden = 0.0, by_keeper_alone, "no budget was overridden")]
     #[case::left(|o: &mut Outcomes| o.left.push("app-1: annotation".to_owned()), by_keeper_alone, "left behind: app-1")]
     #[case::never_wedged(|o: &mut Outcomes| o.stuck.wedge = 0, stuck, "did not in 1 rounds")]
     #[case::drained(|o: &mut Outcomes| o.stuck.left.clear(), stuck, "finance/ledger-… should have stayed on app-1")]

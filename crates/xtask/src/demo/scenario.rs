@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::Pod;
+use kube::api::{Api, ListParams};
 use nodeward_testkit::progress::Progress;
 use nodeward_testkit::remediator::Family;
 use nodeward_testkit::workload::{self, Budget, PodTemplate, Start, TERMINATES};
@@ -22,7 +23,10 @@ pub const DATABASES: [&str; 3] = ["db-1", "db-2", "db-3"];
 pub const STUCK: &str = "app-1";
 
 /// The pods that do not leave it, each with its namespace.
-pub const STUCK_PODS: [&str; 2] = ["finance/ledger-", "media/upload-"];
+pub const STUCK_PODS: [&str; 3] = ["finance/ledger-", "media/upload-", "store/cart-"];
+
+/// The namespace and the Deployment of the pod whose Deployment can roll.
+const SINGLETON: (&str, &str) = ("store", "cart");
 
 /// The one that is drained while the next is dead.
 pub const ORDINARY: &str = "app-2";
@@ -87,6 +91,9 @@ fn apps(env: &Environment) -> Vec<App> {
         pods,
         min_available,
     };
+    let probe = json!({ "httpGet": { "port": 8080 } });
+    let container = json!({ "name": "main", "image": "registry.example/cart:1", "readinessProbe": probe });
+    let rolls = leaves_for_databases().spec("containers", json!([container]));
     let upload = leaves_for_databases().grace(2).finalizer("media.example.com/upload");
     let spread = on(env, &[node(STUCK), node(ORDINARY)].concat(), false);
     let dying = on(env, &[node(DIES), node(ORDINARY)].concat(), true);
@@ -94,6 +101,7 @@ fn apps(env: &Environment) -> Vec<App> {
         app("shop", "web", 4, spread, Some(2)),
         app("finance", "ledger", 1, leaves_for_databases(), Some(1)),
         app("media", "upload", 1, upload, None),
+        app(SINGLETON.0, SINGLETON.1, 1, rolls, Some(1)),
         app("jobs", "batch", 1, dying, None),
     ]
 }
@@ -143,6 +151,14 @@ pub async fn create(env: &Environment, cast: Cast, progress: &Progress) -> Resul
     Ok(())
 }
 
+/// Whether a pod of the singleton is Ready.
+pub async fn singleton_is_ready(env: &Environment) -> Result<bool> {
+    let (namespace, app) = SINGLETON;
+    let pods: Api<Pod> = Api::namespaced(env.client(), &env.named(namespace));
+    let pods = pods.list(&ListParams::default().labels(&format!("app={app}"))).await?;
+    Ok(pods.iter().any(workload::is_ready))
+}
+
 /// Waits until all members of the databases are Ready, and their budgets know it; gives the set and the node of each.
 pub async fn members_ready(env: &Environment) -> Result<Vec<(Pod, &'static str)>> {
     let mut members = Vec::new();
@@ -166,6 +182,7 @@ pub fn installations(
         "pdbForceDrainTimeout": "3s",
         "forceAfter": "4s",
         "overrideSpacing": "30s",
+        "surge": { "enabled": true, "after": "1s" },
         "flapTolerance": "5s",
         "upgradeSignal": "always",
         "overrideBudgets": "all",

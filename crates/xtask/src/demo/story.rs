@@ -2,6 +2,7 @@
 //! chart, and each of them has something to do. With drain-keeper alone its part is played, and without operators the drains that
 //! get stuck.
 
+use std::convert::Infallible;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -20,6 +21,7 @@ use nodeward_testkit::operator::Operator;
 use nodeward_testkit::progress::Progress;
 use nodeward_testkit::remediator::{Behavior, Remediator};
 use nodeward_testkit::{fleet, lock, wait};
+use tokio::sync::watch;
 
 use super::drains::Drains;
 use super::environment::Environment;
@@ -64,8 +66,8 @@ const MEMBERS: &str =
     "Each has a member of kafka and one of mongo. Of each, one may be down, and a member is back only with its node.";
 
 /// What keeps a node from draining.
-const OBSTACLES: &str = "On app-1 runs a ledger whose budget allows no disruption, ever (one replica, minAvailable: 1), and an upload with a \
-    finalizer that nobody removes.";
+const OBSTACLES: &str = "On app-1 run a cart and a ledger, one replica each, whose budgets allow no disruption, ever (minAvailable: 1), and an \
+    upload with a finalizer that nobody removes. The cart's Deployment can roll: it has a readiness probe, and starts a new pod first.";
 
 /// With a Ceph unless there is none to be had.
 pub async fn play(env: &Environment, cast: Cast, binaries: &Binaries, has_ceph: bool) -> Result<Played> {
@@ -378,12 +380,20 @@ impl<'a> Story<'a> {
             .await?;
             shell.run(["nodeward", "why", &name]).await
         };
-        self.drain([(node, Duration::ZERO)], moment).await?;
-        let (overridden, removed) = promise::forced(operators).await?;
+        let looks = look_at_singleton(self.env, self.seen.handle());
+        tokio::select! {
+            drained = self.drain([(node, Duration::ZERO)], moment) => drained?,
+            never = looks => match never {},
+        }
+        let forced = promise::Forced::of(operators).await?;
+        let (looks, gaps) = {
+            let seen = self.seen.read();
+            (seen.looks, seen.gaps.len())
+        };
         self.result(&format!(
-            "{} is upgraded. By the policy in drain-keeper's configuration, it overrode {overridden} budget and removed the \
-             finalizers of {removed} pod.",
-            scenario::STUCK
+            "{} is upgraded. A rollout moved the cart: at {gaps} of {looks} looks, one a second, no pod of it was Ready. By the policy in \
+             drain-keeper's configuration, it overrode {} budget and removed the finalizers of {} pod.",
+            scenario::STUCK, forced.overridden, forced.removed
         ));
         Ok(())
     }
@@ -508,9 +518,9 @@ impl<'a> Story<'a> {
             (counts.maintained, counts.of, counts.refused)
         };
         let seen = self.seen.read().clone();
-        let (overridden, removed) = match self.cast {
-            Cast::Nobody => (0.0, 0.0),
-            Cast::All | Cast::KeeperAlone => promise::forced(operators).await?,
+        let forced = match self.cast {
+            Cast::Nobody => promise::Forced::default(),
+            Cast::All | Cast::KeeperAlone => promise::Forced::of(operators).await?,
         };
         Ok(Outcomes {
             cast: self.cast,
@@ -519,8 +529,7 @@ impl<'a> Story<'a> {
             of,
             took: self.took,
             refused,
-            overridden,
-            removed,
+            forced,
             seen,
             data: self.data.clone(),
             violations: self.budgets.violations(),
@@ -563,6 +572,15 @@ impl<'a> Story<'a> {
         let remediations = remediations.list(&ListParams::default()).await?;
         left.extend(remediations.iter().map(|one| format!("remediation {}", one.name_any())));
         Ok(left)
+    }
+}
+
+/// Notes once a second whether a pod of the singleton is Ready.
+async fn look_at_singleton(env: &Environment, seen: watch::Sender<Seen>) -> Infallible {
+    loop {
+        let is_ready = scenario::singleton_is_ready(env).await;
+        seen.send_modify(|seen| seen.look_at_singleton(&is_ready));
+        tokio::time::sleep(Duration::from_secs(1)).await;
     }
 }
 
