@@ -25,6 +25,9 @@ pub const STUCK: &str = "app-1";
 /// The pods that do not leave it, each with its namespace.
 pub const STUCK_PODS: [&str; 3] = ["finance/ledger-", "media/upload-", "store/cart-"];
 
+/// The label of the nodes on which that pod may run.
+const SELLS: &str = "demo.nodeward.dev/sells";
+
 /// The namespace and the Deployment of the pod whose Deployment can roll.
 const SINGLETON: (&str, &str) = ("store", "cart");
 
@@ -93,7 +96,14 @@ fn apps(env: &Environment) -> Vec<App> {
     };
     let probe = json!({ "httpGet": { "port": 8080 } });
     let container = json!({ "name": "main", "image": "registry.example/cart:1", "readinessProbe": probe });
-    let rolls = leaves_for_databases().spec("containers", json!([container]));
+    // Pods that name nodes are not moved by a rollout: it may go where the label is, and is on the stuck node at first.
+    let first = json!({ "key": "kubernetes.io/hostname", "operator": "In", "values": node(STUCK) });
+    let first = json!([{ "weight": 100, "preference": { "matchExpressions": [first] } }]);
+    let preferred = json!({ "nodeAffinity": { "preferredDuringSchedulingIgnoredDuringExecution": first } });
+    let rolls = lasting(env)
+        .spec("nodeSelector", json!({ RUN: env.run, SELLS: "true" }))
+        .spec("affinity", preferred)
+        .spec("containers", json!([container]));
     let upload = leaves_for_databases().grace(2).finalizer("media.example.com/upload");
     let spread = on(env, &[node(STUCK), node(ORDINARY)].concat(), false);
     let dying = on(env, &[node(DIES), node(ORDINARY)].concat(), true);
@@ -109,8 +119,12 @@ fn apps(env: &Environment) -> Vec<App> {
 /// Pods that run on these nodes only; rather on the first, or spread over all.
 fn on(env: &Environment, nodes: &[String], rather_on_first: bool) -> PodTemplate {
     let preferred = if rather_on_first { &nodes[..1] } else { nodes };
-    let start = Start::Ready(Duration::from_secs(1));
-    env.pods().start(start).end(TERMINATES).on_nodes(nodes, preferred)
+    lasting(env).on_nodes(nodes, preferred)
+}
+
+/// Pods that are Ready after a second.
+fn lasting(env: &Environment) -> PodTemplate {
+    env.pods().start(Start::Ready(Duration::from_secs(1))).end(TERMINATES)
 }
 
 /// Puts it all onto the cluster, but Ceph; waits until it is ready.
@@ -118,7 +132,9 @@ pub async fn create(env: &Environment, cast: Cast, progress: &Progress) -> Resul
     let client = env.client();
     progress.step("nodes");
     let nodes = DATABASES.into_iter().chain([STUCK, ORDINARY, DIES]);
-    fleet::create(&client, nodes.map(|name| env.node(&env.named(name)))).await?;
+    let sells = |name: &str| ![ORDINARY, DIES].contains(&name);
+    let nodes = nodes.map(|name| env.node(&env.named(name)).label(SELLS, &sells(name).to_string()));
+    fleet::create(&client, nodes).await?;
     env.create_namespace(DATA).await?;
     for (set, time_to_ready) in SETS {
         progress.step(set);
