@@ -283,14 +283,24 @@ impl ActionTracker {
                 },
                 ActionResult::Failed(error @ (ApiError::Denied { .. } | ApiError::Invalid { .. })),
             ) => {
-                let refused = (Arc::clone(&remediation.uid), change.annotation());
-                let again = saturating_add(now, ANNOTATE_AGAIN_AFTER);
-                self.observations
-                    .unannotated
-                    .insert(refused, (error.to_string(), again));
+                self.annotation_refused(&remediation.uid, change.annotation(), error, now);
             }
+            (
+                Action::AnnotateNode { node_uid, change, .. },
+                ActionResult::Failed(
+                    error @ (ApiError::Forbidden { .. } | ApiError::Denied { .. } | ApiError::Invalid { .. }),
+                ),
+            ) => self.annotation_refused(node_uid.as_str(), change.annotation(), error, now),
             _ => {}
         }
+    }
+
+    fn annotation_refused(&mut self, uid: &str, annotation: &'static str, error: &ApiError, now: Timestamp) {
+        let until = saturating_add(now, ANNOTATE_AGAIN_AFTER);
+        let refused = (uid.into(), annotation);
+        self.observations
+            .unannotated
+            .insert(refused, (error.to_string(), until));
     }
 
     fn expect(&mut self, written: &Written, now: Timestamp) {

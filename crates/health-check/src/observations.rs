@@ -32,8 +32,8 @@ pub struct Observations {
     /// What the API server has refused for want of a right, by NodeHealthCheck, kind and verb: its words, and until when they
     /// count if they are not repeated.
     pub forbidden: BTreeMap<(CheckName, RemediationKind, &'static str), (String, Timestamp)>,
-    /// Remediations by UID, and the annotations that the API server refuses although their kind may be annotated: its words,
-    /// and when they are tried again.
+    /// Remediations and nodes by UID, and the annotations that the API server refuses although their kind may be annotated: its
+    /// words, and when those of remediations are tried again.
     pub unannotated: BTreeMap<(Arc<str>, &'static str), (String, Timestamp)>,
     /// Remediations by UID that a delete found to be gone: a list of their kind, which may be unreadable, need not tell it.
     pub gone: BTreeSet<Arc<str>>,

@@ -86,7 +86,7 @@ pub struct Plan {
 
 /// Decides.
 pub fn plan(snapshot: &Snapshot, policy: &Policy, now: Timestamp) -> Plan {
-    let snapshot = &*index::restore_nodes(snapshot);
+    let snapshot = &*index::restore_recorded(snapshot);
     let index = Index::new(snapshot, policy, now);
     let mut planner = Planner::new(snapshot, policy, &index, now);
     let mut checks: Vec<Check<'_>> = snapshot.checks.values().map(|facts| planner.count(facts)).collect();

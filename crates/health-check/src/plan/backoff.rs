@@ -148,11 +148,14 @@ impl Planner<'_> {
     }
 
     fn is_remediated(&self, node: &NodeFacts) -> bool {
+        let name = &node.view.name;
         let mut checks = self.snapshot.checks.values();
-        let memory = &self.snapshot.memory;
         checks.any(|check| {
-            memory.is_starting(&check.name, &node.view.name)
-                || !self.index.owned_on(&check.uid, &node.view.name).is_empty()
+            // Of a kind that may not be listed the status tells.
+            let mut entries = check.status.unhealthy_nodes.iter();
+            entries.any(|entry| entry.name == name.as_str() && !entry.remediations.is_empty())
+                || self.snapshot.memory.is_starting(&check.name, name)
+                || !self.index.owned_on(&check.uid, name).is_empty()
         })
     }
 

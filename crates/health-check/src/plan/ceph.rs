@@ -18,7 +18,7 @@ impl Planner<'_> {
     ///
     /// # Errors
     /// With what stops its first step.
-    pub(super) fn check_ceph(&mut self, node: &NodeFacts, tally: &Tally<'_>) -> Result<(), Standing> {
+    pub(super) fn check_ceph(&mut self, node: &NodeFacts, tally: &Tally) -> Result<(), Standing> {
         let snapshot = self.snapshot;
         let (mut forbidden, mut unknown) = (None, Vec::new());
         for (namespace, reading) in &snapshot.ceph {

@@ -33,7 +33,7 @@ impl Planner<'_> {
     ///
     /// # Errors
     /// With what stops it.
-    pub(super) fn check_control_plane(&self, node: &NodeFacts, tally: &Tally<'_>) -> Result<(), Standing> {
+    pub(super) fn check_control_plane(&self, node: &NodeFacts, tally: &Tally) -> Result<(), Standing> {
         if !self.is_control_plane(node) {
             return Ok(());
         }

@@ -80,7 +80,10 @@ impl Planner<'_> {
     pub(super) fn cannot_be_told(&self, live: Live<'_>) -> Standing {
         let (kind, key) = (&live.kind.kind, &live.key);
         let text = format!("{kind} {key} may not be annotated, so its remediator cannot be told to stop");
-        match self.index.refused_annotation(live, annotation::REMEDIATION_TIMED_OUT) {
+        match self
+            .index
+            .refused_annotation(&live.uid, annotation::REMEDIATION_TIMED_OUT)
+        {
             Some((why, again)) => {
                 Standing::new(HealthReason::RemediationRejected, format!("{text}: {why}")).until(*again)
             }
@@ -147,6 +150,7 @@ impl Planner<'_> {
         };
         let begun = records.iter().map(|record| record.started).min().unwrap_or(ended);
         let Some(history) = self.count_end(check, node, begun, ended.min(self.now)) else {
+            case.standing = self.not_counted(node);
             return false;
         };
         if !is_there {
@@ -206,7 +210,7 @@ impl Planner<'_> {
         if let Some(started) = gone
             && self.count_end(check, node, started, self.now_to_the_second()).is_none()
         {
-            case.standing = Standing::new(HealthReason::StartingRemediation, "its remediation is gone");
+            case.standing = self.not_counted(node);
             return None;
         }
         Some(Candidate {
@@ -216,6 +220,18 @@ impl Planner<'_> {
             expired: unhealthy.condition.expires,
             intended: case.chain.intent().map(|intent| intent.started),
         })
+    }
+
+    /// What has ended is being counted, or may not be: uncounted repeats would make a loop of reboots.
+    fn not_counted(&self, node: &NodeFacts) -> Standing {
+        let annotation = annotation::REMEDIATIONS;
+        match self.index.refused_annotation(node.view.uid.as_str(), annotation) {
+            Some((why, _)) => Standing::new(
+                HealthReason::RemediationRejected,
+                format!("the node may not be annotated {annotation}: {why}"),
+            ),
+            None => Standing::new(HealthReason::StartingRemediation, "its remediation is gone"),
+        }
     }
 
     /// Whether a step has waited for its own timeout for the name of its remediation, which another one has; the last step

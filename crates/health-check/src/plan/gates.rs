@@ -134,12 +134,7 @@ impl Planner<'_> {
     }
 
     /// Whoever remediates a node first has it to itself, be it a NodeHealthCheck that is gone, or somebody else's controller.
-    pub(super) fn check_other_owners(
-        &self,
-        check: &Check<'_>,
-        case: &Case<'_>,
-        tally: &Tally<'_>,
-    ) -> Result<(), Standing> {
+    pub(super) fn check_other_owners(&self, check: &Check<'_>, case: &Case<'_>, tally: &Tally) -> Result<(), Standing> {
         let mut running_for = tally.running_for.get(&case.name).into_iter().flatten();
         if let Some(other) = running_for.find(|other| **other != check.facts.name) {
             let text = format!("NodeHealthCheck {other}");
@@ -286,40 +281,33 @@ pub(super) fn check_threshold(check: &Check<'_>) -> Result<(), Standing> {
     }
 }
 
-pub(super) fn check_concurrency(
-    check: &Check<'_>,
-    case: &Case<'_>,
-    tally: &Tally<'_>,
-    now: Timestamp,
-) -> Result<(), Standing> {
-    let Some(limit) = check.spec.max_concurrent else {
-        return Ok(());
-    };
-    let all = tally.running.get(&*check.facts.name).copied().unwrap_or_default();
+pub(super) fn check_concurrency(check: &Check<'_>, case: &Case<'_>, tally: &Tally) -> Result<(), Standing> {
     // Its own place is not in its way.
-    let running = all.saturating_sub(usize::from(case.has_begun(check, now)));
-    let is_ours =
+    let is_in_its_way =
         |(node, checks): &(&NodeName, &BTreeSet<CheckName>)| **node != case.name && checks.contains(&check.facts.name);
-    let others = tally.running_for.iter().filter(is_ours).map(|(node, _)| node);
-    keep_limit(limit, running, others)
+    keep_limit(
+        check,
+        tally.running_for.iter().filter(is_in_its_way).map(|(node, _)| node),
+    )
 }
 
 /// A node keeps its slot between two steps. One that is at its end has given it up, and comes back for a step that was added,
 /// or for another limit: it waits for those who are at work.
 pub(super) fn check_slot_is_kept(check: &Check<'_>, case: &Case<'_>, now: Timestamp) -> Result<(), Standing> {
+    let cases = check.cases.values();
+    let others = cases.filter(|other| other.name != case.name && other.is_at_work(now));
+    keep_limit(check, others.map(|other| &other.name))
+}
+
+fn keep_limit<'n>(check: &Check<'_>, others: impl Iterator<Item = &'n NodeName> + Clone) -> Result<(), Standing> {
     let Some(limit) = check.spec.max_concurrent else {
         return Ok(());
     };
-    let cases = check.cases.values();
-    let others = cases.filter(|other| other.name != case.name && other.is_at_work(now));
-    keep_limit(limit, others.clone().count(), others.map(|other| &other.name))
-}
-
-fn keep_limit<'n>(limit: usize, running: usize, names: impl Iterator<Item = &'n NodeName>) -> Result<(), Standing> {
+    let running = others.clone().count();
     if running < limit {
         return Ok(());
     }
-    let names: Vec<&str> = names.take(NAMED_NODES).map(NodeName::as_str).collect();
+    let names: Vec<&str> = others.take(NAMED_NODES).map(NodeName::as_str).collect();
     let text = format!("{running} of {limit}: {}", names.join(", "));
     Err(Standing::new(HealthReason::ConcurrencyLimitReached, text))
 }

@@ -12,7 +12,9 @@ use nodeward_core::id::{NamespacedName, NodeName};
 use nodeward_core::lease::LeaseView;
 
 use crate::policy::Policy;
-use crate::snapshot::{ConditionFacts, KindFacts, Listed, NodeFacts, RemediationFacts, RemediationKind, Snapshot};
+use crate::snapshot::{
+    CheckFacts, ConditionFacts, KindFacts, Listed, NodeFacts, RemediationFacts, RemediationKind, Snapshot,
+};
 
 /// A remediation, shared with the snapshot.
 pub type Live<'a> = &'a Arc<RemediationFacts>;
@@ -36,27 +38,32 @@ pub struct Index<'a> {
     pub remediated_control_plane: BTreeMap<&'a NodeName, Live<'a>>,
 }
 
-/// Gives remediations back the node that their NodeHealthCheck's status has them under: without their annotation they would
-/// seem to be of another node, and that one gone.
-pub fn restore_nodes(snapshot: &Snapshot) -> Cow<'_, Snapshot> {
-    let mut recorded: HashMap<(&str, &str), &str> = HashMap::new();
+/// Gives remediations back the node and the NodeHealthCheck whose status has them, by UID: without their annotation or their
+/// owner they would seem to be gone, and their remediators are at work. One that another NodeHealthCheck owns now is its.
+pub fn restore_recorded(snapshot: &Snapshot) -> Cow<'_, Snapshot> {
+    let mut recorded: HashMap<&str, (&CheckFacts, &str)> = HashMap::new();
     for check in snapshot.checks.values() {
         for entry in &check.status.unhealthy_nodes {
             let uids = entry
                 .remediations
                 .iter()
                 .filter_map(|known| known.resource.uid.as_deref());
-            recorded.extend(uids.map(|uid| ((&*check.uid, uid), entry.name.as_str())));
+            recorded.extend(uids.map(|uid| (uid, (&**check, entry.name.as_str()))));
         }
     }
     let mut restored = Cow::Borrowed(snapshot);
     for (at, live) in snapshot.remediations.iter().enumerate() {
-        let mut nodes = live
-            .owners
-            .iter()
-            .filter_map(|owner| recorded.get(&(&**owner, &*live.uid)));
-        if let Some(node) = nodes.next().filter(|node| **node != live.node.as_str()) {
-            Arc::make_mut(&mut restored.to_mut().remediations[at]).node = NodeName::from(*node);
+        let Some((check, node)) = recorded.get(&*live.uid) else {
+            continue;
+        };
+        let is_its = live.owners.contains(&check.uid);
+        let has_owner = || snapshot.checks.values().any(|check| live.owners.contains(&check.uid));
+        if (is_its && live.node.as_str() != *node) || (!is_its && !has_owner()) {
+            let live = Arc::make_mut(&mut restored.to_mut().remediations[at]);
+            live.node = NodeName::from(*node);
+            if !is_its {
+                live.owners = [Arc::clone(&check.uid)].into();
+            }
         }
     }
     restored
@@ -221,13 +228,12 @@ impl<'a> Index<'a> {
 
     /// Whether a remediation takes an annotation.
     pub fn takes_annotation(&self, live: Live<'_>, annotation: &'static str) -> bool {
-        self.may_annotate(&live.kind) && self.refused_annotation(live, annotation).is_none()
+        self.may_annotate(&live.kind) && self.refused_annotation(&live.uid, annotation).is_none()
     }
 
-    /// Why the API server refuses an annotation of a remediation, and when it is tried again.
-    pub fn refused_annotation(&self, live: Live<'_>, annotation: &'static str) -> Option<&'a (String, Timestamp)> {
-        let refused = &self.snapshot.memory.unannotated;
-        refused.get(&(Arc::clone(&live.uid), annotation))
+    /// Why the API server refuses an annotation of what has this UID, and when it is tried again.
+    pub fn refused_annotation(&self, uid: &str, annotation: &'static str) -> Option<&'a (String, Timestamp)> {
+        self.snapshot.memory.unannotated.get(&(uid.into(), annotation))
     }
 
     /// What declares the node to be in maintenance, other than its lease.

@@ -57,7 +57,7 @@ impl Planner<'_> {
         case: &Case<'_>,
         node: &NodeFacts,
         candidate: &Candidate,
-        tally: &Tally<'_>,
+        tally: &Tally,
     ) -> Result<Vec<Condition>, Standing> {
         let (Some(step), Some(unhealthy)) = (check.spec.steps.get(candidate.step), case.expired()) else {
             return Err(Standing::new(HealthReason::NodeChanged, ""));
@@ -103,7 +103,7 @@ impl Planner<'_> {
         check: &Check<'_>,
         case: &Case<'_>,
         node: &NodeFacts,
-        tally: &Tally<'_>,
+        tally: &Tally,
     ) -> Result<(), Standing> {
         self.check_followed(check)?;
         // Neither we nor the API server were away.
@@ -124,7 +124,7 @@ impl Planner<'_> {
         // No other control-plane node is away, and etcd keeps its quorum.
         self.check_control_plane(node, tally)?;
         // A slot is free.
-        check_concurrency(check, case, tally, self.now)?;
+        check_concurrency(check, case, tally)?;
         // No second failure domain of a Ceph goes down. What is not known of either postpones from now on: the two waits do
         // not add up.
         let ceph = self.check_ceph(node, tally);

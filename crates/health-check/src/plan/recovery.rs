@@ -24,8 +24,8 @@ impl Planner<'_> {
             // Whoever deleted them, their remediators have been at work.
             if self.count_outage(check, node, &case.chain.records, self.now) {
                 self.tidy_healthy_node(node, check);
+                case.chain.records.clear();
             }
-            case.chain.records.clear();
             return;
         }
         let since = self.healthy_since(check, case, node);

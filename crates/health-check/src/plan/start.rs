@@ -34,9 +34,7 @@ pub struct Candidate {
 
 /// What is remediated, and what this pass adds to it.
 #[derive(Default)]
-pub struct Tally<'a> {
-    /// How many nodes run, by NodeHealthCheck.
-    pub running: BTreeMap<&'a str, usize>,
+pub struct Tally {
     /// Nodes that run, and for whom.
     pub running_for: BTreeMap<NodeName, BTreeSet<CheckName>>,
     /// Nodes whose remediation is intended or being created.
@@ -65,12 +63,11 @@ impl<'a> Planner<'a> {
         }
     }
 
-    fn tally(&self, checks: &[Check<'a>]) -> Tally<'a> {
+    fn tally(&self, checks: &[Check<'a>]) -> Tally {
         let mut tally = Tally::default();
         for check in checks {
             for case in check.cases.values() {
                 if case.has_begun(check, self.now) {
-                    *tally.running.entry(&check.facts.name).or_default() += 1;
                     let checks = tally.running_for.entry(case.name.clone()).or_default();
                     checks.insert(Arc::clone(&check.facts.name));
                 }
@@ -94,7 +91,7 @@ impl<'a> Planner<'a> {
         tally
     }
 
-    fn decide_start(&mut self, check: &Check<'a>, case: &mut Case<'a>, candidate: &Candidate, tally: &mut Tally<'a>) {
+    fn decide_start(&mut self, check: &Check<'a>, case: &mut Case<'a>, candidate: &Candidate, tally: &mut Tally) {
         let Some(node) = case.node else {
             return;
         };
@@ -111,9 +108,6 @@ impl<'a> Planner<'a> {
             Ok(conditions) => conditions,
         };
         let is_intended = self.intend(check, case, node, candidate, step);
-        if !case.has_begun(check, self.now) {
-            *tally.running.entry(&check.facts.name).or_default() += 1;
-        }
         tally.starting.insert(case.name.clone());
         let checks = tally.running_for.entry(case.name.clone()).or_default();
         checks.insert(Arc::clone(&check.facts.name));

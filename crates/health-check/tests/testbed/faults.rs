@@ -2,6 +2,8 @@
 
 use anyhow::{Context, Result, ensure};
 use kube::ResourceExt;
+use kube::api::DeleteParams;
+use nodeward_api::annotation::REMEDIATIONS;
 use nodeward_api::condition::PERMISSION_MISSING;
 use nodeward_api::node_health_check::{NodeHealthCheckStatus, Phase};
 use nodeward_testkit::proxy::{ApiRequest, Fault, Rule, Verb};
@@ -84,6 +86,44 @@ async fn refused_creates_withdraw_their_intent() -> Result<()> {
     own.remediation(Family::SelfNode, &a).await?;
     own.recover(&a).await?;
     own.until_at_rest(&check, 2).await?;
+    own.end([operator]).await
+}
+
+/// A count that is not written is not forgotten, and no repeat comes without it: the reason says what refuses it.
+#[tokio::test(flavor = "multi_thread")]
+async fn repeats_wait_until_what_ended_is_counted() -> Result<()> {
+    let own = OwnEnvironment::new(json!({})).await?;
+    let [a, _b] = own.add_nodes(["a", "b"]).await?;
+    let check = own.add_check("main", json!({})).await?;
+    let operator = own.start(json!({})).await?;
+    own.lose_heartbeats(&a).await?;
+    let first = own.remediation(Family::SelfNode, &a).await?;
+    let denied = Fault::Status(403, "Forbidden");
+    own.proxy
+        .inject(Rule::new(denied).verbs([Verb::Patch]).resource("nodes"));
+    let remediations = own.remediations(Family::SelfNode);
+    remediations.delete(&first.name_any(), &DeleteParams::default()).await?;
+    let skipped = own.event(&check, "RemediationSkipped").await?;
+    ensure!(skipped.action.as_deref() == Some("RemediationRejected"), "{skipped:?}");
+    own.gets_none(Family::SelfNode, &a).await?;
+    own.proxy.heal();
+    own.remediation(Family::SelfNode, &a).await?;
+    let counted = |count: u32| {
+        let (own, a) = (&own, &a);
+        wait::until("the count", SOON, move || async move {
+            let node = own.nodes().get(a).await?;
+            let history = node.annotations().get(REMEDIATIONS).context("none")?;
+            ensure!(history.contains(&format!(r#""count":{count},"#)), "{history}");
+            Ok(())
+        })
+    };
+    counted(1).await?;
+    let failing = Fault::Status(500, "InternalError");
+    own.proxy
+        .inject(Rule::new(failing).verbs([Verb::Patch]).resource("nodes").times(2));
+    own.recover(&a).await?;
+    own.until_at_rest(&check, 2).await?;
+    counted(2).await?;
     own.end([operator]).await
 }
 

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, ensure};
 use kube::ResourceExt;
-use kube::api::{DeleteParams, DynamicObject};
+use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams};
 use nodeward_api::annotation::REMEDIATION_TIMED_OUT;
 use nodeward_api::node_health_check::Phase;
 use nodeward_testkit::remediator::{Behavior, Family};
@@ -160,6 +160,37 @@ async fn exhausted_chains_take_no_slot() -> Result<()> {
     env.say_failed(Family::SelfNode, &first).await?;
     env.remediation(Family::SelfNode, &b).await?;
     ensure!(env.lease_holder(&a).await?.is_none(), "its lease is held");
+    for node in [&a, &b] {
+        env.recover(node).await?;
+    }
+    env.until_at_rest(&check, 3).await?;
+    env.end([check]).await
+}
+
+/// Somebody has taken its owner away: it is not gone, and its remediator is at work.
+#[tokio::test(flavor = "multi_thread")]
+async fn remediations_without_their_owner_keep_their_slot() -> Result<()> {
+    let env = Environment::new().await?;
+    let [a, b, _c] = env.add_nodes(["a", "b", "c"]).await?;
+    let mut changes = chain(&env, &[Family::SelfNode, Family::FenceAgents], "5m").await?;
+    changes["maxConcurrentRemediations"] = json!(1);
+    let check = env.add_check("main", changes).await?;
+    env.lose_heartbeats(&a).await?;
+    let first = env.remediation(Family::SelfNode, &a).await?;
+    env.until_status(&check, "the remediation's uid", |status| {
+        let mut known = status.unhealthy_nodes.iter().flat_map(|node| &node.remediations);
+        known.any(|remediation| remediation.resource.uid == first.uid())
+    })
+    .await?;
+    let disowned = Patch::Merge(json!({ "metadata": { "ownerReferences": null } }));
+    let remediations = env.remediations(Family::SelfNode);
+    remediations
+        .patch(&first.name_any(), &PatchParams::default(), &disowned)
+        .await?;
+    env.lose_heartbeats(&b).await?;
+    env.gets_none(Family::SelfNode, &b).await?;
+    env.say_failed(Family::SelfNode, &first).await?;
+    env.remediation(Family::FenceAgents, &a).await?;
     for node in [&a, &b] {
         env.recover(node).await?;
     }

@@ -226,19 +226,32 @@ fn remediation_that_lost_its_annotation_is_of_the_node_in_the_status() {
     assert_eq!(world.remediations(), [""; 0]);
 }
 
-#[test]
-fn remediation_of_another_owner_is_not_looked_up_in_the_status() {
+/// Somebody has taken its owner away, or put another one in its place: its node keeps its slot, and the chain goes on.
+#[rstest]
+#[case::without_an_owner(&[])]
+#[case::of_somebody_else(&["somebody"])]
+fn remediation_that_lost_its_owner_is_not_gone(#[case] owners: &[&str]) {
     let mut world = with_lost_annotation();
-    world.change_remediations(|live| live.owners = ["somebody".into()].into());
-    let plan = world.plan(400);
-    assert_eq!(plan.deleted(), [""; 0]);
-    assert_eq!(plan.started(), [""; 0]);
-    world.apply(plan, 400);
-    assert_eq!(
-        world.plan(400).intended("workers"),
-        ["w1"],
-        "for it is not known to be of the node"
-    );
+    world.change_check("workers", |check| check.spec.max_concurrent = Some(1));
+    world.change_remediations(|live| live.owners = owners.iter().map(|owner| Arc::from(*owner)).collect());
+    world.fail("w2", 0);
+    let plan = world.settle(400);
+    assert_eq!(plan.reason("w1"), HealthReason::RemediationRunning);
+    assert_eq!(plan.reason("w2"), HealthReason::ConcurrencyLimitReached);
+    world.settle(600);
+    assert_eq!(world.snapshot.remediations.len(), 2, "it is escalated");
+    world.heal_all(["w1", "w2"], 610);
+    world.settle(610);
+    assert_eq!(world.remediations(), [""; 0]);
+}
+
+#[test]
+fn remediation_that_another_check_owns_now_is_left_to_it() {
+    let other = json!({ "selector": { "matchLabels": { "no": "such" } } });
+    let mut world = remediated().check("others", other);
+    world.change_remediations(|live| live.owners = ["uid-of-others".into()].into());
+    assert_eq!(world.settle(400).reason("w1"), HealthReason::RemediatedByAnotherCheck);
+    assert_eq!(world.remediations(), ["Reboot of w1"]);
 }
 
 /// The node of that name is back: whatever the remediator was to do with the earlier one is done, or has had its time.
