@@ -297,7 +297,12 @@ pub const KIND_NOT_SERVED: &str = "KindNotServed";
 impl Remediation {
     /// Whether it is intended, or its remediator may be at work.
     pub fn runs(&self) -> bool {
-        self.timed_out.is_none() && self.absence.as_deref() != Some(GONE)
+        self.timed_out.is_none() && !self.is_gone()
+    }
+
+    /// Whether it is gone though its step was not over: the step starts anew.
+    pub fn is_gone(&self) -> bool {
+        self.absence.as_deref() == Some(GONE)
     }
 }
 

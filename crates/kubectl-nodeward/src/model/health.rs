@@ -263,7 +263,7 @@ impl<'a> Judge<'a> {
 }
 
 fn is_remediated(node: &UnhealthyNode) -> bool {
-    !node.remediations.is_empty()
+    !node.remediations.iter().all(Remediation::is_gone)
 }
 
 /// The nodes with a remediation that runs.
@@ -367,7 +367,7 @@ impl Step {
     }
 
     fn of(node: &UnhealthyNode, spec: &CheckSpec) -> Option<Self> {
-        let remediation = node.remediations.last()?;
+        let remediation = node.remediations.iter().rfind(|step| !step.is_gone())?;
         let resource = remediation.resource.clone();
         let kind = RemediationKind {
             api_version: resource.api_version.as_deref()?.into(),

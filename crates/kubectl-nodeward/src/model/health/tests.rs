@@ -381,6 +381,10 @@ fn what_stops_an_escalation_comes_from_the_operators_event(
 #[case::after_the_last(
     json!([remediation("Second", json!({ "timedOut": NOW }))]), HealthReason::ChainExhausted, 2, None
 )]
+#[case::last_step_is_gone(
+    json!([remediation("First", json!({ "timedOut": NOW })), remediation("Second", json!({ "absence": "Gone" }))]),
+    HealthReason::Escalating, 1, Some(2)
+)]
 fn steps_follow_the_escalation_chain(
     #[case] remediations: Value,
     #[case] reason: HealthReason,
@@ -391,6 +395,15 @@ fn steps_follow_the_escalation_chain(
     let step = health.step.unwrap();
     assert_eq!((health.reason, step.number, step.of), (reason, number, 2));
     assert_eq!(health.next.map(|next| next.number), next);
+}
+
+/// A step whose remediation is gone starts anew, as the first one does, and waits as that does.
+#[test]
+fn remediation_that_is_gone_does_not_run() {
+    let mut status = entry(json!([remediation("First", json!({ "absence": "Gone" }))]), json!({}));
+    status["reason"] = json!("node n1 is unhealthy, but was remediated not long ago (until 2026-01-01T10:40:00Z)");
+    let health = health(check("workers", json!({}), status), &sick());
+    assert_eq!((health.reason, health.step), (HealthReason::BackingOff, None));
 }
 
 #[rstest]
