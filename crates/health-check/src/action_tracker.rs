@@ -20,6 +20,10 @@ use crate::snapshot::{CheckFacts, CheckName, RemediationFacts, RemediationKind, 
 /// What may not be annotated is tried again after this time: a right may be added, or a policy changed.
 const ANNOTATE_AGAIN_AFTER: SignedDuration = SignedDuration::from_mins(10);
 
+/// A watch that has died is replaced within this time, and a kind that may not be watched is read more often: until then a
+/// remediation is as it was written, for one that is taken for gone gives its place to another node.
+const REMEDIATION_SHOWN_WITHIN: SignedDuration = SignedDuration::from_mins(4);
+
 /// So many failures in a row of whatever kind withdraw an intent.
 const FAILURES_THAT_REFUSE: u32 = 3;
 
@@ -315,14 +319,11 @@ impl ActionTracker {
                 self.statuses
                     .expect_onto(Arc::clone(check), base.clone(), effective, now);
             }
-            Written::Remediation {
-                kind,
-                key,
-                base,
-                facts,
-                shown_within,
-            } => {
-                let (id, until) = ((kind.clone(), key.clone()), saturating_add(now, *shown_within));
+            Written::Remediation { kind, key, base, facts } => {
+                let (id, until) = (
+                    (kind.clone(), key.clone()),
+                    saturating_add(now, REMEDIATION_SHOWN_WITHIN),
+                );
                 self.remediations
                     .expect_onto_until(id, base.clone(), facts.clone(), until, now);
             }

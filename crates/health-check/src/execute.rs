@@ -10,16 +10,16 @@ mod quorum;
 mod remediation;
 mod start_remediation;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use kube::Api;
 use kube::core::{ApiResource, DynamicObject};
 use nodeward_api::node_health_check::NodeHealthCheckStatus;
 use nodeward_core::id::{NamespacedName, NodeUid, ResourceVersion};
 use nodeward_core::lease::LeaseView;
-use nodeward_runtime::control::{EXPECTATION_TIMEOUT, Outcome};
+use nodeward_runtime::control::Outcome;
 use nodeward_runtime::{ActionResult, Clients, Permits, Stop};
 use tokio::time::Instant;
 
@@ -28,9 +28,6 @@ use crate::snapshot::{CheckName, RemediationFacts, RemediationKind, TemplateRef}
 
 pub use self::quorum::{CheckReads, NodeReads};
 use self::remediation::Known;
-
-/// What is read once a minute shows a write after two at the latest.
-const SHOWN_BY_POLL_WITHIN: SignedDuration = SignedDuration::from_mins(2);
 
 /// An action that has ended.
 #[derive(Debug)]
@@ -83,8 +80,6 @@ pub enum Written {
         base: Option<ResourceVersion>,
         /// As it is now; `None`: gone.
         facts: Option<Arc<RemediationFacts>>,
-        /// How long the watch may take to show it.
-        shown_within: SignedDuration,
     },
     /// A lease.
     Lease {
@@ -133,8 +128,6 @@ pub struct PassContext {
     pub resources: Arc<BTreeMap<RemediationKind, ApiResource>>,
     /// Templates that are read before they are used.
     pub polled_templates: Arc<BTreeMap<TemplateRef, ApiResource>>,
-    /// Kinds of remediations that may not be watched, and are only read from time to time.
-    pub polled_kinds: Arc<BTreeSet<RemediationKind>>,
     /// Which versions of NodeHealthChecks this process wrote.
     pub own_versions: OwnVersions,
     /// Etcd is guarded by budgets and pods of its own, as on OpenShift.
@@ -160,15 +153,6 @@ impl PassContext {
             Api::all_with(client, resource)
         } else {
             Api::namespaced_with(client, namespace, resource)
-        }
-    }
-
-    /// How long it may take until a write to a remediation of the kind is seen.
-    fn shown_within(&self, kind: &RemediationKind) -> SignedDuration {
-        if self.polled_kinds.contains(kind) {
-            SHOWN_BY_POLL_WITHIN
-        } else {
-            EXPECTATION_TIMEOUT
         }
     }
 }

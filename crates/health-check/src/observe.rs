@@ -273,12 +273,6 @@ impl Observer {
             .collect()
     }
 
-    /// Kinds of remediations that may not be watched, and are read from time to time.
-    pub fn polled_kinds(&self) -> BTreeSet<RemediationKind> {
-        let polled = self.remediations.iter().filter(|(_, cache)| cache.is_polled());
-        polled.map(|(watched, _)| project::kind_of(watched)).collect()
-    }
-
     /// How the API server serves a template that may not be watched, and is therefore read before it is used.
     pub fn polled_templates(&self) -> BTreeMap<TemplateRef, ApiResource> {
         let polled = self.templates.iter().filter(|(_, cache)| cache.is_polled());

@@ -139,7 +139,6 @@ impl Operator for HealthCheck {
             check_reads: self.check_reads.clone(),
             resources: Arc::new(self.observer.resources()),
             polled_templates: Arc::new(self.observer.polled_templates()),
-            polled_kinds: Arc::new(self.observer.polled_kinds()),
             own_versions: self.tracker.own_versions(),
             has_etcd_guards: matches!(snapshot.etcd, Reading::Known(Some(_))),
             lease_namespace: Arc::clone(&policy.lease_namespace),

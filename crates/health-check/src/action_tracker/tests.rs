@@ -61,7 +61,6 @@ fn written_remediation(base: Option<&str>, facts: Option<Arc<RemediationFacts>>)
         key: key(),
         base: base.map(Into::into),
         facts,
-        shown_within: SignedDuration::from_secs(10),
     }
 }
 
@@ -139,8 +138,10 @@ fn created_remediation_is_there_before_the_watch_shows_it() {
 fn create_that_the_watch_never_shows_is_not_believed_for_ever() {
     let mut tracker = ActionTracker::default();
     tracker.completed(&executed([written_remediation(None, Some(remediation("5")))]), 0, at(0));
-    assert_eq!(tracker.next_expiry(), Some(at(10)));
-    assert_eq!(seen(&mut tracker, &[], 10), []);
+    assert_eq!(tracker.next_expiry(), Some(at(240)));
+    // A watch that has died may be replaced as late as this.
+    assert_eq!(seen(&mut tracker, &[], 200), [remediation("5")]);
+    assert_eq!(seen(&mut tracker, &[], 240), []);
 }
 
 #[test]

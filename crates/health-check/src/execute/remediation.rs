@@ -35,13 +35,13 @@ pub(super) async fn delete(pass: &PassContext, permits: &Permits, known: Known<'
     let left = match deleted.map_err(ApiError::from) {
         // What is left of it stays until its finalizers are gone.
         Ok(answer) => answer.left(),
-        Err(ApiError::NotFound) => return Ok(found(pass, known, None, ActionResult::AlreadyDone)),
+        Err(ApiError::NotFound) => return Ok(found(known, None, ActionResult::AlreadyDone)),
         Err(error) => return Err(error.into()),
     };
     Ok(Effect {
         created: known.seen.map(|seen| seen.created),
         provider_id: node.and_then(|node| node.spec.as_ref()?.provider_id.clone()),
-        ..found(pass, known, left.as_ref(), ActionResult::Acted(()))
+        ..found(known, left.as_ref(), ActionResult::Acted(()))
     })
 }
 
@@ -68,8 +68,8 @@ pub(super) async fn annotate(
         .patch(&remediation.key.name, &PatchParams::default(), &Patch::Merge(patch))
         .await;
     match patched.map_err(ApiError::from) {
-        Ok(patched) => Ok(found(pass, known, Some(&patched), ActionResult::Acted(()))),
-        Err(ApiError::NotFound) => Ok(found(pass, known, None, ActionResult::AlreadyDone)),
+        Ok(patched) => Ok(found(known, Some(&patched), ActionResult::Acted(()))),
+        Err(ApiError::NotFound) => Ok(found(known, None, ActionResult::AlreadyDone)),
         Err(error) => Err(error.into()),
     }
 }
@@ -79,7 +79,7 @@ fn remediations(pass: &PassContext, remediation: &RemediationRef) -> Option<Api<
 }
 
 /// What is left of it; `None`: it is gone.
-fn found(pass: &PassContext, known: Known<'_>, now: Option<&DynamicObject>, result: ActionResult) -> Effect {
+fn found(known: Known<'_>, now: Option<&DynamicObject>, result: ActionResult) -> Effect {
     let kind = &known.remediation.kind;
     let written = Written::Remediation {
         kind: kind.clone(),
@@ -88,7 +88,6 @@ fn found(pass: &PassContext, known: Known<'_>, now: Option<&DynamicObject>, resu
         facts: now
             .and_then(|now| project::remediation(kind.clone(), now))
             .map(Arc::new),
-        shown_within: pass.shown_within(kind),
     };
     Effect {
         result,

@@ -67,10 +67,10 @@ async fn ask_and_create(pass: &PassContext, permits: &Permits, start: &StartReme
         .map_err(|error| refused(HealthReason::RemediationRejected, error.to_string()))?;
     let created = remediations.create(&PostParams::default(), &object).await;
     match created.map_err(ApiError::from) {
-        Ok(created) => Ok(started(pass, start, &created)),
+        Ok(created) => Ok(started(start, &created)),
         // Another leader of ours, or an earlier attempt whose answer was lost, has created it.
         Err(ApiError::Conflict) => match remediations.get(&start.key.name).await.map_err(ApiError::from) {
-            Ok(found) if is_ours(start, asked.node_created.as_ref(), &found) => Ok(started(pass, start, &found)),
+            Ok(found) if is_ours(start, asked.node_created.as_ref(), &found) => Ok(started(start, &found)),
             Ok(_) => {
                 let (kind, key) = (&start.kind.kind, &start.key);
                 let text = format!("{kind} {key} is somebody else's, or an earlier node's");
@@ -122,22 +122,21 @@ fn is_ours(start: &StartRemediation, node_created: Option<&Time>, found: &Dynami
     is_of_the_node && found.metadata.deletion_timestamp.is_none() && owners.any(|owner| owner.uid == *start.check.uid)
 }
 
-fn started(pass: &PassContext, start: &StartRemediation, created: &DynamicObject) -> Effect {
+fn started(start: &StartRemediation, created: &DynamicObject) -> Effect {
     let facts: Option<Arc<RemediationFacts>> = project::remediation(start.kind.clone(), created).map(Arc::new);
     Effect::acted(Written::Remediation {
         kind: start.kind.clone(),
         key: start.key.clone(),
         base: None,
         facts,
-        shown_within: pass.shown_within(&start.kind),
     })
 }
 
 /// The watch that shows the step's last remediation as gone may be behind: a node never gets two of a step.
 async fn replaced_is_gone(pass: &PassContext, replaced: &RemediationRef) -> Result<(), Unmet> {
-    let remediations = pass
-        .remediations(&replaced.kind, &replaced.key.namespace)
-        .ok_or_else(|| Unmet::Refused(format!("{} is not served any more", replaced.kind)))?;
+    let Some(remediations) = pass.remediations(&replaced.kind, &replaced.key.namespace) else {
+        return Ok(());
+    };
     match remediations.get_opt(&replaced.key.name).await? {
         Some(found) if found.metadata.uid.as_deref() == Some(&*replaced.uid) => {
             Err(Unmet::Refused(format!("{replaced} is still there")))

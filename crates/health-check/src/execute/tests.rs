@@ -4,6 +4,7 @@ use std::convert::Infallible;
 use std::sync::Mutex;
 
 use http::{Request, Response};
+use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::client::Body;
 use kube::core::GroupVersionKind;
@@ -75,7 +76,6 @@ impl Server {
             check_reads: CheckReads::default(),
             resources: Arc::new([(kind(), resource)].into()),
             polled_templates: Arc::default(),
-            polled_kinds: Arc::default(),
             own_versions: OwnVersions::default(),
             has_etcd_guards: false,
             lease_namespace: "leases".into(),

@@ -26,7 +26,7 @@ pub enum Condition {
     Intended(ResourceVersion),
     /// The template says what it said.
     Template,
-    /// The step's last remediation is gone.
+    /// A remediation is gone: the node's last one, or one in whose place the node comes.
     Gone(RemediationRef),
     /// Nobody else has this lease: asking takes it.
     Lease(LeaseChange),
@@ -82,15 +82,13 @@ impl Planner<'_> {
         if check.only_reports() {
             return Err(Standing::new(HealthReason::WouldRemediate, step.template.to_string()));
         }
-        let gone = case.chain.gone(candidate.step);
-        let gone = gone.and_then(|gone| gone.reference(&case.name)).map(Condition::Gone);
         let asks_etcd = self.is_control_plane(node) && !candidate.is_escalation;
         let mut again = vec![
             Condition::Node(unhealthy.evidence(node)),
             Condition::Intended(check.facts.resource_version.clone()),
             Condition::Template,
         ];
-        again.extend(gone);
+        again.extend(self.must_be_gone(check, node, tally));
         again.extend(leases.into_iter().map(Condition::Lease));
         again.extend(asks_etcd.then(|| Condition::EtcdQuorum(self.recent_members(self.now))));
         Ok(again)

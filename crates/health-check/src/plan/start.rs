@@ -9,10 +9,10 @@ use nodeward_api::reason::HealthReason;
 use nodeward_core::deadline::to_the_second;
 use nodeward_core::id::NodeName;
 
-use super::action::{Action, StartRemediation};
+use super::action::{Action, RemediationRef, StartRemediation};
 use super::case::{Case, Check, Standing};
 use super::may_start::Condition;
-use super::record::Record;
+use super::record::{Record, Stage};
 use super::{Planner, remediation};
 use crate::snapshot::{CheckName, NodeFacts, TemplateState};
 use nodeward_core::node_health_check::Step;
@@ -32,11 +32,20 @@ pub struct Candidate {
     pub intended: Option<Timestamp>,
 }
 
+/// A remediation that is gone, as far as is seen.
+pub struct Gone {
+    check: CheckName,
+    is_of_control_plane: bool,
+    remediation: RemediationRef,
+}
+
 /// What is remediated, and what this pass adds to it.
 #[derive(Default)]
 pub struct Tally {
     /// Nodes that run, and for whom.
     pub running_for: BTreeMap<NodeName, BTreeSet<CheckName>>,
+    /// Remediations that are gone, as far as is seen, as a watch may not show yet what was just created.
+    pub gone: Vec<Gone>,
     /// Nodes whose remediation is intended or being created.
     pub starting: BTreeSet<NodeName>,
     /// Control-plane nodes that have a remediation, may have one, or get one.
@@ -71,10 +80,19 @@ impl<'a> Planner<'a> {
                     let checks = tally.running_for.entry(case.name.clone()).or_default();
                     checks.insert(Arc::clone(&check.facts.name));
                 }
+                let is_of_control_plane = case.node.is_some_and(|node| self.is_control_plane(node));
                 // Stricter: over or not, until it is gone.
-                if case.has_remediation() && case.node.is_some_and(|node| self.is_control_plane(node)) {
+                if case.has_remediation() && is_of_control_plane {
                     tally.remediated_control_plane.insert(case.name.clone());
                 }
+                let gone = case.chain.records.iter().filter(|record| record.stage() == Stage::Gone);
+                tally.gone.extend(gone.filter_map(|record| {
+                    Some(Gone {
+                        check: Arc::clone(&check.facts.name),
+                        is_of_control_plane,
+                        remediation: record.reference(&case.name)?,
+                    })
+                }));
             }
         }
         if !self.snapshot.ceph.is_empty() {
@@ -89,6 +107,17 @@ impl<'a> Planner<'a> {
             }
         }
         tally
+    }
+
+    /// What must be gone before a step of the node: its own remediations, and those in whose place it comes.
+    pub(super) fn must_be_gone(&self, check: &Check<'_>, node: &NodeFacts, tally: &Tally) -> Vec<Condition> {
+        let is_control_plane = self.is_control_plane(node);
+        let is_in_its_way = |gone: &&Gone| {
+            let is_limited = check.spec.max_concurrent.is_some() || gone.remediation.node == node.view.name;
+            (is_limited && gone.check == check.facts.name) || (is_control_plane && gone.is_of_control_plane)
+        };
+        let gone = tally.gone.iter().filter(is_in_its_way);
+        gone.map(|gone| Condition::Gone(gone.remediation.clone())).collect()
     }
 
     fn decide_start(&mut self, check: &Check<'a>, case: &mut Case<'a>, candidate: &Candidate, tally: &mut Tally) {

@@ -1,6 +1,7 @@
 //! What networks, loaded servers and missing rights do between the operator and the API server.
 
 use anyhow::{Context, Result, ensure};
+use jiff::SignedDuration;
 use kube::ResourceExt;
 use kube::api::DeleteParams;
 use nodeward_api::annotation::REMEDIATIONS;
@@ -13,7 +14,7 @@ use nodeward_testkit::{fleet, names};
 use serde_json::json;
 
 use crate::control_plane::own_cluster;
-use crate::environment::{OwnEnvironment, SOON, WHILE};
+use crate::environment::{OwnEnvironment, SOON, WHILE, ago};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn failed_writes_are_repeated_without_a_second_remediation() -> Result<()> {
@@ -157,6 +158,36 @@ async fn stale_views_remediate_no_healthy_node() -> Result<()> {
     .await?;
     own.proxy.thaw();
     own.until_at_rest(&check, 2).await?;
+    own.end([operator]).await
+}
+
+/// The watch of remediations is dead, which nobody says: the one that was just created is not shown, and is there all the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn remediations_that_no_watch_shows_keep_their_slot() -> Result<()> {
+    let own = OwnEnvironment::new(json!({})).await?;
+    let [a, b, _c] = own.add_nodes(["a", "b", "c"]).await?;
+    let check = own.add_check("main", json!({ "maxConcurrentRemediations": 1 })).await?;
+    let operator = own.start(json!({})).await?;
+    own.until_at_rest(&check, 3).await?;
+    let plural = Family::SelfNode.remediation().resource().plural;
+    // It would not come again soon, were it gone: the place would be free.
+    let history = format!(r#"{{"count":3,"lastEnd":"{}"}}"#, ago(SignedDuration::from_hours(1)));
+    fleet::annotate(&own.client, &a, REMEDIATIONS, Some(&history)).await?;
+    own.proxy.mute_watches(|request| request.resource == plural);
+    own.lose_heartbeats(&a).await?;
+    own.remediation(Family::SelfNode, &a).await?;
+    own.not_ready(&b).await?;
+    wait::throughout("one remediation", secs(20), || async {
+        let created = own.created(Family::SelfNode)?;
+        ensure!(created == 1, "{created} were created");
+        Ok(())
+    })
+    .await?;
+    own.proxy.drop_watches();
+    for node in [&a, &b] {
+        own.recover(node).await?;
+    }
+    own.until_at_rest(&check, 3).await?;
     own.end([operator]).await
 }
 

@@ -8,9 +8,9 @@ use nodeward_core::lease::{LeaseState, lease_state};
 use nodeward_core::node::NodeView;
 use proptest::prelude::*;
 use rstest::rstest;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::world::{World, at};
+use super::world::{World, at, name, with};
 use crate::plan::{Condition, EtcdMembers, LeaseStep, StartRemediation, keeps_quorum};
 use crate::snapshot::TemplateState;
 
@@ -193,4 +193,31 @@ proptest! {
         let unmet = planned.world.unmet(&planned.start, NOW);
         prop_assert_eq!(unmet.is_none(), planned.is_planned_again(), "{:?}: {:?}", changes, unmet);
     }
+}
+
+/// A watch may not show yet what was just created: that another node's remediation is gone is asked where the place is its own.
+#[rstest]
+#[case::within_the_limit("worker", json!({ "maxConcurrentRemediations": 1 }), 1)]
+#[case::without_a_limit("worker", json!({}), 0)]
+#[case::control_plane("control-plane", json!({}), 1)]
+fn place_is_taken_once_its_last_holder_is_gone(#[case] role: &str, #[case] spec: Value, #[case] asked: usize) {
+    let selector =
+        json!({ "matchExpressions": [{ "key": format!("node-role.kubernetes.io/{role}"), "operator": "Exists" }] });
+    let spec = with(json!({ "selector": selector, "maxUnhealthy": "100%" }), spec);
+    let mut world = World::workers(5).control_plane(5).check("nodes", spec);
+    let [first, second] = if role == "worker" { ["w1", "w2"] } else { ["m1", "m2"] };
+    world.fail(first, 0);
+    world.settle(300);
+    let excluded = "remediation.medik8s.io/exclude-from-remediation";
+    world.label(first, excluded, Some("true"));
+    world.snapshot.remediations.clear();
+    world.settle(310);
+    world.fail(second, 0);
+    let plan = world.plan(320);
+    world.apply(plan, 320);
+    let plan = world.plan(320);
+    assert_eq!(plan.started(), [second]);
+    let of_the_first = |condition: &&Condition| matches!(condition, Condition::Gone(gone) if gone.node == name(first));
+    let conditions = &plan.starts()[0].conditions;
+    assert_eq!(conditions.iter().filter(of_the_first).count(), asked);
 }
