@@ -4,9 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use nodeward_api::reason::HealthReason;
-use nodeward_core::deadline::to_the_second;
+use nodeward_core::deadline::{saturating_add, to_the_second};
 use nodeward_core::id::NodeName;
 
 use super::action::{Action, RemediationRef, StartRemediation};
@@ -32,10 +32,15 @@ pub struct Candidate {
     pub intended: Option<Timestamp>,
 }
 
+/// A watch that has not been heard of for longer counts as none.
+const WATCHES_TELL_WITHIN: SignedDuration = SignedDuration::from_mins(6);
+
 /// A remediation that is gone, as far as is seen.
 pub struct Gone {
     check: CheckName,
     is_of_control_plane: bool,
+    /// It was created so lately that the watch may not show it yet.
+    is_new: bool,
     remediation: RemediationRef,
 }
 
@@ -90,6 +95,7 @@ impl<'a> Planner<'a> {
                     Some(Gone {
                         check: Arc::clone(&check.facts.name),
                         is_of_control_plane,
+                        is_new: self.now < saturating_add(record.started, WATCHES_TELL_WITHIN),
                         remediation: record.reference(&case.name)?,
                     })
                 }));
@@ -113,8 +119,10 @@ impl<'a> Planner<'a> {
     pub(super) fn must_be_gone(&self, check: &Check<'_>, node: &NodeFacts, tally: &Tally) -> Vec<Condition> {
         let is_control_plane = self.is_control_plane(node);
         let is_in_its_way = |gone: &&Gone| {
-            let is_limited = check.spec.max_concurrent.is_some() || gone.remediation.node == node.view.name;
-            (is_limited && gone.check == check.facts.name) || (is_control_plane && gone.is_of_control_plane)
+            let is_own = gone.remediation.node == node.view.name;
+            let is_limited = gone.is_new && check.spec.max_concurrent.is_some();
+            ((is_own || is_limited) && gone.check == check.facts.name)
+                || (gone.is_new && gone.is_of_control_plane && is_control_plane)
         };
         let gone = tally.gone.iter().filter(is_in_its_way);
         gone.map(|gone| Condition::Gone(gone.remediation.clone())).collect()

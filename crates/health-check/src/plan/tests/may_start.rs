@@ -197,10 +197,16 @@ proptest! {
 
 /// A watch may not show yet what was just created: that another node's remediation is gone is asked where the place is its own.
 #[rstest]
-#[case::within_the_limit("worker", json!({ "maxConcurrentRemediations": 1 }), 1)]
-#[case::without_a_limit("worker", json!({}), 0)]
-#[case::control_plane("control-plane", json!({}), 1)]
-fn place_is_taken_once_its_last_holder_is_gone(#[case] role: &str, #[case] spec: Value, #[case] asked: usize) {
+#[case::within_the_limit("worker", json!({ "maxConcurrentRemediations": 1 }), 659, 1)]
+#[case::long_after("worker", json!({ "maxConcurrentRemediations": 1 }), 660, 0)]
+#[case::without_a_limit("worker", json!({}), 320, 0)]
+#[case::control_plane("control-plane", json!({}), 320, 1)]
+fn place_is_taken_once_its_last_holder_is_gone(
+    #[case] role: &str,
+    #[case] spec: Value,
+    #[case] now: i64,
+    #[case] asked: usize,
+) {
     let selector =
         json!({ "matchExpressions": [{ "key": format!("node-role.kubernetes.io/{role}"), "operator": "Exists" }] });
     let spec = with(json!({ "selector": selector, "maxUnhealthy": "100%" }), spec);
@@ -213,9 +219,9 @@ fn place_is_taken_once_its_last_holder_is_gone(#[case] role: &str, #[case] spec:
     world.snapshot.remediations.clear();
     world.settle(310);
     world.fail(second, 0);
-    let plan = world.plan(320);
-    world.apply(plan, 320);
-    let plan = world.plan(320);
+    let plan = world.plan(now);
+    world.apply(plan, now);
+    let plan = world.plan(now);
     assert_eq!(plan.started(), [second]);
     let of_the_first = |condition: &&Condition| matches!(condition, Condition::Gone(gone) if gone.node == name(first));
     let conditions = &plan.starts()[0].conditions;
