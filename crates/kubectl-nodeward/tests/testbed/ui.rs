@@ -459,39 +459,6 @@ async fn snapshot_of_a_large_fleet_is_shown_again() -> Result<()> {
     page.browser.until("the table of one", names).await
 }
 
-/// The pictures of the documentation are written where `NODEWARD_PICTURES` says.
-#[tokio::test(flavor = "multi_thread")]
-async fn kept_moment_of_an_upgrade_fills_every_view() -> Result<()> {
-    const MOMENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/testbed/upgrade.json");
-    // Every view, what is in it when it is complete, and the picture of it.
-    let views = [
-        ("fleet", "main h2", Some("ui-fleet.png")),
-        ("queue", ".detail h3", Some("ui-queue.png")),
-        ("node/worker-00000.example.com", ".blocks .field", Some("ui-node.png")),
-        ("health", "main h2", None),
-        ("ceph", ".domains", None),
-        ("log", ".log li", None),
-    ];
-    let pictures = std::env::var_os("NODEWARD_PICTURES").map(std::path::PathBuf::from);
-    let env = Environment::new().await?;
-    let page = Page::of(&env, &env.admin, &["--from", MOMENT]).await?;
-    page.shows("the fleet", &["120 nodes", "7 nodes need attention"])
-        .await?;
-    for (view, sign, picture) in views {
-        page.open(view).await?;
-        let is_there = format!("return document.querySelector({}) !== null", json!(sign));
-        page.browser.until(view, &is_there).await?;
-        if let (Some(dir), Some(name)) = (&pictures, picture) {
-            // What is drawn on canvases comes a frame later.
-            let drawn =
-                "const done = arguments[0]; requestAnimationFrame(() => requestAnimationFrame(() => done(true)));";
-            page.browser.client.execute_async(drawn, Vec::new()).await?;
-            std::fs::write(dir.join(name), page.browser.picture().await?)?;
-        }
-    }
-    Ok(())
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn accessibility_checker_finds_nothing() -> Result<()> {
     let env = Environment::new().await?;
