@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::{Node, Pod};
-use kube::ResourceExt;
 use kube::api::{Api, ListParams, Patch, PatchParams};
 use nodeward_testkit::real_nodes::{self, RealNode};
 use nodeward_testkit::wait::{self, secs};
