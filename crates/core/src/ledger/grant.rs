@@ -101,8 +101,11 @@ impl Ledger {
         let claim = self.claim_mut_unnoted(node_uid)?;
         let holds = std::mem::take(&mut claim.holds);
         claim.state = ClaimState::Granted;
-        // Where nothing is held, nothing is left of what the node was drained under.
-        claim.may_go_down &= !holds.is_empty();
+        // Where nothing is held, nothing is left of what the node was drained under; but a pod that comes later and stays is one
+        // more that goes down with it.
+        let stays = |held: &Disruptions| !held.movable && held.pods.iter().all(|pod| pod.retained);
+        let only_stay = !claim.foreign_cordon && !taken.is_empty() && taken.iter().all(stays);
+        claim.may_go_down &= !holds.is_empty() || only_stay;
         claim.holds = disruptions::normal(holds.into_iter().chain(taken));
         claim.needs.clear();
         claim.since = now;

@@ -363,6 +363,24 @@ fn drain_of_a_node_whose_pods_are_not_back_takes_their_claim_over() {
     assert_eq!(ledger, once);
 }
 
+/// A graceful shutdown leaves the pod behind as Failed, and its ReplicaSet makes another one on the node, before that has rebooted: the
+/// reboot is the one that the requester was told to begin.
+#[test]
+fn pod_that_follows_one_that_stayed_asks_for_no_second_reboot() {
+    let facts = facts([budget("web")]);
+    let mut ledger = queue(&[("a", &[])]);
+    ledger.set_needs("a", retained(&["web-0"]), NOT_DOWN, NOW);
+    let fence = grant(&mut ledger, "a", &facts);
+    assert!(ledger.drained("a", fence, "before"));
+    ledger.set_needs("a", retained(&["web-0", "web-1"]), ALL_DOWN, NOW);
+    assert_eq!(ledger.return_pods("a", &["web-0"]), 1);
+    ledger.set_needs("a", retained(&["web-1"]), NOT_DOWN, NOW);
+    ledger.try_grant("a", "after", &facts, NOW).unwrap();
+    let claim = claim(&ledger, "a");
+    assert_eq!((claim.may_go_down, &*claim.boot_id), (true, "before"));
+    assert!(claim.has_disruption("web-1"));
+}
+
 /// What its requester waits for is the reboot that follows its first grant, however often it is granted more. Of a node that is
 /// drained again it is the next one.
 #[rstest]
