@@ -231,10 +231,14 @@ async fn pod_failed_by_shutdown_counts_as_evicted(#[case] keeps_names: bool) -> 
         "conditions": [{ "type": "Ready", "status": "False", "reason": "PodFailed" }], "containerStatuses": null,
     } });
     let (name, params) = (left.name_any(), PatchParams::default());
+    // A kubelet that shuts down starts nothing any more. Its node is away for longer than the whole seconds that pods are told in.
+    fleet::stop_kubelet(&env.client, "n1").await?;
     env.pods()
         .patch_status(&name, &params, &Patch::Strategic(failed))
         .await?;
+    tokio::time::sleep(secs(2)).await;
     fleet::reboot(&env.client, "n1").await?;
+    fleet::start_kubelet(&env.client, "n1").await?;
     env.phase("n1", Phase::Recovering, secs(60)).await?;
     env.delete_drain("n1").await?;
     env.released("n1", secs(60)).await?;
