@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, StatefulSet};
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Client, ResourceExt};
@@ -414,6 +414,18 @@ fn on_one_of(nodes: &[impl Serialize]) -> Value {
 /// Whether the pod counts as healthy for its budget: Ready, and not on its way out.
 pub fn is_up(pod: &Pod) -> bool {
     is_ready(pod) && pod.metadata.deletion_timestamp.is_none()
+}
+
+/// What is told of the pod's first container.
+///
+/// # Errors
+/// When nothing is told yet.
+pub fn container(pod: &Pod) -> Result<&ContainerStatus> {
+    let mut statuses = pod
+        .status
+        .iter()
+        .flat_map(|status| status.container_statuses.iter().flatten());
+    statuses.next().context("its container")
 }
 
 /// Whether the pod's Ready condition is True.

@@ -35,12 +35,13 @@ async fn add_nodes<const N: usize>(env: &Environment<'_>) -> Result<Option<[Real
     Ok(Some(nodes.try_into().ok().context("as many as were asked for")?))
 }
 
-fn container(arguments: &[&str]) -> Value {
+/// The container of a server that goes on for a while once it is asked to end.
+fn server() -> Value {
     let stop = json!({ "preStop": { "exec": { "command": ["/app", "sleep", "3"] } } });
     json!([{
         "name": "main",
         "image": real_nodes::APP,
-        "args": arguments,
+        "args": ["serve"],
         "readinessProbe": { "httpGet": { "port": 8080 }, "periodSeconds": 1 },
         "lifecycle": stop,
     }])
@@ -82,17 +83,16 @@ async fn pods_of_a_real_node_are_forced_when_due() -> Result<()> {
     env.end([keeper]).await
 }
 
-/// Asks a Ready pod of the app once in a quarter of a second, as its Service does, until it is told to end. Gives how many answered, and why
-/// others did not.
+/// Asks a Ready pod of the app once in a quarter of a second, as its Service does, until it is told to end. Gives how many
+/// answered, and why others did not.
 async fn ask(pods: Api<Pod>, app: &str, mut enough: oneshot::Receiver<()>) -> Result<(usize, Vec<String>)> {
     let of_app = ListParams::default().labels(&format!("app={app}"));
     let (mut answered, mut failed) = (0, Vec::new());
     while enough.try_recv().is_err() {
         let found = pods.list(&of_app).await?.items;
-        let serves = |pod: &&Pod| workload::is_ready(pod) && pod.metadata.deletion_timestamp.is_none();
         let address = found
             .iter()
-            .find(serves)
+            .find(|pod| workload::is_up(pod))
             .and_then(|pod| pod.status.as_ref()?.pod_ip.clone());
         let answer = async { get(&address.context("no pod is Ready")?).await };
         match answer.await {
@@ -127,7 +127,7 @@ async fn surging_singleton_answers_every_request() -> Result<()> {
     let template = PodTemplate::new()
         .node_selector(ENVIRONMENT, &env.name)
         .grace(10)
-        .spec("containers", container(&["serve"]));
+        .spec("containers", server());
     bulk::create(&env.client, [template.deployment(&env.name, "web", 1)?]).await?;
     let [old] = <[Pod; 1]>::try_from(workload::ready_pods(&env.client, &env.name, "web", 1, secs(60)).await?)
         .ok()

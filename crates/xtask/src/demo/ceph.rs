@@ -9,7 +9,7 @@ use anyhow::Result;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::Api;
 use nodeward_api::CephClusterState;
-use nodeward_api::ceph_state::{CONFIG_MAP, PublishedDisruptions, STATE_KEY};
+use nodeward_api::ceph_state::{CONFIG_MAP, PublishedDisruptions};
 use nodeward_testkit::ceph::{Ceph, ServiceWatch};
 use nodeward_testkit::rook::Rook;
 use nodeward_testkit::{bulk, lock};
@@ -69,9 +69,9 @@ impl<'a> Follower<'a> {
     /// What ceph-pdb has published.
     async fn budgets(&self) -> Result<Option<String>> {
         let map = self.config_maps.get_opt(CONFIG_MAP).await?;
-        let text = map.and_then(|map| map.data).and_then(|mut data| data.remove(STATE_KEY));
-        let Some(text) = text else { return Ok(None) };
-        let state: CephClusterState = serde_json::from_str(&text)?;
+        let Some(Ok(state)) = map.as_ref().map(CephClusterState::read) else {
+            return Ok(None);
+        };
         let budgets = match (state.disruptions, state.exempt_domain) {
             (PublishedDisruptions::Open, _) => "open".to_owned(),
             (_, Some(domain)) => format!("closed, but for {domain}"),

@@ -2,7 +2,6 @@
 
 use anyhow::{Context, Result, ensure};
 use futures::future::try_join_all;
-use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 use kube::ResourceExt;
 use nodeward_api::label;
 use nodeward_api::node_drain::Phase;
@@ -11,7 +10,7 @@ use nodeward_testkit::kubectl::Kubectl;
 use nodeward_testkit::real_nodes::{self, RealNode};
 use nodeward_testkit::reboot;
 use nodeward_testkit::wait::{self, secs};
-use nodeward_testkit::workload::{self, PodTemplate};
+use nodeward_testkit::workload::{self, PodTemplate, container};
 use serde_json::json;
 
 use super::{Figures, Stage, compare};
@@ -110,12 +109,4 @@ async fn pod_on_real_node_has_its_disruption_until_it_runs_again() -> Result<()>
     }
     drop(node);
     stage.end().await
-}
-
-fn container(pod: &Pod) -> Result<&ContainerStatus> {
-    let statuses = pod
-        .status
-        .as_ref()
-        .and_then(|status| status.container_statuses.as_ref());
-    statuses.and_then(|statuses| statuses.first()).context("its container")
 }

@@ -5,14 +5,14 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use futures::future::try_join_all;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{ContainerStatus, Node, Pod};
+use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{Api, DeleteParams, ListParams};
 use kube::{Client, ResourceExt};
 use nodeward_testkit::fleet::{self, NodeSpec};
 use nodeward_testkit::kubectl::Kubectl;
 use nodeward_testkit::real_nodes::{self, RealNode};
 use nodeward_testkit::wait::{self, secs};
-use nodeward_testkit::workload::{self, End, PodTemplate};
+use nodeward_testkit::workload::{self, End, PodTemplate, container};
 use nodeward_testkit::{ControlPlane, bulk, names, reboot};
 use serde_json::json;
 
@@ -92,14 +92,6 @@ fn arguments(template: PodTemplate, arguments: &[&str]) -> PodTemplate {
         "containers",
         json!([{"name": "main", "image": real_nodes::APP, "args": arguments}]),
     )
-}
-
-fn container(pod: &Pod) -> Result<&ContainerStatus> {
-    let statuses = pod
-        .status
-        .as_ref()
-        .and_then(|status| status.container_statuses.as_ref());
-    statuses.and_then(|statuses| statuses.first()).context("its container")
 }
 
 fn boot_id(node: &Node) -> Option<String> {
