@@ -9,6 +9,7 @@ use nodeward_api::reason::HealthReason;
 use nodeward_core::deadline::saturating_add;
 use nodeward_core::id::{NamespacedName, NodeUid, ResourceVersion};
 use nodeward_core::lease::LeaseView;
+use nodeward_runtime::cache::STALE_AFTER;
 use nodeward_runtime::{ActionResult, ApiError, Expectations, Stop};
 
 use crate::definition::Fields;
@@ -22,7 +23,7 @@ const ANNOTATE_AGAIN_AFTER: SignedDuration = SignedDuration::from_mins(10);
 
 /// A watch that has died is replaced within this time, and a kind that may not be watched is read more often: until then a
 /// remediation is as it was written, for one that is taken for gone gives its place to another node.
-const REMEDIATION_SHOWN_WITHIN: SignedDuration = SignedDuration::from_mins(4);
+const REMEDIATION_SHOWN_WITHIN: SignedDuration = SignedDuration::from_secs(STALE_AFTER.as_secs().cast_signed());
 
 /// So many failures in a row of whatever kind withdraw an intent.
 const FAILURES_THAT_REFUSE: u32 = 3;

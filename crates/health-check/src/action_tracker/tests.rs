@@ -138,10 +138,10 @@ fn created_remediation_is_there_before_the_watch_shows_it() {
 fn create_that_the_watch_never_shows_is_not_believed_for_ever() {
     let mut tracker = ActionTracker::default();
     tracker.completed(&executed([written_remediation(None, Some(remediation("5")))]), 0, at(0));
-    assert_eq!(tracker.next_expiry(), Some(at(240)));
+    assert_eq!(tracker.next_expiry(), Some(at(300)));
     // A watch that has died may be replaced as late as this.
-    assert_eq!(seen(&mut tracker, &[], 200), [remediation("5")]);
-    assert_eq!(seen(&mut tracker, &[], 240), []);
+    assert_eq!(seen(&mut tracker, &[], 299), [remediation("5")]);
+    assert_eq!(seen(&mut tracker, &[], 300), []);
 }
 
 #[test]

@@ -8,6 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use nodeward_api::reason::HealthReason;
 use nodeward_core::deadline::{saturating_add, to_the_second};
 use nodeward_core::id::NodeName;
+use nodeward_runtime::cache::STALE_AFTER;
 
 use super::action::{Action, RemediationRef, StartRemediation};
 use super::case::{Case, Check, Standing};
@@ -32,8 +33,8 @@ pub struct Candidate {
     pub intended: Option<Timestamp>,
 }
 
-/// A watch that has not been heard of for longer counts as none.
-const WATCHES_TELL_WITHIN: SignedDuration = SignedDuration::from_mins(6);
+/// After this time a watch shows what was intended, and created up to two minutes later.
+const WATCHES_TELL_WITHIN: SignedDuration = SignedDuration::from_secs(STALE_AFTER.as_secs().cast_signed() + 120);
 
 /// A remediation that is gone, as far as is seen.
 pub struct Gone {

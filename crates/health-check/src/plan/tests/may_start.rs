@@ -197,8 +197,8 @@ proptest! {
 
 /// A watch may not show yet what was just created: that another node's remediation is gone is asked where the place is its own.
 #[rstest]
-#[case::within_the_limit("worker", json!({ "maxConcurrentRemediations": 1 }), 659, 1)]
-#[case::long_after("worker", json!({ "maxConcurrentRemediations": 1 }), 660, 0)]
+#[case::within_the_limit("worker", json!({ "maxConcurrentRemediations": 1 }), 719, 1)]
+#[case::long_after("worker", json!({ "maxConcurrentRemediations": 1 }), 720, 0)]
 #[case::without_a_limit("worker", json!({}), 320, 0)]
 #[case::control_plane("control-plane", json!({}), 320, 1)]
 fn place_is_taken_once_its_last_holder_is_gone(
