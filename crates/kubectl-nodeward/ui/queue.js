@@ -91,7 +91,7 @@ function DrainDetail({ drain }) {
   return html`
     <h3><${NodeLink} name=${drain.node} /> ${drain.word}</h3>
     ${drain.purpose && html`<p>For: ${drain.purpose}</p>`}
-    <p class="faint">Requested by ${drain.requesters?.join(", ") || "nobody any more"}</p>
+    <p class="faint">Requested by ${drain.requesters?.join(", ") || (drain.phase ? "nobody any more" : "whoever created it")}</p>
     ${drain.turn && html`<p>${drain.turn}</p>`}
     ${drain.message && html`<p>${drain.message}</p>`}
     ${obstacles.length > 0 && html`<ul>${obstacles.map((one) => html`<li>${one}</li>`)}</ul>`}

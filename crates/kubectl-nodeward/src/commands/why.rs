@@ -264,9 +264,11 @@ fn print_drain(page: &mut Page, drain: &Drain, now: Timestamp) {
     let (phase, meaning) = (describe::phase(drain), describe::phase_meaning(drain));
     let style = describe::phase_style(drain.phase);
     page.field("drain", Cell::new(style, format!("{phase}{ticket}{since}: {meaning}")));
-    let requesters = match drain.requesters.as_slice() {
-        [] => "nobody any more".to_owned(),
-        requesters => requesters.join(", "),
+    let requesters = match (drain.requesters.as_slice(), drain.phase) {
+        // drain-lock notes its creator once it answers.
+        ([], None) => "whoever created it".to_owned(),
+        ([], Some(_)) => "nobody any more".to_owned(),
+        (requesters, _) => requesters.join(", "),
     };
     let purpose = prefixed(", for: ", drain.purpose.as_ref());
     page.field("requesters", requesters + &purpose);

@@ -143,3 +143,21 @@ fn only_drains_in_the_way_come_first(#[case] node: &str, #[case] ahead: Option<u
     .unwrap();
     assert_eq!(next::Turns::of(&Ledger::try_from(&stored).unwrap()).before(node), ahead);
 }
+
+/// Only once drain-lock has answered does the absence of requesters say that they have all gone.
+#[rstest]
+#[case::unanswered(json!(null), "whoever created it")]
+#[case::released(json!({ "phase": "Recovering" }), "nobody any more")]
+fn drain_without_requesters_says_whose_it_is(#[case] status: Value, #[case] requesters: &str) {
+    let drain = json!({
+        "apiVersion": "nodeward.dev/v1alpha1", "kind": "NodeDrain",
+        "metadata": { "name": "node-1" }, "spec": { "nodeName": "node-1" }, "status": status,
+    });
+    let mut page = Page::new(120);
+    let now = "2026-01-01T10:30:00Z".parse().unwrap();
+    print_drain(&mut page, &Drain::of(&serde_json::from_value(drain).unwrap()), now);
+    let printed = page.print(false);
+    let mut lines = printed.lines();
+    let line = lines.find(|line| line.trim_start().starts_with("requesters"));
+    assert!(line.is_some_and(|line| line.ends_with(requesters)), "{printed}");
+}
