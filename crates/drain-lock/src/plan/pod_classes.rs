@@ -172,14 +172,29 @@ impl PodClasses {
         self.leaving == self.overdue.len() && self.has_pods_to_leave() && to_leave.all(has_obstacle)
     }
 
-    /// The pods that stay for which nothing is claimed.
+    /// The pods that stay for which nothing is claimed, and which the node may go down over.
     pub fn unclaimed(&self) -> BTreeSet<PodUid> {
         let is_claimed = |pod: &PodFacts| {
             let mut claimed = self.needs.iter().flat_map(|needed| &needed.pods);
             claimed.any(|claimed| claimed.uid == pod.uid.as_str())
         };
-        let unclaimed = self.retained.iter().filter(|pod| !is_claimed(pod));
-        unclaimed.map(|pod| pod.uid.clone()).collect()
+        let mut unclaimed: Vec<_> = self.retained.iter().filter(|pod| !is_claimed(pod)).collect();
+        unclaimed.retain(|pod| !self.awaits_budget(pod));
+        unclaimed.into_iter().map(|pod| pod.uid.clone()).collect()
+    }
+
+    /// The first pod that stays, and whose budget lacks its disruption for a while.
+    pub fn awaiting_budget(&self) -> Option<&PodFacts> {
+        self.retained
+            .iter()
+            .map(|pod| &**pod)
+            .find(|pod| self.awaits_budget(pod))
+    }
+
+    /// Whether somebody may yet let the budget spare the pod: what it can never spare is waited for in vain.
+    fn awaits_budget(&self, pod: &PodFacts) -> bool {
+        let obstacle = self.obstacles.left_out(pod);
+        obstacle.is_some_and(|obstacle| !obstacle.is_misconfiguration())
     }
 
     /// The pods that find room elsewhere, and leave or are about to.

@@ -203,18 +203,22 @@ impl Planner<'_> {
                 self.mark_draining(active);
             }
             Stage::Finishing => {
-                self.write
-                    .drained
-                    .extend(self.write.next.claim(active.uid()).map(|claim| DrainedAsk {
-                        node: node.name.clone(),
-                        node_uid: node.uid.clone(),
-                        fence: Fence::of(claim),
-                        boot_id: Arc::clone(&node.boot_id),
-                        down: context.unavailable.uids().clone(),
-                        unclaimed: classes.unclaimed(),
-                    }));
                 self.keep_lease(context, verdict);
                 self.mark_draining(active);
+                if let Some(pod) = classes.awaiting_budget() {
+                    let text = format!("pod {} stays on the node until its budget lets it go down", pod.key);
+                    verdict.set_message(text);
+                    return;
+                }
+                let claim = self.write.next.claim(active.uid());
+                self.write.drained.extend(claim.map(|claim| DrainedAsk {
+                    node: node.name.clone(),
+                    node_uid: node.uid.clone(),
+                    fence: Fence::of(claim),
+                    boot_id: Arc::clone(&node.boot_id),
+                    down: context.unavailable.uids().clone(),
+                    unclaimed: classes.unclaimed(),
+                }));
             }
             Stage::Drained | Stage::Rebooted => {
                 self.keep_lease(context, verdict);

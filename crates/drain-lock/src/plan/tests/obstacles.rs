@@ -72,6 +72,10 @@ fn none_allowed() -> Value {
     json!({ "status": { "disruptionsAllowed": 0, "currentHealthy": 2 } })
 }
 
+fn never_allows() -> Value {
+    json!({ "spec": { "maxUnavailable": 0 }, "status": { "disruptionsAllowed": 0, "desiredHealthy": 3 } })
+}
+
 fn held_by_owner() -> Value {
     json!({ "metadata": { "annotations": { "nodeward.dev/hold": "release" } } })
 }
@@ -104,6 +108,35 @@ fn budget_that_no_drain_helps_is_left_out_in_time(
     );
     let problems = &for_long.drains[0].plan.as_ref().unwrap().problems;
     assert!(problems.iter().any(|problem| problem.reason == reason), "{problems:?}");
+}
+
+/// A pod that stays goes down with its node. Where its budget lacks the disruption for a while, the node waits for that with
+/// nothing else left on it; where it can never have it, nobody's waiting helps.
+#[rstest]
+#[case::another_pod_has_crashed(none_allowed(), unready(), LockReason::BudgetUnhealthy, false)]
+#[case::its_owner_holds_it(held_by_owner(), json!({}), LockReason::OwnerHold, false)]
+#[case::it_never_allows_one(never_allows(), json!({}), LockReason::BudgetNeverAllows, true)]
+fn node_goes_down_over_no_pod_whose_budget_may_recover(
+    #[case] db: Value,
+    #[case] third: Value,
+    #[case] reason: LockReason,
+    #[case] goes_down: bool,
+) {
+    let confirmed = json!({ "state": "Confirmed", "grant": 5, "bootID": "boot-1", "obstructedSince": FOR_LONG });
+    let mut cluster = beside(db, third, drain(json!({})), &[claim(confirmed)]);
+    let labels = json!({ "metadata": { "labels": { "app": "db" } }, "spec": { "nodeName": "n1" } });
+    cluster.0.pods[1] = Cluster::new([], [retained("d1", labels)]).0.pods.remove(0);
+    cluster.0.pods.remove(0);
+    let plan = planned(&cluster);
+    let asks = shown(&plan).contains(&"make sure that n1 is drained".to_owned());
+    assert_eq!(asks, goes_down, "{:?}", shown(&plan));
+    assert_eq!(left_out(&plan), [("shop/d1".to_owned(), reason)]);
+    let drain = &plan.drains[0];
+    assert_eq!(drain.phase, Phase::Draining);
+    let waits = drain
+        .message
+        .contains("pod shop/d1 stays on the node until its budget lets it go down");
+    assert_eq!(waits, !goes_down, "{}", drain.message);
 }
 
 /// A node that nobody has cordoned goes on serving, however long somebody lets its drain wait.
@@ -267,7 +300,7 @@ fn names(of: &[Disruptions]) -> Vec<String> {
 #[case::it_is_gone(None)]
 #[case::it_is_not_ready_any_more(Some(merged(unready(), json!({ "metadata": { "deletionTimestamp": "2026-01-01T12:00:30Z" } }))))]
 fn pod_that_was_left_out_is_remembered(#[case] left: Option<Value>) {
-    let budget = json!({ "spec": { "maxUnavailable": 0 }, "status": { "disruptionsAllowed": 0, "desiredHealthy": 3 } });
+    let budget = never_allows();
     let mut cluster = beside(budget, json!({}), by_requester(), &[since(Some(FOR_LONG))]);
     let before = planned(&cluster);
     assert_eq!(left_out(&before).len(), 1, "{:?}", shown(&before));
