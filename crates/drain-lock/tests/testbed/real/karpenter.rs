@@ -22,7 +22,12 @@ const DO_NOT_DISRUPT: &str = "karpenter.sh/do-not-disrupt";
 
 /// Three fit a node of the pool, which has 4 CPUs and keeps a little for itself.
 fn a_third() -> PodTemplate {
-    let resources = json!({ "requests": { "cpu": "1200m" } });
+    of_pool("1200m")
+}
+
+/// A pod for the pool's nodes that asks for so much CPU.
+fn of_pool(cpu: &str) -> PodTemplate {
+    let resources = json!({ "requests": { "cpu": cpu } });
     let containers = json!([{ "name": "main", "image": "registry.example/app:1", "resources": resources }]);
     PodTemplate::new()
         .spec("containers", containers)
@@ -168,36 +173,44 @@ async fn goes_or_is_kept(env: &Environment, name: &str) -> Result<bool> {
     .await
 }
 
-/// All claims expire at once, and each node has half a minute: a StatefulSet of three, of which one may be away, and whose
-/// pods take their time to start. Karpenter deletes what is left then.
+/// Ten claims expire within moments of each other, as no budget of a NodePool holds that up, and each node has three minutes: a
+/// StatefulSet of three, of which one may be away, and pods that fill a node each.
 #[tokio::test(flavor = "multi_thread")]
 async fn nodes_that_expire_at_once_with_a_grace_period_all_go() -> Result<()> {
-    Box::pin(compare("Karpenter expires all nodes, terminationGracePeriod", expire)).await
+    Box::pin(compare("Karpenter expires ten nodes, terminationGracePeriod", expire)).await
 }
 
 async fn expire(stage: &Stage) -> Result<Figures> {
     let env = &stage.env;
-    let _karpenter = Karpenter::start(&env.plane).await?;
-    pool()
-        .claims("terminationGracePeriod", json!("60s"))
+    let karpenter = Karpenter::start(&env.plane).await?;
+    let lasting = pool().claims("terminationGracePeriod", json!("3m"));
+    lasting
+        .clone()
+        .claims("expireAfter", json!("2m"))
         .put(&env.client)
         .await?;
     let apart: Value = json!({ "podAntiAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": [{
         "labelSelector": { "matchLabels": { "app": "web" } }, "topologyKey": "kubernetes.io/hostname",
     }] } });
-    env.add_app("web", &["", "", ""], a_third().spec("affinity", apart))
-        .await?;
-    let old: Vec<String> = nodes_of_pool(env).await?.iter().map(ResourceExt::name_any).collect();
-    ensure!(old.len() == 3, "{old:?}");
+    let web = env.add_app("web", &[""; 3], a_third().spec("affinity", apart));
+    let alone = env.add_deployment("alone", &[""; 7], of_pool("3"));
+    futures::future::try_join(web, alone).await?;
+    let nodes = nodes_of_pool(env).await?;
+    let is_leaving = |node: &Node| node.metadata.deletion_timestamp.is_some();
+    ensure!(nodes.len() == 10 && !nodes.iter().any(is_leaving), "{nodes:?}");
+    let old: Vec<String> = nodes.iter().map(ResourceExt::name_any).collect();
+    // The nodes that come in their place do not expire.
+    lasting.put(&env.client).await?;
     let begun = stage.begin(Karpenter::USER)?;
-    // What `expireAfter` does once it has passed: the claim is deleted, whatever the NodePool's budgets say.
-    for node in &old {
-        interrupt(&env.client, node).await?;
-    }
-    let outcome = settled(stage, 3, "all nodes to be replaced", secs(240), |nodes| {
-        nodes.len() == 3 && nodes.iter().all(|node| !old.contains(&node.name_any()))
-    })
-    .await;
+    let outcome = async {
+        settled(stage, 3, "all nodes to be replaced", secs(420), |nodes| {
+            nodes.len() == 10 && nodes.iter().all(|node| !old.contains(&node.name_any()))
+        })
+        .await?;
+        stage.all_ready("alone", 7).await
+    };
+    let outcome = outcome.await;
+    show_log("Karpenter", karpenter.process(), &outcome);
     stage.released(secs(60)).await?;
     begun.end(outcome).await
 }
