@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use k8s_openapi::api::core::v1::Node;
 use kube::Client;
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, Patch, PatchParams};
 use kube::core::GroupVersionKind;
@@ -161,6 +160,13 @@ impl NodePool {
         self
     }
 
+    /// Karpenter makes nodes of the pool with the greatest weight.
+    #[must_use]
+    pub fn weight(mut self, weight: u32) -> Self {
+        self.spec["weight"] = json!(weight);
+        self
+    }
+
     /// Creates it, or changes the one of this name.
     ///
     /// # Errors
@@ -170,16 +176,6 @@ impl NodePool {
             "apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": { "name": self.name }, "spec": self.spec,
         });
         put(client, "karpenter.sh", "v1", "NodePool", pool).await
-    }
-
-    /// The nodes that it has now.
-    ///
-    /// # Errors
-    /// When they cannot be listed.
-    pub async fn nodes(&self, client: &Client) -> Result<Vec<Node>> {
-        let nodes: Api<Node> = Api::all(client.clone());
-        let selected = kube::api::ListParams::default().labels(&format!("karpenter.sh/nodepool={}", self.name));
-        Ok(nodes.list(&selected).await?.items)
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
-use kube::api::{Patch, PatchParams};
+use kube::api::{ListParams, Patch, PatchParams};
 use nodeward_api::reason::LockReason;
 use nodeward_testkit::bulk;
 use nodeward_testkit::drainers::{Karpenter, NodePool, interrupt};
@@ -47,8 +47,10 @@ async fn scale(env: &Environment, app: &str, replicas: usize) -> Result<()> {
     env.counts_healthy(app, replicas).await
 }
 
+/// The nodes that Karpenter has made, of whichever NodePool.
 async fn nodes_of_pool(env: &Environment) -> Result<Vec<Node>> {
-    pool().nodes(&env.client).await
+    let selected = ListParams::default().labels(&format!("pool={POOL}"));
+    Ok(env.nodes().list(&selected).await?.items)
 }
 
 /// Waits until the pool's nodes are so, and all pods of the application are Ready and none is on its way out.
@@ -183,12 +185,9 @@ async fn nodes_that_expire_at_once_with_a_grace_period_all_go() -> Result<()> {
 async fn expire(stage: &Stage) -> Result<Figures> {
     let env = &stage.env;
     let karpenter = Karpenter::start(&env.plane).await?;
-    let lasting = pool().claims("terminationGracePeriod", json!("3m"));
-    lasting
-        .clone()
-        .claims("expireAfter", json!("2m"))
-        .put(&env.client)
-        .await?;
+    let with_time = |pool: NodePool| pool.claims("terminationGracePeriod", json!("3m"));
+    let short_lived = with_time(pool()).claims("expireAfter", json!("2m"));
+    short_lived.put(&env.client).await?;
     let apart: Value = json!({ "podAntiAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": [{
         "labelSelector": { "matchLabels": { "app": "web" } }, "topologyKey": "kubernetes.io/hostname",
     }] } });
@@ -199,8 +198,9 @@ async fn expire(stage: &Stage) -> Result<Figures> {
     let is_leaving = |node: &Node| node.metadata.deletion_timestamp.is_some();
     ensure!(nodes.len() == 10 && !nodes.iter().any(is_leaving), "{nodes:?}");
     let old: Vec<String> = nodes.iter().map(ResourceExt::name_any).collect();
-    // The nodes that come in their place do not expire.
-    lasting.put(&env.client).await?;
+    // The nodes that come in their place do not expire. They are another pool's: a change of `expireAfter` would be a drift.
+    let lasting = with_time(NodePool::new("lasting", 4)).label("pool", POOL);
+    lasting.weight(10).put(&env.client).await?;
     let begun = stage.begin(Karpenter::USER)?;
     let outcome = async {
         settled(stage, 3, "all nodes to be replaced", secs(420), |nodes| {
