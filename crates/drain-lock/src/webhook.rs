@@ -39,8 +39,8 @@ use crate::settings::Settings;
 
 use self::context_lookup::{ContextLookup, LedgerView};
 use self::decide::{
-    Admission, Caller, Decision, Drainer, EvictionContext, EvictionRequest, LookupResult, Refused, Verdict, decide,
-    decide_unreadable,
+    Admission, Caller, Decision, Drainer, EvictionContext, EvictionRequest, LookupResult, PodState, Refused, Verdict,
+    decide, decide_unreadable,
 };
 use self::drain_request_queue::{DrainRequestQueue, QueuedRequest};
 use self::drainers::Drainers;
@@ -363,6 +363,7 @@ pub fn eviction_sign(refusals: &Mutex<Refusals>, context: &EvictionContext, verd
             }
         }
         Decision::Refuse(_) if !context.is_movable => {}
+        Decision::Admit(_) if context.state != PodState::SkipsBudgets => refusals.admit(&node.uid, &context.uid),
         Decision::Refuse(_) | Decision::Admit(_) => refusals.forget(&node.uid),
     }
     EvictionSign::Seen
