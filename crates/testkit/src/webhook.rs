@@ -34,6 +34,20 @@ impl DenyingWebhook {
     /// # Errors
     /// When it cannot listen, or the API server refuses its registration.
     pub async fn of_evictions(plane: &ControlPlane, namespace: &str, code: u16, message: &str) -> Result<Self> {
+        Self::of_pods_named(plane, namespace, "", code, message).await
+    }
+
+    /// The same of the pods whose names begin so.
+    ///
+    /// # Errors
+    /// As [`DenyingWebhook::of_evictions`].
+    pub async fn of_pods_named(
+        plane: &ControlPlane,
+        namespace: &str,
+        prefix: &str,
+        code: u16,
+        message: &str,
+    ) -> Result<Self> {
         let tls = plane.tls_acceptor("testbed-webhook")?;
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let url = format!("https://{}/", listener.local_addr()?);
@@ -47,6 +61,7 @@ impl DenyingWebhook {
                 "name": "evictions.denying.example.com", "admissionReviewVersions": ["v1"], "sideEffects": "None",
                 "clientConfig": { "url": url, "caBundle": STANDARD.encode(plane.ca()) },
                 "namespaceSelector": { "matchLabels": { "kubernetes.io/metadata.name": namespace } },
+                "matchConditions": [{ "name": "pods", "expression": format!("request.name.startsWith('{prefix}')") }],
                 "rules": [{
                     "apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods/eviction"],
                 }],

@@ -171,7 +171,27 @@ impl Planner<'_> {
             if self.write.next.has_unused(active.uid(), &is_down) {
                 self.give_back(active, "its drainer has evicted nothing for a while");
             }
+        } else if !is_drained
+            && by_requester
+            && claim.budgets_of_moving().next().is_none()
+            && self.is_over(self.used_until(active, claim))
+        {
+            let is_down = |pod: &_| context.unavailable.contains(pod);
+            if self.write.next.has_unused(active.uid(), &is_down) {
+                self.give_back(active, "its drainer evicts, and none of its pods has gone for a while");
+            }
         }
+    }
+
+    /// Until when a grant counts as used whose drainer evicts, while none of its pods is to be replaced: somebody else may refuse
+    /// what he asks for, and then the evictions tell nothing.
+    fn used_until(&self, active: &ActiveDrain<'_>, claim: &Claim) -> Timestamp {
+        let context = active.context;
+        let last_end = [context.leaving.last_end, context.last_deadline(self.snapshot)];
+        let last_end = last_end.into_iter().flatten();
+        let last_use = last_end.chain(self.memory.first_plan_at).max();
+        let from = last_use.map_or(claim.since, |last_use| last_use.max(claim.since));
+        until(from, self.policy.auto.quiet_period, &self.write.next.leaderless)
     }
 
     fn suspect(&mut self, active: &ActiveDrain<'_>) {

@@ -4,6 +4,7 @@
 //!
 //! What a program deletes on its own, past every budget, is counted apart. Times are printed and not judged.
 
+mod another_webhook;
 mod autoscaler;
 mod cluster_api;
 mod descheduler;

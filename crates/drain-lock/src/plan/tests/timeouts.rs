@@ -236,6 +236,34 @@ fn unused_grant_goes_back_until_its_drainer_goes_on(
     assert_eq!(lines, expected);
 }
 
+/// Somebody else refuses what its drainer asks for: others may need what it holds in vain.
+#[rstest]
+#[case::it_has_just_begun(A_MINUTE_AGO, json!({}), &["n1 is Draining"])]
+#[case::its_pod_has_its_grace("2026-01-01T11:40:00Z", leaving(json!({})), &["n1 is Draining"])]
+#[case::its_pod_stays("2026-01-01T11:40:00Z", json!({}), &[
+    "ledger: n1#9 Waiting needs [a] holds []", "grant uid-n1", "n1 is Draining",
+])]
+fn grant_whose_evictions_change_nothing_goes_back(
+    #[case] granted: &str,
+    #[case] pod: Value,
+    #[case] expected: &[&str],
+) {
+    let claim = merged(
+        super::granted("Confirmed", &["a"]),
+        json!({ "foreignCordon": true, "since": granted, "needs": [] }),
+    );
+    let evicted = json!({ "metadata": { "annotations": { nodeward_api::annotation::LAST_EVICTION: A_MINUTE_AGO } } });
+    let drain = merged(silent_drain_of(&["eviction:bob"]), evicted);
+    let lines = shown(&planned(&cluster(
+        foreign(json!({})),
+        Some(drain),
+        &[claim],
+        &[held("a", pod)],
+    )));
+    let lines: Vec<_> = lines.iter().filter(|line| !line.starts_with("mark")).collect();
+    assert_eq!(lines, expected);
+}
+
 fn granted_since(moment: &str) -> Value {
     let since = json!({ "foreignCordon": true, "since": moment, "needs": [] });
     merged(granted("Confirmed", &["a", "d"]), since)
