@@ -193,7 +193,7 @@ async fn expire(stage: &Stage) -> Result<Figures> {
     }] } });
     let web = env.add_app("web", &[""; 3], a_third().spec("affinity", apart));
     let alone = env.add_deployment("alone", &[""; 7], of_pool("3"));
-    futures::future::try_join(web, alone).await?;
+    Box::pin(futures::future::try_join(web, alone)).await?;
     let nodes = nodes_of_pool(env).await?;
     let is_leaving = |node: &Node| node.metadata.deletion_timestamp.is_some();
     ensure!(nodes.len() == 10 && !nodes.iter().any(is_leaving), "{nodes:?}");
