@@ -36,13 +36,16 @@ impl Basis {
         }
     }
 
-    /// Whether nothing has changed since but that OSDs have gone down, and only such as are among these.
-    pub fn only_lost(&self, before: &Self, osds: &BTreeSet<OsdId>) -> bool {
-        let mut lost = before.clone();
-        for (id, osd) in lost.osds.iter_mut().filter(|(id, _)| osds.contains(id)) {
-            osd.0 &= self.osds.get(id).is_some_and(|osd| osd.0);
-        }
-        lost == *self
+    /// Whether nothing has changed since but that OSDs have gone down or come up, and only such as are among these.
+    pub fn differs_only_in(&self, before: &Self, osds: &BTreeSet<OsdId>) -> bool {
+        let without = |basis: &Self| {
+            let mut basis = basis.clone();
+            for (_, (up, up_from, ..)) in basis.osds.iter_mut().filter(|(id, _)| osds.contains(id)) {
+                (*up, *up_from) = (false, 0);
+            }
+            basis
+        };
+        without(self) == without(before)
     }
 
     fn doubt_since(&self, before: &Self) -> Doubt {
@@ -274,15 +277,20 @@ mod tests {
     #[case::of_these(|dump: &mut OsdDump| dump.osds[1].up = false, true)]
     #[case::another(|dump: &mut OsdDump| dump.osds[0].up = false, false)]
     #[case::out(|dump: &mut OsdDump| (dump.osds[1].up, dump.osds[1].is_in) = (false, false), false)]
-    #[case::started(|dump: &mut OsdDump| dump.osds[1].up_from = 2, false)]
+    #[case::up(|dump: &mut OsdDump| (dump.osds[2].up, dump.osds[2].up_from) = (true, 2), true)]
+    #[case::started(|dump: &mut OsdDump| dump.osds[1].up_from = 2, true)]
+    #[case::another_started(|dump: &mut OsdDump| dump.osds[0].up_from = 2, false)]
     #[case::pool(|dump: &mut OsdDump| dump.pools[0].min_size = 3, false)]
-    fn osds_that_go_down_are_told_from_other_changes(#[case] change: fn(&mut OsdDump), #[case] expected: bool) {
+    fn osds_that_go_down_or_come_up_are_told_from_other_changes(
+        #[case] change: fn(&mut OsdDump),
+        #[case] expected: bool,
+    ) {
         let before = dump(&[true, true, false]);
         let mut now = before.clone();
         change(&mut now);
         let basis = |dump: &OsdDump| Basis::new(dump, &tree("default"));
         assert_eq!(
-            basis(&now).only_lost(&basis(&before), &BTreeSet::from([1, 2])),
+            basis(&now).differs_only_in(&basis(&before), &BTreeSet::from([1, 2])),
             expected
         );
     }

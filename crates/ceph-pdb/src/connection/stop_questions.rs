@@ -1,7 +1,7 @@
 //! Which OSDs may be down together: what the manager is asked, and which of its answers count.
 //!
 //! Both witnesses judge by the statistics of placement groups. So the manager is asked only while these are fresh, and an answer counts
-//! only while what they depend on does not change. That OSDs go down one after the other that it was asked about changes nothing in it.
+//! only while what they depend on does not change. That OSDs go down or come up that it was asked about changes nothing in it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -152,14 +152,14 @@ impl StopQuestions {
         is_answered
     }
 
-    /// Voids the answers that are not true of this map any more. One that only has fewer of the OSDs that were asked about is what was
-    /// asked for.
+    /// Voids the answers that are not true of this map any more. That the rest can do without the OSDs that were asked about stays true
+    /// when these go down, and when they come up: only they lack copies then.
     fn follow(&mut self, basis: Option<&Basis>, now: Instant) {
         let Some(basis) = basis.filter(|basis| self.basis.as_ref() != Some(basis)) else {
             return;
         };
         if let Some(before) = self.basis.replace(basis.clone()) {
-            self.answers.retain(|osds, _| basis.only_lost(&before, osds));
+            self.answers.retain(|osds, _| basis.differs_only_in(&before, osds));
             for (since, _) in self.answers.values_mut() {
                 *since = now;
             }

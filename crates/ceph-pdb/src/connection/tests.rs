@@ -283,18 +283,18 @@ async fn a_change_of_osds_voids_the_answers() {
     assert!(view.stop_answers.is_empty() && view.fresh_since.is_none());
 }
 
-/// Each OSD that goes down makes the statistics old; a whole host is on its way.
+/// Each OSD that goes down or comes up makes the statistics old; a whole host is on its way, and back.
 #[tokio::test(start_paused = true)]
 async fn an_answer_outlasts_osds_that_it_was_asked_about() {
     let (ceph, fixture) = watched(&[1, 2]).await;
-    for osd in [2, 1] {
+    for (osd, is_up) in [(2, false), (1, false), (2, true)] {
         ceph.change(|state| {
             state.epoch += 1;
-            state.up[osd] = false;
+            state.up[osd] = is_up;
             state.mgr_reports = false;
         });
         sleep(Duration::from_secs(10)).await;
-        let view = fixture.view(|view| !view.map.dump.osds[osd].up).await;
+        let view = fixture.view(|view| view.map.dump.osds[osd].up == is_up).await;
         assert!(is_answered(&view, &[1, 2]) && view.fresh_since.is_none());
     }
     let since = Instant::now();

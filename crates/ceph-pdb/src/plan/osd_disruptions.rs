@@ -161,12 +161,12 @@ impl Situation<'_> {
                 None => self.as_agreed(last),
             },
             (None, Disruptions::Open { .. }) => self.open(CephReason::AllUp),
-            (None, Disruptions::Closed { exempt }) => closed(exempt.clone(), CephReason::Recovering),
+            (None, Disruptions::Closed { .. }) => closed(self.still_exempt(last), CephReason::Recovering),
             (Some(ceph), Disruptions::Open { .. }) if self.stays_open(ceph) => self.open(CephReason::AllUp),
             (Some(_), Disruptions::Open { .. }) => closed(BTreeSet::new(), CephReason::Recovering),
             (Some(ceph), Disruptions::Closed { .. }) => match self.reopens(ceph, timeout_is_over) {
                 Some(reason) => self.open(reason),
-                None => closed(self.still_exempt(ceph), CephReason::Recovering),
+                None => closed(self.still_exempt(last), CephReason::Recovering),
             },
         };
         Decision {
@@ -196,16 +196,27 @@ impl Situation<'_> {
         closed(BTreeSet::new(), CephReason::SecondDomainDown)
     }
 
-    /// Statistics are older than what is down. An exemption holds while that takes only OSDs that it was asked for: the set that is
-    /// asked about is the same then, and its answer still counts.
+    /// Statistics are older than what is down.
     fn as_agreed(&mut self, last: Option<&CephFacts>) -> (Disruptions, CephReason) {
+        let exempt = self.still_exempt(last);
+        let reason = match last {
+            _ if !exempt.is_empty() => CephReason::DomainDown,
+            Some(ceph) if ceph.is_current => CephReason::StatisticsStale,
+            Some(_) | None => CephReason::CephNotAsked,
+        };
+        closed(exempt, reason)
+    }
+
+    /// What of closed budgets stays exempt while nothing new can be asked for. An exemption holds while only OSDs that it was asked for
+    /// go down and come up: the set that is asked about is the same then, and its answer still counts. Whatever else has happened,
+    /// or may have where Ceph was not asked before, ends it.
+    fn still_exempt(&mut self, last: Option<&CephFacts>) -> BTreeSet<OsdId> {
         let exempt = self.exempt.clone();
-        match last {
-            Some(ceph) if !exempt.is_empty() && self.may_stop(&exempt, ceph) == Some(true) => {
-                closed(exempt, CephReason::DomainDown)
-            }
-            Some(ceph) if ceph.is_current => closed(BTreeSet::new(), CephReason::StatisticsStale),
-            Some(_) | None => closed(BTreeSet::new(), CephReason::CephNotAsked),
+        let asked_of = last.filter(|_| !exempt.is_empty());
+        if asked_of.and_then(|ceph| self.may_stop(&exempt, ceph)) == Some(true) {
+            exempt
+        } else {
+            BTreeSet::new()
         }
     }
 
@@ -273,16 +284,6 @@ impl Situation<'_> {
     fn stays_open(&mut self, ceph: &CephFacts) -> bool {
         let is_whole = ceph.pgs <= PgHealth::Moving && ceph.doubt == Doubt::None;
         is_whole || (ceph.is_fresh && self.each_domain_may_stop(ceph))
-    }
-
-    /// What of closed budgets stays exempt once its OSDs are up: until it is refused, or a pool needs more copies than it was judged
-    /// by.
-    fn still_exempt(&mut self, ceph: &CephFacts) -> BTreeSet<OsdId> {
-        let mut exempt = self.exempt.clone();
-        if exempt.is_empty() || self.may_stop(&exempt, ceph) == Some(false) || ceph.doubt == Doubt::PoolRaised {
-            exempt.clear();
-        }
-        exempt
     }
 
     fn each_domain_may_stop(&mut self, ceph: &CephFacts) -> bool {

@@ -1,5 +1,6 @@
 //! Parts of Ceph that do not answer.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -217,6 +218,60 @@ async fn operator_ends_in_order_while_librados_hangs() -> Result<()> {
     })
     .await?;
     env.ceph().start_osd(0)?;
+    env.open().await?;
+    env.end([operator]).await
+}
+
+/// A rack was drained and is back when nobody leads. Then an OSD of another rack loses its disk and starts again, empty. Who leads next
+/// finds all OSDs up and the rack exempt, and must not take that over: two copies would be gone.
+#[tokio::test(flavor = "multi_thread")]
+async fn exemption_ends_with_what_happened_while_nobody_led() -> Result<()> {
+    let env = Environment::with(hosts(6)).await?;
+    for object in 0..16 {
+        env.ceph().put("data", &format!("object-{object}"), b"content").await?;
+    }
+    let operator = env.start(json!({})).await?;
+    env.open().await?;
+    env.drain(0).await?;
+    wait::until("the rest of the rack to be allowed to go", DEADLINE, || async {
+        let may_go = env.may_go().await?;
+        ensure!(may_go == BTreeSet::from([3]), "{may_go:?} may go");
+        Ok(())
+    })
+    .await?;
+    operator.process().kill();
+    env.bring_back(0).await?;
+    env.ceph().clean(DEADLINE).await?;
+    for flag in ["nobackfill", "norecover"] {
+        env.ceph().command(json!({"prefix": "osd set", "key": flag})).await?;
+    }
+    env.ceph().osd(1).kill();
+    wait::until("OSD 1 to be down", DEADLINE, || async {
+        let tree = env
+            .ceph()
+            .command(json!({"prefix": "osd tree", "states": ["down"]}))
+            .await?;
+        ensure!(tree.to_string().contains("osd.1"), "{tree}");
+        Ok(())
+    })
+    .await?;
+    env.ceph().start_osd(1)?;
+    env.ceph().all_up().await?;
+    // It has no statistics to refuse the rack by.
+    env.ceph().mgr().pause()?;
+    let spec = env.spec(&json!({})).arg("--leader-elect=false");
+    let operator = env.run(spec).await?;
+    let none_may_go = || async {
+        let may_go = env.may_go().await?;
+        ensure!(may_go.is_empty(), "{may_go:?} may go, state {}", env.state().await?);
+        Ok(())
+    };
+    wait::until("no OSD to be allowed to go", DEADLINE, none_may_go).await?;
+    env.ceph().mgr().resume()?;
+    wait::throughout("no OSD to be allowed to go", SEVERAL_PERIODS, none_may_go).await?;
+    for flag in ["nobackfill", "norecover"] {
+        env.ceph().command(json!({"prefix": "osd unset", "key": flag})).await?;
+    }
     env.open().await?;
     env.end([operator]).await
 }

@@ -318,10 +318,17 @@ fn closed_budgets_stay_closed_until_each_domain_may_go() {
     assert_eq!(result(decision), is_closed(&[], CephReason::Recovering));
 }
 
-#[test]
-fn closed_budgets_stay_closed_while_ceph_is_silent() {
-    let decided = disruptions(&osds(&[], &[]), None, &closed(&[4, 5]));
-    assert_eq!(decided, is_closed(&[4, 5], CephReason::Recovering));
+/// All OSDs are up, and what was exempt has come back. What nobody has seen may have cost copies elsewhere.
+#[rstest]
+#[case::silent(None, &[])]
+#[case::never_asked(Some(unclean()), &[])]
+#[case::agreed(Some(answered(unclean(), &[(&[4, 5], true)])), &[4, 5])]
+#[case::refused(Some(answered(unclean(), &[(&[4, 5], false)])), &[])]
+#[case::agreed_before_they_came_up(Some(CephFacts { is_fresh: false, ..answered(unclean(), &[(&[4, 5], true)]) }), &[4, 5])]
+#[case::seen_in_the_pods_first(Some(CephFacts { is_current: false, ..answered(unclean(), &[(&[4, 5], true)]) }), &[4, 5])]
+fn closed_budgets_stay_exempt_by_an_answer_alone(#[case] ceph: Option<CephFacts>, #[case] exempt: &[OsdId]) {
+    let decided = disruptions(&osds(&[], &[]), ceph, &closed(&[4, 5]));
+    assert_eq!(decided, is_closed(exempt, CephReason::Recovering));
 }
 
 #[test]
@@ -406,7 +413,10 @@ proptest! {
                 let safe = ceph.and_then(|ceph| ceph.safe_together.get(&together).copied());
                 prop_assert_eq!(safe, Some(true));
             }
-            (Disruptions::Closed { exempt }, _) => prop_assert!(exempt.is_empty() || down.is_empty()),
+            (Disruptions::Closed { exempt }, _) => {
+                let safe = ceph.and_then(|ceph| ceph.safe_together.get(&exempt).copied());
+                prop_assert!(exempt.is_empty() || (down.is_empty() && safe == Some(true)));
+            }
         }
     }
 }

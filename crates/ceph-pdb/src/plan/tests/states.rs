@@ -78,10 +78,10 @@ fn recovering_cluster_stays_closed_around_what_may_go() {
 /// All OSDs are up, and the domain that was drained lacks copies: it may go again only while the others have them.
 #[rstest]
 #[case::refused(|world: &mut World| world.may_stop_all(false), None)]
-#[case::not_answered(|world: &mut World| world.view.stop_answers.clear(), Some("b"))]
+#[case::not_answered(|world: &mut World| world.view.stop_answers.clear(), None)]
+#[case::silent(World::silence, None)]
 #[case::started_again(|world: &mut World| (world.view.fresh_since, world.view.doubt) = (None, Doubt::OsdStarted), Some("b"))]
-#[case::pool_raised(|world: &mut World| (world.view.fresh_since, world.view.doubt) = (None, Doubt::PoolRaised), None)]
-fn exemption_ends_when_it_is_refused(#[case] change: fn(&mut World), #[case] exempt: Option<&str>) {
+fn exemption_ends_with_its_answer(#[case] change: fn(&mut World), #[case] exempt: Option<&str>) {
     let mut world = World::settled();
     world.drain(2);
     world.run();
