@@ -30,7 +30,8 @@ impl CleanPattern {
         own.transpose().map(Self)
     }
 
-    fn matches(&self, state: &str) -> bool {
+    /// Whether this state of a placement group is clean.
+    pub fn matches(&self, state: &str) -> bool {
         if let Some(own) = &self.0 {
             return own.is_match(state);
         }

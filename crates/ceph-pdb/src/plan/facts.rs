@@ -188,10 +188,19 @@ pub(super) fn ceph_facts(cluster: &ClusterSnapshot, left_out: &BTreeSet<PoolId>)
     };
     let pattern = &cluster.cluster.clean_pattern;
     let mut unclean = pattern.unclean(&view.status.pgmap);
+    let are_all_clean = unclean.is_empty();
     unclean.retain(|(state, count)| {
         let states = left_out.iter().filter_map(|pool| view.pool_states.get(pool));
         states.filter_map(|states| states.get(*state)).sum::<i64>() < *count
     });
+    // The report of the pools is of another moment: what is in a state now need not be what was. What it says of the pools that count
+    // counts, too.
+    if !are_all_clean {
+        let counted = view.pool_states.iter().filter(|(pool, _)| !left_out.contains(pool));
+        let states = counted.flat_map(|(_, states)| states);
+        unclean
+            .extend(states.filter_map(|(state, count)| (!pattern.matches(state)).then_some((state.as_str(), *count))));
+    }
     let health = |state: &str| {
         if !state.split('+').any(|flag| flag == "active") {
             PgHealth::Inactive

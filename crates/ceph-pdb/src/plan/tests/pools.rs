@@ -86,6 +86,35 @@ fn dead_disk_of_a_pool_with_one_copy_blocks_nothing(
     );
 }
 
+/// The pool that is left out and another one recover alike, and the first is whole already: how many there are in a state says nothing of
+/// whose they are.
+#[rstest]
+#[case::only_the_one_left_out(&[(2, "active+recovering+degraded", 2)], "active+recovering+degraded", CephReason::AllClean)]
+#[case::both(&[(1, "active+recovering+degraded", 1), (2, "active+recovering+degraded", 2)], "active+recovering+degraded", CephReason::Recovering)]
+#[case::other_waited(&[(1, "active+recovery_wait+degraded", 1), (2, "active+recovering+degraded", 2)], "active+recovering+degraded", CephReason::Recovering)]
+fn pools_that_recover_beside_one_left_out_count(
+    #[case] reported: &[(i64, &str, i64)],
+    #[case] state: &str,
+    #[case] reason: CephReason,
+) {
+    let mut world = with_unsurvivable_pool();
+    world.stop(2, false);
+    world.run();
+    world.start(2);
+    world.view.stop_answers.clear();
+    world.view.status.pgmap.pgs_by_state = serde_json::from_value(json!([
+        {"state_name": "active+clean", "count": 14}, {"state_name": state, "count": 2},
+    ]))
+    .unwrap();
+    world.ask();
+    for (pool, state, count) in reported {
+        let of_pool = world.view.pool_states.entry(*pool).or_default();
+        of_pool.insert((*state).to_owned(), *count);
+    }
+    world.run();
+    assert_eq!(world.state().reason, reason);
+}
+
 /// Whoever asks which domains a node would take with it need not wait for one whose data is complete elsewhere.
 #[test]
 fn node_has_no_osds_that_nobody_misses() {
