@@ -35,7 +35,16 @@ const DAEMONS: &str = "cluster";
 const COMMANDS: &str = "audit";
 
 /// Commands that change of how many copies a placement group is, and where they are to be.
-const CHANGES: [&str; 5] = ["osd pool set", "osd crush ", "osd out", "osd in", "osd reweight"];
+const CHANGES: [&str; 8] = [
+    "osd pool set",
+    "osd pool stretch",
+    "osd crush ",
+    "osd setcrushmap",
+    "osd out",
+    "osd in",
+    "osd reweight",
+    "enable_stretch_mode",
+];
 
 /// Commands for one Ceph cluster. A refusal is an answer; each future ends within a deadline.
 pub trait CephClient: Send + Sync + 'static {
@@ -247,6 +256,11 @@ mod tests {
     #[case::crush(
         "audit",
         r#"cmd='[{"prefix": "osd crush reweight", "name": "osd.0"}]': finished"#,
+        true
+    )]
+    #[case::stretch_mode(
+        "audit",
+        r#"cmd='[{"prefix": "mon enable_stretch_mode", "tiebreaker_mon": "c"}]': finished"#,
         true
     )]
     #[case::our_own("audit", r#"cmd='[{"prefix": "osd set-group", "flags": "noout"}]': finished"#, false)]
