@@ -178,9 +178,9 @@ impl PodClasses {
             let mut claimed = self.needs.iter().flat_map(|needed| &needed.pods);
             claimed.any(|claimed| claimed.uid == pod.uid.as_str())
         };
-        let mut unclaimed: Vec<_> = self.retained.iter().filter(|pod| !is_claimed(pod)).collect();
-        unclaimed.retain(|pod| !self.awaits_budget(pod));
-        unclaimed.into_iter().map(|pod| pod.uid.clone()).collect()
+        let unclaimed = self.retained.iter();
+        let unclaimed = unclaimed.filter(|pod| !is_claimed(pod) && !self.awaits_budget(pod));
+        unclaimed.map(|pod| pod.uid.clone()).collect()
     }
 
     /// The first pod that stays, and whose budget lacks its disruption for a while.
