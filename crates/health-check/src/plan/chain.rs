@@ -23,8 +23,6 @@ pub struct Chain<'a> {
     pub earlier: Vec<Record<'a>>,
     /// A step that was refused too often to keep its slot.
     refused: Option<usize>,
-    /// No step is started for this node alone: it is excluded, or declared to be in maintenance.
-    pub is_held: bool,
     /// When the present outage began.
     pub began: Timestamp,
 }
@@ -46,7 +44,6 @@ impl<'a> Chain<'a> {
         let mut unclaimed: Vec<Live<'a>> = live.to_vec();
         let mut chain = Self {
             refused: known.refused,
-            is_held: known.is_held,
             ..Self::default()
         };
         for remediation in entry.into_iter().flat_map(|entry| &entry.remediations) {
@@ -103,7 +100,7 @@ impl<'a> Chain<'a> {
 
     /// Whether the node is being remediated: it takes a slot, and its lease is held. It runs from its intent until it is
     /// healthy, its last step is over, or the remediation of its present step is gone or an orphan; between two steps, too,
-    /// unless the next is refused, or the node is held.
+    /// unless the next is refused.
     pub fn runs(&self, health: &Health, spec: &CheckSpec, now: Timestamp) -> bool {
         (self.intent().is_some() && !health.is_fine()) || self.has_begun(health, spec, now)
     }
@@ -111,7 +108,7 @@ impl<'a> Chain<'a> {
     /// The same of what is more than intended.
     pub fn has_begun(&self, health: &Health, spec: &CheckSpec, now: Timestamp) -> bool {
         let is_next = |next: usize| next < spec.steps.len() && self.gone(next).is_none() && self.refused != Some(next);
-        let is_between = |over: usize| !self.is_held && is_next(over + 1);
+        let is_between = |over: usize| is_next(over + 1);
         self.is_at_work(health, now) || (!health.is_fine() && self.step_over().is_some_and(is_between))
     }
 

@@ -136,13 +136,11 @@ impl<'a> Planner<'a> {
         let unhealthy_period = UnhealthyPeriod::follow(before, periods.is_some(), &health, entry);
         let refusal = memory.refusal(&check.facts.name, name);
         let is_given_up = |refusal: &&Refusal| REFUSALS_THAT_FREE_THE_SLOT <= refusal.in_a_row;
-        let is_excluded = node.is_some_and(|node| is_excluded(node.view.labels.get(EXCLUDE_FROM_REMEDIATION)));
         let known = Known {
             node: node.map(|node| &**node),
             health: &health,
             unhealthy_period: unhealthy_period.as_ref().filter(|_| !health.is_fine()),
             refused: refusal.filter(is_given_up).map(|refusal| refusal.step),
-            is_held: is_excluded || self.index.maintenance(name).is_some(),
             spec: check.spec,
             index: self.index,
             now: self.now,

@@ -108,12 +108,7 @@ impl Planner<'_> {
             case.standing = Standing::new(HealthReason::RemediationRunning, record_name(record)).until(ends);
             return false;
         }
-        let may_end = match self.may_escalate(check, case, node) {
-            // Nothing but the node itself stops its next step: the end of this one gives its slot to others.
-            Err(_) if case.chain.is_held => self.check_followed(check).and_then(|()| self.check_settled()),
-            may_end => may_end,
-        };
-        if let Err(stopped) = may_end {
+        if let Err(stopped) = self.may_escalate(check, case, node) {
             case.standing = stopped;
             return false;
         }

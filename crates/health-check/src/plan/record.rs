@@ -191,8 +191,6 @@ pub struct Known<'c, 'a> {
     pub unhealthy_period: Option<&'c UnhealthyPeriod>,
     /// A step of it that was refused too often to keep its slot.
     pub refused: Option<usize>,
-    /// No step is started for this node alone: it is excluded, or declared to be in maintenance.
-    pub is_held: bool,
     /// The NodeHealthCheck's specification.
     pub spec: &'c CheckSpec,
     /// What is known of the kinds.

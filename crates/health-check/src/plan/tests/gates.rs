@@ -100,7 +100,7 @@ fn stops_every_step_and_nothing_else(#[case] stop: Change, #[case] reason: Healt
     assert_eq!((plan.started(), plan.reason("w1")), (vec![], reason));
     assert_eq!(plan.intended("workers"), [""; 0]);
 
-    // Its escalation; unless it concerns this node alone, the timeout fires when it ends.
+    // Its escalation; the timeout fires when it ends.
     let mut running = world();
     running.settle(300);
     let before = running.clone();
@@ -110,13 +110,8 @@ fn stops_every_step_and_nothing_else(#[case] stop: Change, #[case] reason: Healt
     let plan = running.settle(600);
     assert_eq!(plan.reason("w1"), reason);
     assert_eq!(running.remediations(), ["Reboot of w1"]);
-    let is_held = matches!(reason, HealthReason::ExcludedByLabel | HealthReason::UnderMaintenance);
-    let timed_out = is_held.then(|| at(600));
-    assert_eq!(running.snapshot.remediations[0].timed_out, timed_out);
-    assert_eq!(
-        running.entry("w1").unwrap().remediations[0].timed_out.is_some(),
-        is_held
-    );
+    assert_eq!(running.snapshot.remediations[0].timed_out, None);
+    assert_eq!(running.entry("w1").unwrap().remediations[0].timed_out, None);
     running.snapshot = crate::snapshot::Snapshot {
         remediations: running.snapshot.remediations.clone(),
         leases: running.snapshot.leases.clone(),

@@ -1,18 +1,10 @@
 //! Remediators are told that their time is over before another one is at work on the machine.
 
-use nodeward_api::label::EXCLUDE_FROM_REMEDIATION;
 use nodeward_api::reason::HealthReason;
-use rstest::rstest;
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::world::{World, at, chain, name, template, two_steps, with};
+use super::world::{World, at, chain, template, two_steps};
 use crate::plan::RemediationChange;
-use crate::snapshot::Reading;
-
-/// One node at a time.
-fn limited(steps: &[(&str, &str)]) -> Value {
-    with(chain(steps), json!({ "maxConcurrentRemediations": 1 }))
-}
 
 /// To one NodeHealthCheck the node is healthy, and its remediator has not finished; another finds the node's disk full.
 #[test]
@@ -69,6 +61,7 @@ fn step_is_not_added_beside_a_remediator_that_was_not_told() {
 /// A chain that was over has given its slot up.
 #[test]
 fn step_is_not_added_beyond_the_limit() {
+    let limited = |steps| super::world::with(chain(steps), json!({ "maxConcurrentRemediations": 1 }));
     let mut world = World::workers(5)
         .check("workers", limited(&[("Reboot", "5m")]))
         .failed("w1", 0);
@@ -81,37 +74,6 @@ fn step_is_not_added_beyond_the_limit() {
     assert!(plan.node("w1").detail.contains("w2"), "{:?}", plan.node("w1"));
     world.live(660, 900);
     assert_eq!(world.remediations(), ["Fence of w1", "Reboot of w1", "Reboot of w2"]);
-}
-
-/// Its steps are stopped for it alone, so that it holds others up no longer than its step takes, and waits for them afterwards.
-#[rstest]
-#[case::excluded(
-    |w: &mut World| w.label("w1", EXCLUDE_FROM_REMEDIATION, Some("true")), |w: &mut World| w.label("w1", EXCLUDE_FROM_REMEDIATION, None)
-)]
-#[case::maintained(
-    |w: &mut World| w.snapshot.maintenances = Reading::Known([name("w1")].into()),
-    |w: &mut World| w.snapshot.maintenances = Reading::Known([].into())
-)]
-fn node_that_is_held_gives_its_slot_up_when_its_step_ends(
-    #[case] hold: fn(&mut World),
-    #[case] release: fn(&mut World),
-) {
-    let mut world = World::remediating(limited(&[("Reboot", "5m"), ("Fence", "5m")]));
-    world.fail("w2", 0);
-    hold(&mut world);
-    world.live(310, 599);
-    assert_eq!(world.remediations(), ["Reboot of w1"]);
-    world.live(600, 700);
-    assert_eq!(world.remediations(), ["Reboot of w1", "Reboot of w2"]);
-    world.live(701, 1000);
-    assert_eq!(world.remediations(), ["Fence of w2", "Reboot of w1", "Reboot of w2"]);
-    release(&mut world);
-    world.live(1001, 1100);
-    let plan = world.plan(1100);
-    assert_eq!(plan.reason("w1"), HealthReason::ConcurrencyLimitReached);
-    world.heal("w2", 1110);
-    world.live(1110, 1400);
-    assert_eq!(world.remediations(), ["Fence of w1", "Reboot of w1"]);
 }
 
 /// Nobody tells its remediator: it has the time of its step.
