@@ -50,6 +50,10 @@ pub struct CephClusterState {
     /// Since when the placement groups' statistics are current; absent while they are not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub statistics_fresh_since: Option<Timestamp>,
+    /// What the statistics were of when they were last current, as a fingerprint of the OSDs, the pools and CRUSH. Whoever leads next
+    /// tells by it whether anything has happened since.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub statistics_of: Option<String>,
     /// OSDs that are down, by failure domain; those of an unknown one are under the empty name.
     #[serde(default)]
     pub down_osds: BTreeMap<String, BTreeSet<i64>>,

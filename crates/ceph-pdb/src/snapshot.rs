@@ -318,6 +318,8 @@ pub struct CephView {
     pub is_freshness_known: bool,
     /// What has happened since they were last current.
     pub doubt: Doubt,
+    /// A fingerprint of what they depend on.
+    pub basis: Arc<str>,
     /// What both witnesses say, by the OSDs asked for: only with fresh statistics, of known OSDs, without a change of the map since
     /// the question, and where nothing is unknown.
     pub stop_answers: BTreeMap<BTreeSet<OsdId>, StopAnswer>,

@@ -2,6 +2,8 @@
 //! without a manager they stand still, healthy as ever.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
 
 use super::OsdId;
 use super::answers::{OsdDump, OsdTree};
@@ -48,6 +50,14 @@ impl Basis {
         without(self) == without(before)
     }
 
+    /// The same for the same, in another process too. Where it is not, as after an upgrade, statistics count as doubtful until they
+    /// are fresh.
+    fn fingerprint(&self) -> Arc<str> {
+        let mut hasher = DefaultHasher::new();
+        format!("{self:?}").hash(&mut hasher);
+        format!("{:016x}", hasher.finish()).into()
+    }
+
     fn doubt_since(&self, before: &Self) -> Doubt {
         let is_raised = self.pools.iter().any(|(id, (size, min_size, ..))| {
             let before = before.pools.get(id);
@@ -71,6 +81,8 @@ pub enum Doubt {
     /// Nothing has happened that costs copies.
     #[default]
     None,
+    /// Nobody has watched: what may have happened is not known.
+    Unwatched,
     /// An OSD has started: it lacks what was written meanwhile.
     OsdStarted,
     /// A pool needs more copies than before.
@@ -81,6 +93,7 @@ pub enum Doubt {
 #[derive(Debug, Clone, Default)]
 pub struct Freshness {
     basis: Option<Basis>,
+    fingerprint: Arc<str>,
     reports: BTreeMap<OsdId, Reports>,
     doubt: Doubt,
 }
@@ -98,8 +111,10 @@ impl Freshness {
         if self.basis.as_ref() == Some(&basis) {
             return;
         }
-        let doubt = self.basis.as_ref().map(|before| basis.doubt_since(before));
-        self.doubt = self.doubt().max(doubt.unwrap_or_default());
+        let before = self.basis.as_ref();
+        let doubt = before.map_or(Doubt::Unwatched, |before| basis.doubt_since(before));
+        self.doubt = self.doubt().max(doubt);
+        self.fingerprint = basis.fingerprint();
         self.basis = Some(basis);
         self.reports.clear();
     }
@@ -143,6 +158,11 @@ impl Freshness {
     /// What the statistics depend on now.
     pub const fn basis(&self) -> Option<&Basis> {
         self.basis.as_ref()
+    }
+
+    /// Tells that from others.
+    pub fn fingerprint(&self) -> Arc<str> {
+        Arc::clone(&self.fingerprint)
     }
 
     /// What has happened since the statistics were last of now.
@@ -333,6 +353,20 @@ mod tests {
             (false, Doubt::None),
             "that is over"
         );
+    }
+
+    /// Nobody knows what went before the first map: its fingerprint tells whether another process had fresh statistics of the same.
+    #[test]
+    fn first_map_is_doubted_and_told_from_others() {
+        let mut freshness = Freshness::default();
+        freshness.map_seen(&dump(&[true, true]), &tree("default"));
+        assert_eq!(freshness.doubt(), Doubt::Unwatched);
+        assert_eq!(freshness.fingerprint(), fresh().fingerprint());
+        let mut started = dump(&[true, true]);
+        started.osds[1].up_from = 2;
+        freshness.map_seen(&started, &tree("default"));
+        assert_eq!(freshness.doubt(), Doubt::OsdStarted);
+        assert_ne!(freshness.fingerprint(), fresh().fingerprint());
     }
 
     #[test]

@@ -181,6 +181,7 @@ impl Poller {
             fresh_since: self.fresh_since,
             is_freshness_known: self.is_freshness_known,
             doubt: self.freshness.doubt(),
+            basis: self.freshness.fingerprint(),
             stop_answers: self.stop_questions.answers(),
             pool_states: self.stop_questions.pool_states(),
             stop_problem: self.stop_questions.problem().cloned(),

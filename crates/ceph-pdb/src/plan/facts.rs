@@ -9,6 +9,7 @@ use nodeward_core::deadline::is_due;
 
 use super::osd_disruptions::{CephFacts, Domain, OsdFacts, PgHealth, members};
 use crate::ceph::OsdId;
+use crate::ceph::freshness::Doubt;
 use crate::ceph::pg_health::lacks_redundancy;
 use crate::ceph::stop_check::PoolId;
 use crate::ceph::topology::{DomainType, places};
@@ -210,11 +211,18 @@ pub(super) fn ceph_facts(cluster: &ClusterSnapshot, left_out: &BTreeSet<PoolId>)
             PgHealth::Moving
         }
     };
+    // Another process has seen fresh statistics of the same.
+    let published = cluster.published.as_ref().and_then(|known| known.state.as_ref());
+    let is_known = published.is_some_and(|state| state.statistics_of.as_deref() == Some(&*view.basis));
     let answers = view.stop_answers.iter();
     Some(CephFacts {
         is_current: current_view(cluster).is_some(),
         is_fresh: view.fresh_since.is_some(),
-        doubt: view.doubt,
+        doubt: if view.doubt == Doubt::Unwatched && is_known {
+            Doubt::None
+        } else {
+            view.doubt
+        },
         pgs: unclean
             .iter()
             .map(|(state, _)| health(state))

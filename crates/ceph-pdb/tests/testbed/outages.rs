@@ -242,21 +242,7 @@ async fn exemption_ends_with_what_happened_while_nobody_led() -> Result<()> {
     operator.process().kill();
     env.bring_back(0).await?;
     env.ceph().clean(DEADLINE).await?;
-    for flag in ["nobackfill", "norecover"] {
-        env.ceph().command(json!({"prefix": "osd set", "key": flag})).await?;
-    }
-    env.ceph().osd(1).kill();
-    wait::until("OSD 1 to be down", DEADLINE, || async {
-        let tree = env
-            .ceph()
-            .command(json!({"prefix": "osd tree", "states": ["down"]}))
-            .await?;
-        ensure!(tree.to_string().contains("osd.1"), "{tree}");
-        Ok(())
-    })
-    .await?;
-    env.ceph().start_osd(1)?;
-    env.ceph().all_up().await?;
+    start_empty(&env, 1).await?;
     // It has no statistics to refuse the rack by.
     env.ceph().mgr().pause()?;
     let spec = env.spec(&json!({})).arg("--leader-elect=false");
@@ -269,9 +255,81 @@ async fn exemption_ends_with_what_happened_while_nobody_led() -> Result<()> {
     wait::until("no OSD to be allowed to go", DEADLINE, none_may_go).await?;
     env.ceph().mgr().resume()?;
     wait::throughout("no OSD to be allowed to go", SEVERAL_PERIODS, none_may_go).await?;
+    recover(&env).await?;
+    env.open().await?;
+    env.end([operator]).await
+}
+
+/// An OSD has lost its disk and starts again, empty, when nobody leads. Who leads next finds the budget open, and clean statistics of
+/// before. Where nothing has happened meanwhile, the budget stays open.
+#[tokio::test(flavor = "multi_thread")]
+async fn open_budget_closes_with_what_happened_while_nobody_led() -> Result<()> {
+    let env = Environment::new().await?;
+    for object in 0..16 {
+        env.ceph().put("data", &format!("object-{object}"), b"content").await?;
+    }
+    let spec = || env.spec(&json!({})).arg("--leader-elect=false");
+    let operator = env.run(spec()).await?;
+    env.open().await?;
+    statistics_are_published(&env).await?;
+    operator.process().kill();
+    let operator = env.run(spec()).await?;
+    wait::throughout("open", SEVERAL_PERIODS, || env.is_open()).await?;
+    statistics_are_published(&env).await?;
+    operator.process().kill();
+    // The monitors repeat its last statistics.
+    env.ceph().mgr().pause()?;
+    start_empty(&env, 1).await?;
+    let operator = env.run(spec()).await?;
+    let none_may_go = || async {
+        let may_go = env.may_go().await?;
+        ensure!(may_go.is_empty(), "{may_go:?} may go, state {}", env.state().await?);
+        Ok(())
+    };
+    wait::until("no OSD to be allowed to go", DEADLINE, none_may_go).await?;
+    env.ceph().mgr().resume()?;
+    wait::throughout("no OSD to be allowed to go", SEVERAL_PERIODS, none_may_go).await?;
+    recover(&env).await?;
+    env.open().await?;
+    env.end([operator]).await
+}
+
+/// Waits until the published state names fresh statistics.
+async fn statistics_are_published(env: &Environment) -> Result<()> {
+    wait::until("fresh statistics to be published", DEADLINE, || async {
+        let state = env.state().await?;
+        ensure!(
+            state["statisticsFreshSince"].is_string() && state["statisticsOf"].is_string(),
+            "{state}"
+        );
+        Ok(())
+    })
+    .await
+}
+
+/// The OSD loses its disk and starts again, empty; nothing is copied to it before [`recover`].
+async fn start_empty(env: &Environment, osd: usize) -> Result<()> {
+    for flag in ["nobackfill", "norecover"] {
+        env.ceph().command(json!({"prefix": "osd set", "key": flag})).await?;
+    }
+    env.ceph().osd(osd).kill();
+    wait::until(format!("OSD {osd} to be down"), DEADLINE, || async {
+        let tree = env
+            .ceph()
+            .command(json!({"prefix": "osd tree", "states": ["down"]}))
+            .await?;
+        ensure!(tree.to_string().contains(&format!("osd.{osd}")), "{tree}");
+        Ok(())
+    })
+    .await?;
+    env.ceph().start_osd(osd)?;
+    env.ceph().all_up().await
+}
+
+/// Lets the copies be made that [`start_empty`] holds back.
+async fn recover(env: &Environment) -> Result<()> {
     for flag in ["nobackfill", "norecover"] {
         env.ceph().command(json!({"prefix": "osd unset", "key": flag})).await?;
     }
-    env.open().await?;
-    env.end([operator]).await
+    Ok(())
 }

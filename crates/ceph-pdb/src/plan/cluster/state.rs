@@ -22,6 +22,13 @@ impl Case<'_> {
         Some(before.map_or(own, |before| before.min(own)))
     }
 
+    /// What they were of when they were last fresh.
+    fn statistics_of(&self) -> Option<String> {
+        let fresh = current_view(self.cluster).filter(|view| view.fresh_since.is_some());
+        let own = fresh.map(|view| view.basis.to_string());
+        own.or_else(|| self.published.and_then(|state| state.statistics_of.clone()))
+    }
+
     pub(super) fn state(
         &self,
         decision: &Decision,
@@ -79,6 +86,7 @@ impl Case<'_> {
             recovering_since: None,
             is_clean: None,
             statistics_fresh_since: None,
+            statistics_of: self.statistics_of(),
             down_osds: BTreeMap::new(),
             nodes: BTreeMap::new(),
             noout: BTreeMap::new(),
@@ -141,6 +149,7 @@ fn differ_in_own_view(published: &CephClusterState, state: &CephClusterState) ->
         reason: state.reason,
         is_clean: state.is_clean,
         statistics_fresh_since: state.statistics_fresh_since,
+        statistics_of: state.statistics_of.clone(),
         recovering_since: state.recovering_since,
         conditions: state.conditions.clone(),
         ..published.clone()

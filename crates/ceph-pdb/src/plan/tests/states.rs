@@ -104,6 +104,8 @@ fn exemption_ends_with_its_answer(#[case] change: fn(&mut World), #[case] exempt
 #[case::moving_and_stale("active+clean+remapped", |world: &mut World| world.view.fresh_since = None, true)]
 #[case::stale("active+clean", |world: &mut World| world.view.fresh_since = None, true)]
 #[case::pool_raised("active+clean", |world: &mut World| (world.view.fresh_since, world.view.doubt) = (None, Doubt::PoolRaised), false)]
+#[case::nobody_watched("active+clean", |world: &mut World| world.lead_next("another"), false)]
+#[case::nobody_watched_and_nothing_happened("active+clean", |world: &mut World| world.lead_next("basis"), true)]
 #[case::osd_started("active+clean", |world: &mut World| (world.view.fresh_since, world.view.doubt) = (None, Doubt::OsdStarted), false)]
 fn open_budget_is_judged_too(#[case] pgs: &str, #[case] change: fn(&mut World), #[case] stays_open: bool) {
     let mut world = World::settled();

@@ -338,6 +338,12 @@ impl World {
         self.ask();
     }
 
+    /// Another process leads, and finds the OSDs, pools and CRUSH as this name tells.
+    pub fn lead_next(&mut self, basis: &str) {
+        self.view.fresh_since = None;
+        (self.view.doubt, self.view.basis) = (Doubt::Unwatched, basis.into());
+    }
+
     pub fn silence(&mut self) {
         self.ceph = Some(CephState::Silent {
             problem: CephProblem {
@@ -462,6 +468,7 @@ fn view(now: Timestamp) -> CephView {
         fresh_since: Some(now),
         is_freshness_known: true,
         doubt: Doubt::None,
+        basis: "basis".into(),
         stop_answers: BTreeMap::new(),
         pool_states: BTreeMap::new(),
         stop_problem: None,
