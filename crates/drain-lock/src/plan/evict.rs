@@ -51,6 +51,11 @@ impl Planner<'_> {
             .filter_map(|pod| self.eviction_budget.refusing(pod))
             .collect();
         verdict.block_by(&refusing, self.snapshot);
+        if refusing.is_empty() && self.evictions_change_nothing(active, &claim) {
+            for pod in &with_disruption {
+                verdict.block_pod_that_stays(pod);
+            }
+        }
         if active.context.is_by_requester() || verdict.lease_lost || self.is_left_to_remediation(active, verdict) {
             return;
         }

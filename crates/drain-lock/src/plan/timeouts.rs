@@ -12,11 +12,14 @@ use nodeward_core::text::counted;
 use crate::policy::Deadlines;
 
 use super::drain_context::claim_of;
-use super::intent::last_sign_of_life;
+use super::intent::{last_eviction, last_sign_of_life};
 use super::{ActiveDrain, DrainContext, Planner};
 
 /// When a new leader plans for the second time.
 const SETTLING: SignedDuration = SignedDuration::from_secs(1);
+
+/// So long after its grant a drainer has asked for each pod of it, and the pod is seen to leave.
+const EVICTION_SHOWS_WITHIN: SignedDuration = SignedDuration::from_secs(10);
 
 /// The limits of one drain, and what of them could not be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -186,12 +189,27 @@ impl Planner<'_> {
     /// Until when a grant counts as used whose drainer evicts, while none of its pods is to be replaced: somebody else may refuse
     /// what he asks for, and then the evictions tell nothing.
     fn used_until(&self, active: &ActiveDrain<'_>, claim: &Claim) -> Timestamp {
-        let context = active.context;
+        let from = self.last_use(active.context, claim);
+        until(from, self.policy.auto.quiet_period, &self.write.next.leaderless)
+    }
+
+    /// When a grant was last seen to be of use to others who evict: a pod has ended, or the grace of one that leaves is over then.
+    fn last_use(&self, context: &DrainContext, claim: &Claim) -> Timestamp {
         let last_end = [context.leaving.last_end, context.last_deadline(self.snapshot)];
         let last_end = last_end.into_iter().flatten();
         let last_use = last_end.chain(self.memory.first_plan_at).max();
-        let from = last_use.map_or(claim.since, |last_use| last_use.max(claim.since));
-        until(from, self.policy.auto.quiet_period, &self.write.next.leaderless)
+        last_use.map_or(claim.since, |last_use| last_use.max(claim.since))
+    }
+
+    /// Whether others who evict have gone on after a grant, and no pod has gone by it.
+    pub(super) fn evictions_change_nothing(&self, active: &ActiveDrain<'_>, claim: &Claim) -> bool {
+        let evicted = active
+            .context
+            .is_by_requester()
+            .then(|| last_eviction(active.drain))
+            .flatten();
+        let shown_by = saturating_add(self.last_use(active.context, claim), EVICTION_SHOWS_WITHIN);
+        evicted.is_some_and(|evicted| shown_by < evicted) && claim.budgets_of_moving().next().is_none()
     }
 
     fn suspect(&mut self, active: &ActiveDrain<'_>) {

@@ -91,6 +91,18 @@ impl DrainVerdict {
         });
     }
 
+    /// Adds a pod that another program evicts, and that stays with its disruption.
+    pub(super) fn block_pod_that_stays(&mut self, pod: &PodFacts) {
+        let message = format!(
+            "pod {} stays though it is evicted and its disruption is granted: who evicts is told why, often by another webhook",
+            pod.key
+        );
+        self.blocked_by.push(BlockedBy {
+            pod: Some(pod.key.to_string()),
+            ..about_node(LockReason::EvictionFailed, message)
+        });
+    }
+
     /// Adds a pod that should be gone by now.
     pub(super) fn block_overdue(&mut self, pod: &PodFacts) {
         let finalizers = pod.deletion.as_ref().map_or(&[][..], |deletion| &deletion.finalizers);

@@ -239,6 +239,7 @@ fn unused_grant_goes_back_until_its_drainer_goes_on(
 /// Somebody else refuses what its drainer asks for: others may need what it holds in vain.
 #[rstest]
 #[case::it_has_just_begun(A_MINUTE_AGO, json!({}), &["n1 is Draining"])]
+#[case::its_pod_has_not_gone("2026-01-01T11:57:00Z", json!({}), &["n1 is Draining: EvictionFailed"])]
 #[case::its_pod_has_its_grace("2026-01-01T11:40:00Z", leaving(json!({})), &["n1 is Draining"])]
 #[case::its_pod_stays("2026-01-01T11:40:00Z", json!({}), &[
     "ledger: n1#9 Waiting needs [a] holds []", "grant uid-n1", "n1 is Draining",

@@ -1,6 +1,8 @@
 //! A webhook of somebody else refuses what `kubectl drain` asks for: other drains go on all the same.
 
 use anyhow::{Context, Result, ensure};
+use nodeward_api::node_drain::BlockedBy;
+use nodeward_api::reason::LockReason;
 use nodeward_testkit::kubectl::Kubectl;
 use nodeward_testkit::wait::{self, secs};
 use nodeward_testkit::webhook::DenyingWebhook;
@@ -39,13 +41,28 @@ async fn drain_beside_kept_pod(stage: &Stage) -> Result<Figures> {
         Ok(())
     })
     .await?;
+    let named = async {
+        if stage.lock().is_none() {
+            return Ok(());
+        }
+        let is_named = |one: &BlockedBy| {
+            let pod = one.pod.as_deref().and_then(|pod| pod.strip_prefix(&format!("{APPS}/")));
+            one.reason == LockReason::EvictionFailed && pod.is_some_and(|pod| pod.starts_with(&kept))
+        };
+        env.status_that(&nodes[0], "to name the kept pod", secs(110), |status| {
+            status.blocked_by.iter().any(is_named)
+        })
+        .await
+        .map(drop)
+    };
     let second = kubectl.start(["drain", &nodes[1], "--ignore-daemonsets"])?;
-    let outcome = wait::until("the other drain to end", secs(300), || async {
+    let ended = wait::until("the other drain to end", secs(300), || async {
         let ended = second.ended().with_context(|| second.text())?;
         ensure!(ended, "{}", second.text());
         Ok(())
-    })
-    .await;
+    });
+    let (outcome, is_named) = tokio::join!(ended, named);
+    is_named?;
     ensure!(first.ended().is_none(), "{}", first.text());
     begun.end(outcome).await
 }
