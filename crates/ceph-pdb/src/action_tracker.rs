@@ -137,7 +137,7 @@ impl ActionTracker {
                 if let Write::Publish { state, .. } = &planned.write {
                     self.own_views.insert(Arc::clone(&namespace), own_view(state));
                 }
-                self.published.expect_onto(namespace, base, published, now);
+                self.published.expect_onto(namespace, base, *published, now);
             }
             Written::Noout => {
                 if let Write::SetNoout { buckets, on, .. } = &planned.write {

@@ -109,7 +109,7 @@ pub enum Written {
     /// So is the published state.
     Published {
         base: Option<Arc<str>>,
-        published: Published,
+        published: Box<Published>,
     },
     /// Ceph has carried out a change of `noout`.
     Noout,

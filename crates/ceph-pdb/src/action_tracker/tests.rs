@@ -139,7 +139,7 @@ impl Leader {
         self.world.apply(&planned.write);
         published.clone_from(&self.world.published);
         let base = None;
-        let published = published.clone().unwrap();
+        let published = Box::new(published.clone().unwrap());
         let writes = vec![(planned, ActionResult::Acted(Written::Published { base, published }))];
         self.tracker.completed(&Executed { writes }, second(0));
         true

@@ -39,7 +39,7 @@ pub(super) async fn publish(
     let published = Published::read(&written).ok_or_else(|| ActionResult::Outdated("no version".to_owned()))?;
     Ok(Written::Published {
         base: version.cloned(),
-        published,
+        published: Box::new(published),
     })
 }
 
