@@ -245,17 +245,8 @@ async fn exemption_ends_with_what_happened_while_nobody_led() -> Result<()> {
     start_empty(&env, 1).await?;
     // It has no statistics to refuse the rack by.
     env.ceph().mgr().pause()?;
-    let spec = env.spec(&json!({})).arg("--leader-elect=false");
-    let operator = env.run(spec).await?;
-    let none_may_go = || async {
-        let may_go = env.may_go().await?;
-        ensure!(may_go.is_empty(), "{may_go:?} may go, state {}", env.state().await?);
-        Ok(())
-    };
-    wait::until("no OSD to be allowed to go", DEADLINE, none_may_go).await?;
-    env.ceph().mgr().resume()?;
-    wait::throughout("no OSD to be allowed to go", SEVERAL_PERIODS, none_may_go).await?;
-    recover(&env).await?;
+    let operator = env.run(env.spec(&json!({})).arg("--leader-elect=false")).await?;
+    none_may_go_before_recovery(&env).await?;
     env.open().await?;
     env.end([operator]).await
 }
@@ -281,15 +272,7 @@ async fn open_budget_closes_with_what_happened_while_nobody_led() -> Result<()> 
     env.ceph().mgr().pause()?;
     start_empty(&env, 1).await?;
     let operator = env.run(spec()).await?;
-    let none_may_go = || async {
-        let may_go = env.may_go().await?;
-        ensure!(may_go.is_empty(), "{may_go:?} may go, state {}", env.state().await?);
-        Ok(())
-    };
-    wait::until("no OSD to be allowed to go", DEADLINE, none_may_go).await?;
-    env.ceph().mgr().resume()?;
-    wait::throughout("no OSD to be allowed to go", SEVERAL_PERIODS, none_may_go).await?;
-    recover(&env).await?;
+    none_may_go_before_recovery(&env).await?;
     env.open().await?;
     env.end([operator]).await
 }
@@ -307,7 +290,7 @@ async fn statistics_are_published(env: &Environment) -> Result<()> {
     .await
 }
 
-/// The OSD loses its disk and starts again, empty; nothing is copied to it before [`recover`].
+/// The OSD loses its disk and starts again, empty; nothing is copied to it before [`none_may_go_before_recovery`].
 async fn start_empty(env: &Environment, osd: usize) -> Result<()> {
     for flag in ["nobackfill", "norecover"] {
         env.ceph().command(json!({"prefix": "osd set", "key": flag})).await?;
@@ -326,8 +309,16 @@ async fn start_empty(env: &Environment, osd: usize) -> Result<()> {
     env.ceph().all_up().await
 }
 
-/// Lets the copies be made that [`start_empty`] holds back.
-async fn recover(env: &Environment) -> Result<()> {
+/// No OSD may go while the manager is paused, nor once it answers; after that copies are made of what [`start_empty`] lost.
+async fn none_may_go_before_recovery(env: &Environment) -> Result<()> {
+    let none_may_go = || async {
+        let may_go = env.may_go().await?;
+        ensure!(may_go.is_empty(), "{may_go:?} may go, state {}", env.state().await?);
+        Ok(())
+    };
+    wait::until("no OSD to be allowed to go", DEADLINE, none_may_go).await?;
+    env.ceph().mgr().resume()?;
+    wait::throughout("no OSD to be allowed to go", SEVERAL_PERIODS, none_may_go).await?;
     for flag in ["nobackfill", "norecover"] {
         env.ceph().command(json!({"prefix": "osd unset", "key": flag})).await?;
     }
