@@ -18,7 +18,7 @@ use super::{ActiveDrain, DrainContext, Planner};
 /// When a new leader plans for the second time.
 const SETTLING: SignedDuration = SignedDuration::from_secs(1);
 
-/// So long after its grant a drainer has asked for each pod of it, and the pod is seen to leave.
+/// A pod that is evicted right after the grant is seen to leave by then.
 const EVICTION_SHOWS_WITHIN: SignedDuration = SignedDuration::from_secs(10);
 
 /// The limits of one drain, and what of them could not be read.
@@ -203,13 +203,10 @@ impl Planner<'_> {
 
     /// Whether others who evict have gone on after a grant, and no pod has gone by it.
     pub(super) fn evictions_change_nothing(&self, active: &ActiveDrain<'_>, claim: &Claim) -> bool {
-        let evicted = active
-            .context
-            .is_by_requester()
-            .then(|| last_eviction(active.drain))
-            .flatten();
         let shown_by = saturating_add(self.last_use(active.context, claim), EVICTION_SHOWS_WITHIN);
-        evicted.is_some_and(|evicted| shown_by < evicted) && claim.budgets_of_moving().next().is_none()
+        active.context.is_by_requester()
+            && claim.budgets_of_moving().next().is_none()
+            && last_eviction(active.drain).is_some_and(|evicted| shown_by < evicted)
     }
 
     fn suspect(&mut self, active: &ActiveDrain<'_>) {

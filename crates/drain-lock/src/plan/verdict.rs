@@ -91,10 +91,11 @@ impl DrainVerdict {
         });
     }
 
-    /// Adds a pod that another program evicts, and that stays with its disruption.
+    /// Adds a pod that stays with its disruption while another program evicts from its node.
     pub(super) fn block_pod_that_stays(&mut self, pod: &PodFacts) {
         let message = format!(
-            "pod {} stays though it is evicted and its disruption is granted: who evicts is told why, often by another webhook",
+            "pod {} has its disruption and stays while its node's drainer evicts: the drainer's errors say why, often that another \
+             webhook refuses",
             pod.key
         );
         self.blocked_by.push(BlockedBy {

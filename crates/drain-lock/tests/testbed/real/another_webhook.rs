@@ -45,10 +45,9 @@ async fn drain_beside_kept_pod(stage: &Stage) -> Result<Figures> {
         if stage.lock().is_none() {
             return Ok(());
         }
-        let is_named = |one: &BlockedBy| {
-            let pod = one.pod.as_deref().and_then(|pod| pod.strip_prefix(&format!("{APPS}/")));
-            one.reason == LockReason::EvictionFailed && pod.is_some_and(|pod| pod.starts_with(&kept))
-        };
+        let is_kept = |pod: &String| pod.starts_with(&format!("{APPS}/{kept}"));
+        let is_named =
+            |one: &BlockedBy| one.reason == LockReason::EvictionFailed && one.pod.as_ref().is_some_and(is_kept);
         env.status_that(&nodes[0], "to name the kept pod", secs(110), |status| {
             status.blocked_by.iter().any(is_named)
         })
