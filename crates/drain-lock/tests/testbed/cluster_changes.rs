@@ -72,7 +72,7 @@ async fn changed_budgets_count_as_they_are_now() -> Result<()> {
 async fn foreign_deletions_and_scale_down_adjust_the_claim() -> Result<()> {
     let env = Environment::new(&NODES).await?;
     let slow = pinned("a", &NODES).start(Start::SlowReady(secs(30)));
-    env.add_app("a", &NODES, slow).await?;
+    env.add_app("a", NODES.len(), slow).await?;
     let lock = env.start(json!({})).await?;
     let deleted = env.pods_on("n3").await?.remove(0);
     workload::delete(&env.client, APPS, &deleted.name_any()).await?;
@@ -96,7 +96,7 @@ async fn growing_need_is_regranted_under_its_ticket() -> Result<()> {
     let env = Environment::new(&NODES).await?;
     env.add_pinned("a", &NODES).await?;
     let hangs = pinned("hangs", &NODES).grace(1).end(End::Stuck);
-    env.add_app("hangs", &NODES, hangs).await?;
+    env.add_app("hangs", NODES.len(), hangs).await?;
     let others = pinned("late", &["n2", "n3"]).stateful_set(APPS, "late", 2)?;
     bulk::create(&env.client, [others]).await?;
     workload::ready_pods(&env.client, APPS, "late", 2, secs(60)).await?;
@@ -146,7 +146,7 @@ async fn growing_need_is_regranted_under_its_ticket() -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn late_eviction_spares_the_pods_successor() -> Result<()> {
     let env = Environment::new(&NODES).await?;
-    env.add_app("a", &NODES, pinned("a", &NODES)).await?;
+    env.add_app("a", NODES.len(), pinned("a", &NODES)).await?;
     let proxy = Proxy::start(&env.plane).await?;
     let delay = Rule::new(Fault::Delay(secs(5))).resource("pods/eviction").times(1);
     proxy.inject(delay);

@@ -59,7 +59,7 @@ async fn overdue_wait_is_reported_and_goes_on() -> Result<()> {
 async fn hanging(spec: Value) -> Result<(Environment, Lock)> {
     let env = Environment::new(&NODES).await?;
     env.add_pinned("a", &NODES).await?;
-    env.add_app("hangs", &NODES, pinned("hangs", &NODES).grace(1).end(End::Stuck))
+    env.add_app("hangs", NODES.len(), pinned("hangs", &NODES).grace(1).end(End::Stuck))
         .await?;
     let lock = env.start(json!({})).await?;
     env.drain("n1", spec).await?;
@@ -98,7 +98,7 @@ async fn overdue_drain_uncordons_until_pods_are_ready() -> Result<()> {
 async fn overdue_drain_beside_an_obstacle_is_queued_again() -> Result<()> {
     let env = Environment::new(&NODES).await?;
     env.add_pinned("a", &NODES).await?;
-    env.add_app("hangs", &NODES, pinned("hangs", &NODES).grace(1).end(End::Stuck))
+    env.add_app("hangs", NODES.len(), pinned("hangs", &NODES).grace(1).end(End::Stuck))
         .await?;
     let lock = env.start(json!({ "deadlines": { "obstacle": "2s" } })).await?;
     env.drain("n1", json!({ "deadlines": { "drain": "15s" } })).await?;
@@ -130,7 +130,7 @@ async fn overdue_drain_under_foreign_cordon_keeps_its_place() -> Result<()> {
     let env = Environment::new(&NODES).await?;
     env.add_pinned("a", &NODES).await?;
     let hangs = pinned("hangs", &NODES).grace(1).end(End::Stuck);
-    env.add_app("hangs", &NODES, hangs).await?;
+    env.add_app("hangs", NODES.len(), hangs).await?;
     let lock = env.start(json!({})).await?;
     fleet::cordon(&env.client, "n1").await?;
     env.drain("n1", json!({ "deadlines": { "drain": "15s" } })).await?;

@@ -59,7 +59,7 @@ async fn drains_of_starting_pods_do_not_wedge() -> Result<()> {
     let (reviewed, lock) = Reviewed::with(&nodes, json!({})).await?;
     let env = &reviewed.env;
     for app in APPLICATIONS {
-        env.add_app(app, &nodes, pinned(app, &nodes).start(Start::SlowReady(secs(6))))
+        env.add_app(app, nodes.len(), pinned(app, &nodes).start(Start::SlowReady(secs(6))))
             .await?;
     }
     let kubectl = Kubectl::of(&env.plane)?;
@@ -197,7 +197,7 @@ async fn all_kinds_of_drainers_take_turns() -> Result<()> {
     let env = &reviewed.env;
     for app in APPLICATIONS {
         let template = pinned(app, &[&nodes[..], &launched[..]].concat());
-        env.add_deployment(app, &nodes, template).await?;
+        env.add_deployment(app, nodes.len(), template).await?;
     }
     // Who takes nodes away for good makes room for their pods before.
     for node in launched {

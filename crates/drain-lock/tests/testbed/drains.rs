@@ -41,7 +41,7 @@ fn stays() -> PodTemplate {
 }
 
 async fn add_stays(env: &Environment) -> Result<()> {
-    env.add_app("stays", &NODES, stays()).await
+    env.add_app("stays", NODES.len(), stays()).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -76,7 +76,7 @@ async fn three_full_nodes_drain_without_budget_violation() -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn movable_pods_leave_first_within_their_budget() -> Result<()> {
     let env = Environment::new(&["n1", "n2"]).await?;
-    env.add_app("web", &["n1", "n1", "n1"], PodTemplate::new()).await?;
+    env.add_app("web", 3, PodTemplate::new()).await?;
     let lock = env.start(json!({})).await?;
     let watch = env.watch_budgets();
     env.drain("n1", json!({ "fallback": "Wait" })).await?;
@@ -95,7 +95,7 @@ async fn opted_out_pods_stay_or_finish() -> Result<()> {
     let env = Environment::new(&NODES).await?;
     env.add_app(
         "stays",
-        &NODES,
+        NODES.len(),
         pinned("stays", &NODES).label("nodeward.dev/drain", "skip"),
     )
     .await?;
@@ -218,9 +218,9 @@ async fn unnoticed_reboot_returns_disruption_with_new_containers() -> Result<()>
 async fn pod_failed_by_shutdown_counts_as_evicted(#[case] keeps_names: bool) -> Result<()> {
     let env = Environment::new(&NODES).await?;
     if keeps_names {
-        env.add_app("stays", &NODES, stays()).await?;
+        env.add_app("stays", NODES.len(), stays()).await?;
     } else {
-        env.add_deployment("stays", &NODES, stays()).await?;
+        env.add_deployment("stays", NODES.len(), stays()).await?;
     }
     let lock = env.start(json!({})).await?;
     env.drain("n1", json!({})).await?;
@@ -370,7 +370,7 @@ async fn drain_waits_until_its_requesters_have_consented() -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn pod_that_comes_back_to_cordoned_node_is_evicted_once() -> Result<()> {
     let env = Environment::new(&NODES).await?;
-    env.add_deployment("returns", &NODES, pinned("returns", &NODES).tolerates_all())
+    env.add_deployment("returns", NODES.len(), pinned("returns", &NODES).tolerates_all())
         .await?;
     let before = env.pods_on("n1").await?.pop().context("no pod")?;
     let lock = env.start(json!({})).await?;

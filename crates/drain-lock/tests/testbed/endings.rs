@@ -86,7 +86,8 @@ async fn drain_ends_with_its_last_requester() -> Result<()> {
 async fn deleted_node_releases_once_pod_is_replaced() -> Result<()> {
     let env = Environment::new(&NODES).await?;
     // A fourth node takes the pod once it is there.
-    env.add_app("a", &NODES, pinned("a", &["n1", "n2", "n3", "n4"])).await?;
+    env.add_app("a", NODES.len(), pinned("a", &["n1", "n2", "n3", "n4"]))
+        .await?;
     let lock = env.start(json!({})).await?;
     env.drain("n1", json!({})).await?;
     env.phase("n1", Phase::Drained, secs(60)).await?;

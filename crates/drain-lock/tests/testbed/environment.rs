@@ -139,7 +139,7 @@ impl Environment {
     /// It is a Deployment: where a pod of a StatefulSet is back before the disruption controller has seen it go, that
     /// counts it as on its way out for two minutes, by its name. On a busy machine that comes to pass.
     pub async fn add_pinned(&self, app: &str, nodes: &[&str]) -> Result<()> {
-        self.add_deployment(app, nodes, pinned(app, nodes)).await
+        self.add_deployment(app, nodes.len(), pinned(app, nodes)).await
     }
 
     /// A pod on each of these nodes that fits no other, even where that is empty, and a budget of one over all of them.
@@ -157,18 +157,18 @@ impl Environment {
         self.counts_healthy(app, nodes.len()).await
     }
 
-    /// A Deployment with this template, as many pods as nodes, and a budget of one.
-    pub async fn add_deployment(&self, app: &str, nodes: &[&str], template: PodTemplate) -> Result<()> {
-        let replicas = u32::try_from(nodes.len())?;
+    /// A Deployment with so many pods of this template, wherever they fit, and a budget of one.
+    pub async fn add_deployment(&self, app: &str, pods: usize, template: PodTemplate) -> Result<()> {
+        let replicas = u32::try_from(pods)?;
         bulk::create(&self.client, [template.deployment(APPS, app, replicas)?]).await?;
-        self.cover(app, nodes.len()).await
+        self.cover(app, pods).await
     }
 
-    /// A StatefulSet with this template, as many pods as nodes, and a budget of one.
-    pub async fn add_app(&self, app: &str, nodes: &[&str], template: PodTemplate) -> Result<()> {
-        let replicas = u32::try_from(nodes.len())?;
+    /// A StatefulSet with so many pods of this template, wherever they fit, and a budget of one.
+    pub async fn add_app(&self, app: &str, pods: usize, template: PodTemplate) -> Result<()> {
+        let replicas = u32::try_from(pods)?;
         bulk::create(&self.client, [template.stateful_set(APPS, app, replicas)?]).await?;
-        self.cover(app, nodes.len()).await
+        self.cover(app, pods).await
     }
 
     /// A budget of one for an application, once all of its pods are Ready.

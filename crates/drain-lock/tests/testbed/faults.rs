@@ -156,7 +156,7 @@ async fn grant_without_disruption_is_returned_unused() -> Result<()> {
     let env = Environment::new(&NODES).await?;
     // Long enough for the return of the grant to be seen before the pod that is deleted counts again.
     let slow = pinned("a", &NODES).start(Start::SlowReady(secs(30)));
-    env.add_app("a", &NODES, slow).await?;
+    env.add_app("a", NODES.len(), slow).await?;
     let proxy = Proxy::start(&env.plane).await?;
     // Between the grant and the eviction: time for the budget to show that a pod is missing.
     let reads = Rule::new(Fault::Delay(secs(5)))

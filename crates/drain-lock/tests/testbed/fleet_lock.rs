@@ -119,7 +119,7 @@ async fn machines_reboot_one_by_one_under_a_budget() -> Result<()> {
     let stays = pinned("stays", &NODES)
         .label(nodeward_api::label::DRAIN, "skip")
         .tolerates_all();
-    env.add_app("stays", &NODES, stays).await?;
+    env.add_app("stays", NODES.len(), stays).await?;
     env.add_fixed("leaves", &NODES).await?;
     identify(&env, "n1", MACHINE).await?;
     let dir = tempfile::tempdir()?;

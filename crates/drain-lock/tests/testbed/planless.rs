@@ -27,7 +27,7 @@ async fn leaderless_seconds(lock: &Lock) -> Result<f64> {
 async fn leader_that_cannot_write_its_ledger_is_none() -> Result<()> {
     let reviewed = Reviewed::new(&NODES, json!({})).await?;
     let env = &reviewed.env;
-    env.add_app("a", &NODES, pinned("a", &NODES)).await?;
+    env.add_app("a", NODES.len(), pinned("a", &NODES)).await?;
     let proxy = Proxy::start(&env.plane).await?;
     let leads = Reviewed::spec_on(0, &json!({}))?
         .identity("leads")

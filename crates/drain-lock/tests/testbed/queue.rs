@@ -128,7 +128,7 @@ async fn oldest_drain_keeps_its_budgets_while_others_overtake() -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn mutually_dependent_nodes_are_cordoned_in_turn() -> Result<()> {
     let env = Environment::new(&["n1", "n2"]).await?;
-    env.add_app("web", &["n1", "n2"], PodTemplate::new()).await?;
+    env.add_app("web", 2, PodTemplate::new()).await?;
     let lock = env.start(json!({})).await?;
     let watch = env.watch_budgets();
     for node in ["n1", "n2"] {

@@ -80,7 +80,7 @@ async fn impossible_budgets_are_named_and_block_only_their_drain() -> Result<()>
     let two = [max("also", 1).of("twice"), max("twice", 1).of("twice")];
     add(&env, "twice", &on("n3"), 1, &two).await?;
     add(&env, "pair", &on("n4"), 2, &[max("pair", 1).of("pair")]).await?;
-    env.add_app("fine", &["n5"], pinned("fine", &["n5"])).await?;
+    env.add_app("fine", 1, pinned("fine", &["n5"])).await?;
     let lock = env.start(json!({})).await?;
     for node in nodes {
         env.drain(node, json!({})).await?;
@@ -106,7 +106,7 @@ async fn invalid_drains_say_why_and_stop_no_other() -> Result<()> {
     let env = Environment::new(&nodes).await?;
     env.add_pinned("a", &nodes).await?;
     let unreadable = pinned("odd", &["n2"]).label("nodeward.dev/drain", "perhaps");
-    env.add_app("odd", &["n2"], unreadable).await?;
+    env.add_app("odd", 1, unreadable).await?;
     let lock = env.start(json!({})).await?;
     // What can be known to be wrong is refused at the door.
     for nonsense in [

@@ -20,7 +20,7 @@ async fn drains_at_once_cost_few_requests_each() -> Result<()> {
     for app in ["a", "b"] {
         env.add_pinned(app, &NODES).await?;
     }
-    env.add_app("web", &NODES, PodTemplate::new()).await?;
+    env.add_app("web", NODES.len(), PodTemplate::new()).await?;
     let lock = env.start(json!({})).await?;
     let mark = env.plane.audit().mark()?;
     for node in NODES {

@@ -28,7 +28,7 @@ const STARTS_IN: Duration = secs(30);
 pub async fn add_staying(env: &Environment) -> Result<()> {
     let stays = pinned("stays", &NODES).label(label::DRAIN, "skip").tolerates_all();
     let stays = stays.start(Start::SlowReady(STARTS_IN));
-    env.add_app("stays", &NODES, stays).await
+    env.add_app("stays", NODES.len(), stays).await
 }
 
 /// The pod of an application on a node.
@@ -104,7 +104,7 @@ async fn lost_sibling_sends_draining_node_back_to_waiting() -> Result<()> {
     let env = Environment::new(&NODES).await?;
     add_staying(&env).await?;
     let hangs = pinned("hangs", &NODES).grace(1).end(End::Stuck);
-    env.add_app("hangs", &NODES, hangs).await?;
+    env.add_app("hangs", NODES.len(), hangs).await?;
     let lock = env.start(json!({})).await?;
     env.drain("n1", json!({})).await?;
     let hanging = pod_of(&env, "hangs", "n1").await?;

@@ -72,7 +72,7 @@ async fn held_disruption_is_refused_to_other_evictions() -> Result<()> {
     let env = &reviewed.env;
     // It stays on its node, so that the budget itself still shows a free disruption while the claim holds it.
     let stays = pinned("a", &NODES).label(label::DRAIN, "skip").tolerates_all();
-    env.add_app("a", &NODES, stays).await?;
+    env.add_app("a", NODES.len(), stays).await?;
     env.drain("n1", json!({})).await?;
     env.phase("n1", Phase::Drained, secs(60)).await?;
     let claim = env.claim("n1").await?.context("no claim")?;
@@ -143,9 +143,9 @@ async fn foreign_eviction_of_retained_pod_follows_policy() -> Result<()> {
     let (reviewed, lock) = Reviewed::with(&NODES, json!({})).await?;
     let env = &reviewed.env;
     let stays = pinned("a", &NODES).label(label::DRAIN, "skip");
-    env.add_app("a", &NODES, stays).await?;
+    env.add_app("a", NODES.len(), stays).await?;
     let foreign = pinned("b", &NODES).label("cluster.x-k8s.io/drain", "skip");
-    env.add_app("b", &NODES, foreign).await?;
+    env.add_app("b", NODES.len(), foreign).await?;
     env.add_pinned("c", &NODES).await?;
     let app = async |node: &str, app: &str| {
         let pods = reviewed.pods_on(node).await?;
@@ -347,7 +347,7 @@ async fn kubectl_dry_run_requests_no_drain() -> Result<()> {
     let (reviewed, lock) = Reviewed::with(&NODES, json!({})).await?;
     let env = &reviewed.env;
     let stays = pinned("a", &NODES).label(label::DRAIN, "skip").tolerates_all();
-    env.add_app("a", &NODES, stays).await?;
+    env.add_app("a", NODES.len(), stays).await?;
     // The budget itself would allow it, and the claim of another node does not.
     env.drain("n2", json!({})).await?;
     env.phase("n2", Phase::Drained, secs(60)).await?;

@@ -32,7 +32,7 @@ fn changing_nodes(verb: &str) -> Value {
 async fn add_on(env: &Environment, app: &str, node: &str, pods: u32) -> Result<()> {
     let template = PodTemplate::new().node_selector("kubernetes.io/hostname", node);
     let nodes = vec![node; usize::try_from(pods)?];
-    env.add_deployment(app, &nodes, template).await
+    env.add_deployment(app, nodes.len(), template).await
 }
 
 /// Evicts the pod of an application that has one.

@@ -36,7 +36,7 @@ async fn taint(nodes: &Api<Node>, name: &str, taints: Value) -> Result<()> {
 }
 
 async fn an_application(env: &Environment, nodes: usize) -> Result<()> {
-    env.add_deployment("a", &vec![""; nodes], PodTemplate::new()).await
+    env.add_deployment("a", nodes, PodTemplate::new()).await
 }
 
 /// It removes a node, meets a budget that lets nothing go, and gives up.

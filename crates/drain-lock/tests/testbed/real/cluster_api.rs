@@ -1,6 +1,6 @@
 //! Cluster API's Machine controller drains in the order of its MachineDrainRules, and deletes the node.
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use kube::ResourceExt;
 use kube::api::DynamicObject;
 use nodeward_api::node_drain::Phase;
@@ -50,8 +50,8 @@ async fn roll(stage: &Stage) -> Result<Figures> {
         "labelSelector": { "matchLabels": { "app": "data" } }, "topologyKey": "kubernetes.io/hostname",
     }] } });
     let three = ["", "", ""];
-    env.add_deployment("web", &three, small("web")).await?;
-    env.add_deployment("data", &three, small("data").spec("affinity", apart))
+    env.add_deployment("web", three.len(), small("web")).await?;
+    env.add_deployment("data", three.len(), small("data").spec("affinity", apart))
         .await?;
     let begun = stage.begin(ClusterApi::USER)?;
     cluster.roll(POOL).await?;
@@ -99,13 +99,12 @@ async fn drain_many(stage: &Stage) -> Result<Figures> {
     ensure!(nodes.len() == 2, "{nodes:?}");
     // The pods begin on the first node; the second is for those that may move.
     nodeward_testkit::fleet::cordon(&env.client, nodes[1]).await?;
-    let names: Vec<&str> = vec![nodes[0]; 60];
     let held = small("held").node_selector("kubernetes.io/hostname", nodes[0]);
     let tiny =
         json!([{ "name": "main", "image": "registry.example/app:1", "resources": { "requests": { "cpu": "10m" } } }]);
-    env.add_deployment("a-held", &names, held.spec("containers", tiny.clone()))
+    env.add_deployment("a-held", 60, held.spec("containers", tiny.clone()))
         .await?;
-    env.add_deployment("z-free", &names[..50], small("free").spec("containers", tiny))
+    env.add_deployment("z-free", 50, small("free").spec("containers", tiny))
         .await?;
     env.uncordon(nodes[1]).await?;
     let begun = stage.begin(ClusterApi::USER)?;
@@ -146,8 +145,7 @@ async fn drain_for_silent_provider(stage: &Stage) -> Result<Figures> {
     ensure!(nodes.len() == 2, "{nodes:?}");
     let stays = node_of(&machines[2]).context("no node")?;
     nodeward_testkit::fleet::cordon(&env.client, stays).await?;
-    env.add_app("web", &[nodes[0], nodes[0], nodes[1]], small("web"))
-        .await?;
+    env.add_app("web", 3, small("web")).await?;
     env.uncordon(stays).await?;
     cluster.silence_provider().await?;
 
@@ -185,7 +183,10 @@ async fn drain_of_our_own_goes_by_machine_drain_rules() -> Result<()> {
         .add_machines(POOL, 2, json!({ "nodeDrainTimeoutSeconds": 0 }))
         .await?;
     let machines = cluster.machines(SELECTOR).await?;
-    let node = machines.iter().find_map(node_of).context("no node")?;
+    let nodes: Vec<&str> = machines.iter().filter_map(node_of).collect();
+    let &[node, other] = nodes.as_slice() else {
+        bail!("{nodes:?}");
+    };
     let rule = |behavior: &str| {
         json!({
             "drain": { "behavior": behavior },
@@ -197,8 +198,11 @@ async fn drain_of_our_own_goes_by_machine_drain_rules() -> Result<()> {
         })
     };
     cluster.drain_rule("jobs", rule("WaitCompleted")).await?;
-    env.add_deployment("job", &[node], small("job")).await?;
-    env.add_deployment("web", &[node], small("web")).await?;
+    // Both pods begin on the node that is drained.
+    nodeward_testkit::fleet::cordon(&env.client, other).await?;
+    env.add_deployment("job", 1, small("job")).await?;
+    env.add_deployment("web", 1, small("web")).await?;
+    env.uncordon(other).await?;
     let lock = env.start(json!({})).await?;
     env.drain(node, json!({})).await?;
     env.status_that(node, "to wait for the pod of the rule", secs(60), |status| {

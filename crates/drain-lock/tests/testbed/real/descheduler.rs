@@ -22,7 +22,7 @@ async fn deschedule(stage: &Stage) -> Result<Figures> {
     let env = &stage.env;
     let nodes = stage.add_nodes("pool", 2, 8).await?;
     for app in APPLICATIONS {
-        env.add_deployment(app, &["", "", ""], PodTemplate::new()).await?;
+        env.add_deployment(app, 3, PodTemplate::new()).await?;
     }
     let descheduler = Descheduler::install(&env.plane).await?;
     fleet::cordon(&env.client, &nodes[0]).await?;

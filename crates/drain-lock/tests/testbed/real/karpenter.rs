@@ -81,8 +81,7 @@ async fn replace_nodes(stage: &Stage) -> Result<Figures> {
     let env = &stage.env;
     let karpenter = Karpenter::start(&env.plane).await?;
     pool().put(&env.client).await?;
-    let spread = ["", "", "", "", "", ""];
-    env.add_deployment("web", &spread, a_third()).await?;
+    env.add_deployment("web", 6, a_third()).await?;
     let full = nodes_of_pool(env).await?;
     ensure!(full.len() == 2, "{} nodes", full.len());
     let begun = stage.begin(Karpenter::USER)?;
@@ -130,7 +129,7 @@ async fn drain_beside_when_empty(stage: &Stage) -> Result<Figures> {
     let env = &stage.env;
     let _karpenter = Karpenter::start(&env.plane).await?;
     pool().put(&env.client).await?;
-    env.add_deployment("web", &["", "", "", "", "", ""], a_third()).await?;
+    env.add_deployment("web", 6, a_third()).await?;
     scale(env, "web", 4).await?;
     let first = nodes_of_pool(env).await?[0].name_any();
     pool().consolidates("WhenEmpty", "5s").put(&env.client).await?;
@@ -191,8 +190,8 @@ async fn expire(stage: &Stage) -> Result<Figures> {
     let apart: Value = json!({ "podAntiAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": [{
         "labelSelector": { "matchLabels": { "app": "web" } }, "topologyKey": "kubernetes.io/hostname",
     }] } });
-    let web = env.add_app("web", &[""; 3], a_third().spec("affinity", apart));
-    let alone = env.add_deployment("alone", &[""; 7], of_pool("3"));
+    let web = env.add_app("web", 3, a_third().spec("affinity", apart));
+    let alone = env.add_deployment("alone", 7, of_pool("3"));
     Box::pin(futures::future::try_join(web, alone)).await?;
     let nodes = nodes_of_pool(env).await?;
     let is_leaving = |node: &Node| node.metadata.deletion_timestamp.is_some();
@@ -261,7 +260,7 @@ async fn outlast(stage: &Stage) -> Result<Figures> {
     let env = &stage.env;
     let karpenter = Karpenter::start(&env.plane).await?;
     pool().put(&env.client).await?;
-    env.add_deployment("web", &[""], a_third().annotation(DO_NOT_DISRUPT, "60s"))
+    env.add_deployment("web", 1, a_third().annotation(DO_NOT_DISRUPT, "60s"))
         .await?;
     let old = nodes_of_pool(env).await?;
     ensure!(old.len() == 1, "{} nodes", old.len());

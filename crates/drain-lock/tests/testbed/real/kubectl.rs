@@ -25,8 +25,7 @@ async fn drain_selector(stage: &Stage) -> Result<Figures> {
     let nodes = stage.add_nodes("a", 6, 2).await?;
     let two_cpus =
         json!([{ "name": "main", "image": "registry.example/app:1", "resources": { "requests": { "cpu": "2" } } }]);
-    let names: Vec<&str> = nodes.iter().map(String::as_str).collect();
-    env.add_deployment("web", &names, PodTemplate::new().spec("containers", two_cpus))
+    env.add_deployment("web", nodes.len(), PodTemplate::new().spec("containers", two_cpus))
         .await?;
     let begun = stage.begin(USER)?;
     let said = Kubectl::of(&env.plane)?.start(["drain", "-l", "pool=a", "--ignore-daemonsets"])?;

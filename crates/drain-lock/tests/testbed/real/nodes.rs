@@ -37,7 +37,7 @@ async fn reboot_all(stage: &Stage) -> Result<Figures> {
         std::fs::write(node.manifests().join("static.json"), file)?;
     }
     for app in ["a", "b"] {
-        env.add_app(app, &names, pinned(app, &names).grace(5)).await?;
+        env.add_app(app, names.len(), pinned(app, &names).grace(5)).await?;
     }
     let begun = stage.begin(USER)?;
     // Without drain-lock each holds what another waits for.
@@ -82,7 +82,7 @@ async fn pod_on_real_node_has_its_disruption_until_it_runs_again() -> Result<()>
     fleet::create(&env.client, ["n1", "n2"].map(NodeSpec::worker)).await?;
     let nodes = [name.as_str(), "n1", "n2"];
     let stays = pinned("stays", &nodes).label(label::DRAIN, "skip").tolerates_all();
-    env.add_app("stays", &nodes, stays).await?;
+    env.add_app("stays", nodes.len(), stays).await?;
     let pods = env.pods_on(&name).await?;
     let before = pods.first().context("no pod on the real node")?;
     let begun = stage.begin(USER)?;

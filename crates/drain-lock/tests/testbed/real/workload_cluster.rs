@@ -40,8 +40,8 @@ async fn drain_in_two_orders(stage: &Stage) -> Result<Figures> {
     let slow = spread("slow", "slow").grace(120).end(End::Takes(secs(75)));
     bulk::create(&env.client, [slow.deployment(APPS, "slow", 2)?]).await?;
     workload::ready_pods(&env.client, APPS, "slow", 2, secs(120)).await?;
-    env.add_deployment("data", &[""; 2], spread("data", "slow")).await?;
-    env.add_deployment("web", &[""; 4], spread("web", "web")).await?;
+    env.add_deployment("data", 2, spread("data", "slow")).await?;
+    env.add_deployment("web", 4, spread("web", "web")).await?;
     let pods = env.pods_on(node).await?;
     ensure!(pods.len() == 4, "{} pods", pods.len());
     let slow = pods.iter().find(|pod| pod.name_any().starts_with("slow-"));
