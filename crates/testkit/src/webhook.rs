@@ -34,7 +34,7 @@ impl DenyingWebhook {
     /// # Errors
     /// When it cannot listen, or the API server refuses its registration.
     pub async fn of_evictions(plane: &ControlPlane, namespace: &str, code: u16, message: &str) -> Result<Self> {
-        Self::of_pods_named(plane, namespace, "", code, message).await
+        Self::on_conditions(plane, namespace, &json!([]), code, message).await
     }
 
     /// The same of the pods whose names begin so.
@@ -45,6 +45,17 @@ impl DenyingWebhook {
         plane: &ControlPlane,
         namespace: &str,
         prefix: &str,
+        code: u16,
+        message: &str,
+    ) -> Result<Self> {
+        let named = json!([{ "name": "pods", "expression": format!("request.name.startsWith('{prefix}')") }]);
+        Self::on_conditions(plane, namespace, &named, code, message).await
+    }
+
+    async fn on_conditions(
+        plane: &ControlPlane,
+        namespace: &str,
+        conditions: &Value,
         code: u16,
         message: &str,
     ) -> Result<Self> {
@@ -61,7 +72,7 @@ impl DenyingWebhook {
                 "name": "evictions.denying.example.com", "admissionReviewVersions": ["v1"], "sideEffects": "None",
                 "clientConfig": { "url": url, "caBundle": STANDARD.encode(plane.ca()) },
                 "namespaceSelector": { "matchLabels": { "kubernetes.io/metadata.name": namespace } },
-                "matchConditions": [{ "name": "pods", "expression": format!("request.name.startsWith('{prefix}')") }],
+                "matchConditions": conditions,
                 "rules": [{
                     "apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods/eviction"],
                 }],
