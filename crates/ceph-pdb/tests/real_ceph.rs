@@ -297,7 +297,7 @@ async fn the_only_copy_may_not_stop() -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn newest_release_lets_no_two_osds_stop() -> Result<()> {
     let newest = CephOptions {
-        release: CephRelease::Newest,
+        release: Some(CephRelease::Newest),
         ..CephOptions::default()
     };
     let ceph = Ceph::start(newest).await?;
@@ -327,7 +327,7 @@ async fn newest_release_lets_no_two_osds_stop() -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn no_site_of_a_stretched_pool_may_stop() -> Result<()> {
     let ceph = Ceph::start(CephOptions {
-        release: CephRelease::Newest,
+        release: Some(CephRelease::Newest),
         racks: 2,
         hosts: 4,
         ..CephOptions::default()

@@ -250,7 +250,7 @@ async fn a_key_of_type_aes256k_connects() -> Result<()> {
     }
     let ceph = Ceph::start(CephOptions {
         hosts: 0,
-        release: CephRelease::Newest,
+        release: Some(CephRelease::Newest),
         ..CephOptions::default()
     })
     .await?;

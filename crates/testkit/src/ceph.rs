@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 pub use self::judge::{Judge, too_few_copies};
-pub use self::packages::{CephRelease, Programs};
+pub use self::packages::{CephRelease, Programs, VARIABLE};
 pub use self::route::Route;
 pub use self::service::ServiceWatch;
 use crate::process::{self, Process, ProcessId};
@@ -47,8 +47,8 @@ pub struct CephOptions {
     /// Whether each OSD is a host of its own in CRUSH, called `set-0` and so on after the prefix: as Rook has it of OSDs on volumes that
     /// move from node to node.
     pub are_portable: bool,
-    /// Which Ceph.
-    pub release: CephRelease,
+    /// Which Ceph; that of the environment, if it says nothing.
+    pub release: Option<CephRelease>,
     /// Whether each monitor is reached by a [`Route`]: by clients and daemons alike.
     pub has_routes: bool,
 }
@@ -62,7 +62,7 @@ impl Default for CephOptions {
             prefix: String::new(),
             osds_per_host: 1,
             are_portable: false,
-            release: CephRelease::System,
+            release: None,
             has_routes: false,
         }
     }
@@ -123,7 +123,8 @@ impl Ceph {
     /// # Errors
     /// Ceph cannot be fetched, or a part does not start in time: with the last lines of its log.
     pub async fn start(options: CephOptions) -> Result<Self> {
-        let programs = tokio::task::spawn_blocking(move || Programs::of(options.release)).await??;
+        let release = options.release.map_or_else(CephRelease::from_environment, Ok)?;
+        let programs = tokio::task::spawn_blocking(move || Programs::of(release)).await??;
         let directory = tempfile::Builder::new().prefix("nodeward-ceph-").tempdir()?;
         process::remove_at_exit(directory.path())?;
         let ports: Vec<u16> = (0..options.mons).map(|_| ports::free()).collect::<Result<_>>()?;

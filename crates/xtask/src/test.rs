@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use nodeward_testkit::audit::AUDIT_LOGS;
-use nodeward_testkit::ceph::Programs;
+use nodeward_testkit::ceph::{self, CephRelease, Programs};
 use nodeward_testkit::drainers::{self, Drainer};
 use nodeward_testkit::kubernetes::{self, Kubernetes};
 use nodeward_testkit::{binaries, lock, toolchain};
@@ -82,6 +82,10 @@ pub struct Args {
     /// Which Kubernetes they run on
     #[arg(long, value_name = "VERSION", env = kubernetes::VARIABLE, default_value = kubernetes::DEFAULT)]
     kubernetes: Kubernetes,
+
+    /// Which Ceph they run on: this system's, or the newest of Debian unstable
+    #[arg(long, value_name = "RELEASE", env = ceph::VARIABLE, default_value = "system")]
+    ceph: CephRelease,
 
     /// How many binaries whose tests wait for a control plane run side by side, four tests of each
     #[arg(long, default_value_t = 2, value_name = "BINARIES")]
@@ -308,6 +312,7 @@ impl Binary {
             .env("RUSTC_BOOTSTRAP", "1")
             .env("CARGO_MANIFEST_DIR", &self.dir)
             .env(kubernetes::VARIABLE, args.kubernetes.minor())
+            .env(ceph::VARIABLE, args.ceph.name())
             .stdout(Stdio::piped());
         if let Some(library_path) = &self.library_path {
             command.env("LD_LIBRARY_PATH", library_path);

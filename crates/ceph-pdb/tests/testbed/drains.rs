@@ -155,7 +155,11 @@ async fn rolling_drain_ends_with_data_intact() -> Result<()> {
 #[case::newest(CephRelease::Newest)]
 #[tokio::test(flavor = "multi_thread")]
 async fn no_osd_may_go_while_two_racks_lack_one(#[case] release: CephRelease) -> Result<()> {
-    let env = Environment::with(CephOptions { release, ..hosts(6) }).await?;
+    let env = Environment::with(CephOptions {
+        release: Some(release),
+        ..hosts(6)
+    })
+    .await?;
     let operator = env.start(json!({})).await?;
     env.open().await?;
     env.drain(0).await?;

@@ -5,8 +5,9 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::str::FromStr;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 
 use crate::binaries::stdout_of;
 use crate::debian;
@@ -21,14 +22,51 @@ const OWN_LOADER: &str = "own-loader";
 /// The programs that are run.
 const PROGRAMS: [&str; 5] = ["ceph-mon", "ceph-mgr", "ceph-osd", "monmaptool", "rados"];
 
+/// The variable that asks for another Ceph than this system's.
+pub const VARIABLE: &str = "NODEWARD_CEPH";
+
 /// Which Ceph.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CephRelease {
     /// That of this system's Debian, whose librados tests connect with.
-    #[default]
     System,
     /// That of Debian unstable, which has its own C library.
     Newest,
+}
+
+impl CephRelease {
+    /// The one that [`VARIABLE`] names, else this system's.
+    ///
+    /// # Errors
+    /// When it names one that is not known.
+    pub fn from_environment() -> Result<Self> {
+        match std::env::var(VARIABLE) {
+            Ok(name) if !name.is_empty() => name.parse().context(VARIABLE),
+            _ => Ok(Self::System),
+        }
+    }
+
+    /// As it is asked for.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::System => "system",
+            Self::Newest => "newest",
+        }
+    }
+}
+
+impl FromStr for CephRelease {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        match [Self::System, Self::Newest]
+            .into_iter()
+            .find(|release| release.name() == text)
+        {
+            Some(release) => Ok(release),
+            None => bail!("the testbed has no Ceph {text:?}; it has system and newest"),
+        }
+    }
 }
 
 /// Where Ceph is.
