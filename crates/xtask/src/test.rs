@@ -83,8 +83,8 @@ pub struct Args {
     #[arg(long, value_name = "VERSION", env = kubernetes::VARIABLE, default_value = kubernetes::DEFAULT)]
     kubernetes: Kubernetes,
 
-    /// Which Ceph they run on: this system's, or the newest of Debian unstable
-    #[arg(long, value_name = "RELEASE", env = ceph::VARIABLE, default_value = "system")]
+    /// Which Ceph they run on, where they do not name one: the newest of Debian unstable, or this system's
+    #[arg(long, value_name = "RELEASE", env = ceph::VARIABLE, default_value = "newest")]
     ceph: CephRelease,
 
     /// How many binaries whose tests wait for a control plane run side by side, four tests of each

@@ -13,9 +13,16 @@ use serde_json::json;
 use crate::environment::{DEADLINE, DEFAULT, Environment, SEVERAL_PERIODS, hosts};
 use crate::evictor::Evictor;
 
+#[rstest]
+#[case::system(CephRelease::System)]
+#[case::newest(CephRelease::Newest)]
 #[tokio::test(flavor = "multi_thread")]
-async fn budgets_close_around_drained_host_until_clean() -> Result<()> {
-    let env = Environment::with(hosts(6)).await?;
+async fn budgets_close_around_drained_host_until_clean(#[case] release: CephRelease) -> Result<()> {
+    let env = Environment::with(CephOptions {
+        release: Some(release),
+        ..hosts(6)
+    })
+    .await?;
     let operator = env.start(json!({})).await?;
     env.open().await?;
     env.drain(0).await?;

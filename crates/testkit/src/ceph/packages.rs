@@ -6,18 +6,22 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::str::FromStr;
+use std::sync::Mutex;
 
 use anyhow::{Context, Result, bail};
 
 use crate::binaries::stdout_of;
-use crate::debian;
 use crate::process::Process;
+use crate::{debian, lock};
 
 /// What is needed; what these depend on and the system lacks is fetched with them.
 const PACKAGES: [&str; 4] = ["ceph-mon", "ceph-mgr", "ceph-osd", "ceph-common"];
 
 /// The directory of programs that are started by their own loader.
 const OWN_LOADER: &str = "own-loader";
+
+/// Where the newest Ceph was found: `apt-get` takes seconds to say what it would install.
+static NEWEST: Mutex<Option<PathBuf>> = Mutex::new(None);
 
 /// The programs that are run.
 const PROGRAMS: [&str; 5] = ["ceph-mon", "ceph-mgr", "ceph-osd", "monmaptool", "rados"];
@@ -97,7 +101,12 @@ impl Programs {
         if release == CephRelease::System {
             return Self::ensure_unpacked();
         }
-        let root = debian::ensure_unpacked_of_unstable("ceph-newest", &PACKAGES, prepare)?;
+        let mut found = lock(&NEWEST);
+        let root = match &*found {
+            Some(root) => root.clone(),
+            None => debian::ensure_unpacked_of_unstable("ceph-newest", &PACKAGES, prepare)?,
+        };
+        *found = Some(root.clone());
         Ok(Self { root, release })
     }
 

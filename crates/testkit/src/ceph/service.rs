@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 use super::Ceph;
 
 /// Looks at placement groups again and again. One that takes no requests in two looks at different statistics is without
-/// service; while it peers, as with each OSD that stops or starts, it is not.
+/// service; while it peers, as with each OSD that stops or starts, it is not. Ceph 20 also calls it unknown then, until its new primary
+/// OSD reports it.
 #[derive(Debug, Default)]
 pub struct ServiceWatch {
     version: u64,
@@ -39,7 +40,7 @@ impl ServiceWatch {
         for group in groups {
             let (id, state) = (group["pgid"].as_str(), group["state"].as_str().unwrap_or_default());
             *states.entry(state.to_owned()).or_default() += 1;
-            if !["peering", "activating", "active"]
+            if !["unknown", "peering", "activating", "active"]
                 .iter()
                 .any(|word| state.contains(word))
             {
@@ -79,6 +80,7 @@ mod tests {
     #[case::same_statistics([(1, "undersized+peered"), (1, "undersized+peered")], 0)]
     #[case::once([(1, "down"), (2, "active+undersized")], 0)]
     #[case::peering([(1, "peering"), (2, "remapped+peering")], 0)]
+    #[case::not_reported([(1, "unknown"), (2, "unknown")], 0)]
     #[case::undersized([(1, "active+undersized"), (2, "active+undersized")], 0)]
     fn groups_lose_service_in_two_looks(#[case] looks: [(u64, &str); 2], #[case] expected: usize) {
         let mut watch = ServiceWatch::default();
