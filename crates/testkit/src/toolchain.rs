@@ -129,14 +129,25 @@ fn kwok() -> Module {
     module("kwok", &[("sigs.k8s.io/kwok/cmd/kwok", "kwok")], &[])
 }
 
-fn helm() -> Module {
+/// The variable that asks for another Helm than 3: `NODEWARD_HELM=4`.
+const HELM: &str = "NODEWARD_HELM";
+
+fn helm() -> Result<Module> {
+    match std::env::var(HELM).unwrap_or_default().as_str() {
+        "" | "3" => {}
+        "4" => {
+            let link = ["helm.sh/helm/v4/internal/version.version=v4.3.2"];
+            return Ok(module("helm4", &[("helm.sh/helm/v4/cmd/helm", "helm")], &link));
+        }
+        other => bail!("{HELM}: the testbed has no Helm {other:?}; it has 3 and 4"),
+    }
     // It decides by these which Kubernetes its `template` command stands in for.
     let link = [
         "helm.sh/helm/v3/internal/version.version=v3.22.0",
         "helm.sh/helm/v3/pkg/chartutil.k8sVersionMajor=1",
         "helm.sh/helm/v3/pkg/chartutil.k8sVersionMinor=35",
     ];
-    module("helm", &[("helm.sh/helm/v3/cmd/helm", "helm")], &link)
+    Ok(module("helm", &[("helm.sh/helm/v3/cmd/helm", "helm")], &link))
 }
 
 /// Finds the programs in the cache, and builds what is missing.
@@ -153,7 +164,7 @@ pub fn ensure_built(kubernetes: Kubernetes) -> Result<Toolchain> {
     Ok(Toolchain {
         etcd: built(&go, &etcd())?.join("etcd"),
         kwok: built(&go, &kwok())?.join("kwok"),
-        helm: built(&go, &helm())?.join("helm"),
+        helm: built(&go, &helm()?)?.join("helm"),
         kube_apiserver: programs.join("kube-apiserver"),
         kube_controller_manager: programs.join("kube-controller-manager"),
         kube_scheduler: programs.join("kube-scheduler"),
