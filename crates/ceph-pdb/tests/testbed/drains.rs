@@ -326,3 +326,32 @@ async fn unguarded_drain_is_noticed() -> Result<()> {
     ensure!(error.is_err());
     env.end([]).await
 }
+
+/// Statistics are old each time that an OSD goes down: what was said of the whole host lets the rest go all the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn rest_of_a_host_follows_its_first_osd_without_a_refusal() -> Result<()> {
+    let env = Environment::with(CephOptions {
+        osds_per_host: 4,
+        ..hosts(3)
+    })
+    .await?;
+    let operator = env.start(json!({})).await?;
+    env.open().await?;
+    env.drain(0).await?;
+    let rest = BTreeSet::from([1, 2, 3]);
+    wait::until("the rest of the host to be allowed to go", DEADLINE, || async {
+        let may_go = env.may_go().await?;
+        ensure!(may_go == rest, "{may_go:?} may go, state {}", env.state().await?);
+        Ok(())
+    })
+    .await?;
+    for osd in rest {
+        let code = env.rook.evict_osd(osd).await?;
+        ensure!(code == Some(201), "OSD {osd}: {code:?}, state {}", env.state().await?);
+        env.rook.osd_gone(osd, DEADLINE).await?;
+        env.is_closed_but_for("rack-0").await?;
+    }
+    env.bring_back(0).await?;
+    env.open().await?;
+    env.end([operator]).await
+}
