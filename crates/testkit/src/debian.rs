@@ -12,7 +12,10 @@ use crate::binaries::stdout_of;
 use crate::progress::Progress;
 use crate::toolchain::{cache_dir, lock};
 
-/// Debian unstable, by the key that each Debian has.
+/// The key by which `apt-get` knows Debian unstable: each Debian has it, Ubuntu in a package of this name.
+pub const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
+
+/// Debian unstable, by [`KEYRING`].
 const UNSTABLE: &str =
     "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://deb.debian.org/debian unstable main\n";
 

@@ -83,9 +83,10 @@ pub struct Args {
     #[arg(long, value_name = "VERSION", env = kubernetes::VARIABLE, default_value = kubernetes::DEFAULT)]
     kubernetes: Kubernetes,
 
-    /// Which Ceph they run on, where they do not name one: the newest of Debian unstable, or this system's
-    #[arg(long, value_name = "RELEASE", env = ceph::VARIABLE, default_value = "newest")]
-    ceph: CephRelease,
+    /// Which Ceph they run on, where they do not name one: the `newest` of Debian unstable, or this `system`'s [default: the newest,
+    /// where this system has Debian's keys]
+    #[arg(long, value_name = "RELEASE", env = ceph::VARIABLE)]
+    ceph: Option<CephRelease>,
 
     /// How many binaries whose tests wait for a control plane run side by side, four tests of each
     #[arg(long, default_value_t = 2, value_name = "BINARIES")]
@@ -312,7 +313,10 @@ impl Binary {
             .env("RUSTC_BOOTSTRAP", "1")
             .env("CARGO_MANIFEST_DIR", &self.dir)
             .env(kubernetes::VARIABLE, args.kubernetes.minor())
-            .env(ceph::VARIABLE, args.ceph.name())
+            .env(
+                ceph::VARIABLE,
+                args.ceph.unwrap_or_else(CephRelease::newest_here).name(),
+            )
             .stdout(Stdio::piped());
         if let Some(library_path) = &self.library_path {
             command.env("LD_LIBRARY_PATH", library_path);

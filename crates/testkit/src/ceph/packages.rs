@@ -50,6 +50,15 @@ impl CephRelease {
         }
     }
 
+    /// The newest where this system can fetch it, else its own.
+    pub fn newest_here() -> Self {
+        if Path::new(debian::KEYRING).exists() {
+            Self::Newest
+        } else {
+            Self::System
+        }
+    }
+
     /// As it is asked for.
     pub const fn name(self) -> &'static str {
         match self {
