@@ -15,10 +15,6 @@ use crate::toolchain::{cache_dir, lock};
 /// The key by which `apt-get` knows Debian unstable: each Debian has it, Ubuntu in a package of this name.
 pub const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
-/// Debian unstable, by [`KEYRING`].
-const UNSTABLE: &str =
-    "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://deb.debian.org/debian unstable main\n";
-
 /// The directory below which these packages are, with what they depend on and the system lacks: `/` where it lacks none,
 /// else a part of the cache, of this name, where they are fetched to.
 ///
@@ -69,7 +65,8 @@ impl Apt {
             fs::create_dir_all(state.join(directory))?;
         }
         let sources = state.join("sources.list");
-        fs::write(&sources, UNSTABLE)?;
+        let unstable = format!("deb [signed-by={KEYRING}] http://deb.debian.org/debian unstable main\n");
+        fs::write(&sources, unstable)?;
         let at = |path: &str| state.join(path).display().to_string();
         let options = [
             ("Dir::Etc::sourcelist", sources.display().to_string()),

@@ -29,10 +29,9 @@ fn changing_nodes(verb: &str) -> Value {
 }
 
 /// An application of so many pods on one node, and a budget of one.
-async fn add_on(env: &Environment, app: &str, node: &str, pods: u32) -> Result<()> {
+async fn add_on(env: &Environment, app: &str, node: &str, pods: usize) -> Result<()> {
     let template = PodTemplate::new().node_selector("kubernetes.io/hostname", node);
-    let nodes = vec![node; usize::try_from(pods)?];
-    env.add_deployment(app, nodes.len(), template).await
+    env.add_deployment(app, pods, template).await
 }
 
 /// Evicts the pod of an application that has one.
