@@ -49,11 +49,17 @@ impl Ledger {
     }
 
     /// Why a budget has too few disruptions for these of a node's pods, even once those of all other claims are back: its pods are
-    /// not healthy by themselves, or its owner holds it.
+    /// not healthy by themselves, or its owner holds it. What the claim holds for them counts as given back.
     pub fn beyond_claims(&self, node_uid: &str, needed: Disruptions, facts: &Facts) -> Option<Obstacle> {
-        let claim = self.claim(node_uid)?;
-        let reservations = Reservations::of_nobody();
-        Waits::new(self, facts, &reservations).beyond_claims(claim, &Need::from(needed))
+        let mut claim = self.claim(node_uid)?.clone();
+        let key = BudgetKey::from(&needed.pdb);
+        let reservations = facts.get(&key).map(|budget| {
+            let before = claim.outstanding(budget, &[]);
+            claim.forget(&needed);
+            Reservations::with_free(key, self.free(budget) + before - claim.outstanding(budget, &[]))
+        });
+        let reservations = reservations.unwrap_or_else(Reservations::of_nobody);
+        Waits::new(self, facts, &reservations).beyond_claims(&claim, &Need::from(needed))
     }
 
     /// Grants all that the claim needs, or nothing. The pods have to be known ([`Ledger::set_needs`]): they are not stored.

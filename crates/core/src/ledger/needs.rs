@@ -211,6 +211,14 @@ impl Claim {
         budget.outstanding(pods.into_values()) + i32::from(self.has_unused_for_movable(budget))
     }
 
+    /// Holds nothing for these pods any more, nor for movable ones, if those are among them.
+    pub(super) fn forget(&mut self, needed: &Disruptions) {
+        disruptions::retain(&mut self.holds, |_, held| {
+            needed.pods.iter().all(|pod| pod.uid != held.uid)
+        });
+        disruptions::retain_movable(&mut self.holds, |pdb| !needed.movable || *pdb != needed.pdb);
+    }
+
     /// Whether a write can give the pod's disruption back: it runs, and its node will not take it down at any moment.
     pub(super) fn can_return(&self, pod: &HeldPod, is_down: &dyn Fn(&HeldPod) -> bool) -> bool {
         !(is_down(pod) || self.takes_retained_down() && pod.retained)

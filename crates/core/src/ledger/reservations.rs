@@ -57,6 +57,14 @@ impl Reservations {
         }
     }
 
+    /// Of no claim, with so much free of a budget.
+    pub(super) fn with_free(budget: BudgetKey, free: i32) -> Self {
+        Self {
+            free: BTreeMap::from([(budget, free)]),
+            ..Self::of_nobody()
+        }
+    }
+
     /// Nobody has been looked at yet.
     pub fn new(ledger: &Ledger, facts: &Facts) -> Self {
         let (order, is_by_ticket) = order(ledger);

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use nodeward_api::BudgetRef;
 use nodeward_api::reason::LockReason;
 use nodeward_core::id::BudgetKey;
-use nodeward_core::ledger::{BudgetFacts, Claim, Disruptions, HeldPod, Unusable};
+use nodeward_core::ledger::{BudgetFacts, Claim, ClaimState, Disruptions, HeldPod, Unusable};
 
 use crate::snapshot::{PodFacts, Snapshot};
 
@@ -72,6 +72,14 @@ pub(super) struct Asking<'a> {
     pub is_crowded_out: &'a dyn Fn() -> bool,
     /// Whether its drainer asks for no movable pod now: it goes last, or the drainer asks for others first.
     pub goes_nowhere: bool,
+}
+
+impl Asking<'_> {
+    /// Whether pods leave by what the claim holds.
+    pub(super) fn evicts(&self) -> bool {
+        let has_begun = |claim: &Claim| claim.state == ClaimState::Confirmed && !claim.may_go_down;
+        self.claim.is_some_and(has_begun)
+    }
 }
 
 /// What a drain needs: of each budget one disruption for each pod that stays down, and one for its movable pods.

@@ -19,12 +19,16 @@ impl Planner<'_> {
     pub(super) fn evict(&mut self, active: &ActiveDrain<'_>, verdict: &mut DrainVerdict) {
         self.mark_draining(active);
         self.keep_lease(active.context, verdict);
-        let Some(claim) = self.write.next.claim(active.uid()).cloned() else {
-            return;
-        };
         if self.requeue_grown_need(active, verdict) {
             return;
         }
+        if !active.classes.obstacles.left_out.is_empty() {
+            // What is held for pods that cannot go is of use to others.
+            self.set_needs(active, active.classes.needs.clone());
+        }
+        let Some(claim) = self.write.next.claim(active.uid()).cloned() else {
+            return;
+        };
         let classes = active.classes;
         let has_disruption = |pod: &Arc<PodFacts>| claim.has_disruption(pod.uid.as_str());
         let to_leave = classes.held.iter().chain(&classes.movable);

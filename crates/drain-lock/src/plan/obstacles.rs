@@ -86,7 +86,9 @@ impl Obstacles {
             self.note(&pod, LockReason::NeedExceedsBudget, asking.leaves_out || makes_room);
             self.is_waited_for |= !makes_room;
         }
-        let asked: Vec<HeldPod> = spared.into_iter().filter(|pod| !has(pod)).collect();
+        // What a claim has may be gone by the time when its pods are to go.
+        let is_settled = |pod: &HeldPod| has(pod) && (pod.retained || !asking.evicts());
+        let asked: Vec<HeldPod> = spared.into_iter().filter(|pod| !is_settled(pod)).collect();
         let lacking = |pods: &[HeldPod]| beyond_claims(&budget.key, pods.to_vec(), false, asking, snapshot);
         if asked.is_empty() {
             return;
@@ -109,7 +111,7 @@ impl Obstacles {
         asking: Asking<'_>,
         snapshot: &Snapshot,
     ) -> bool {
-        let has_one = asking.claim.is_some_and(|claim| claim.has_movable_disruption(key));
+        let has_one = !asking.evicts() && asking.claim.is_some_and(|claim| claim.has_movable_disruption(key));
         let obstacle = || beyond_claims(key, Vec::new(), true, asking, snapshot);
         let Some(obstacle) = (!has_one).then(obstacle).flatten() else {
             return false;

@@ -256,7 +256,7 @@ impl Planner<'_> {
         }
         if let Some(at) = claim.as_ref().and_then(|claim| leaves_out_at(claim, self.policy))
             && self.now < at
-            && matches!(stage, Stage::Leaving | Stage::Claiming)
+            && matches!(stage, Stage::Leaving | Stage::Claiming | Stage::Evicting)
         {
             let at = to_the_second(at);
             let more = format!("; from {at} on it goes on without the pods that cannot go");

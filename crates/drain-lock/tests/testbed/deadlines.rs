@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::Api;
-use kube::api::{Patch, PatchParams};
+use kube::api::{DeleteParams, Patch, PatchParams};
 use nodeward_api::node_drain::{NodeDrainStatus, Phase};
 use nodeward_api::reason::LockReason;
 use nodeward_core::ledger::ClaimState;
@@ -13,6 +13,7 @@ use nodeward_testkit::workload::End;
 use serde_json::{Value, json};
 
 use crate::environment::{APPS, Environment, Lock, pinned};
+use crate::holds::{hold, holds};
 
 const NODES: [&str; 3] = ["n1", "n2", "n3"];
 
@@ -122,6 +123,44 @@ async fn overdue_drain_beside_an_obstacle_is_queued_again() -> Result<()> {
         counted(&lock, "Uncordoned").await? < 0.5,
         "drain-lock takes itself for somebody else"
     );
+    env.end([lock]).await
+}
+
+/// Its owner holds a budget after the grant. Until he releases it, the drain goes on without its pod, which holds nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn granted_drain_goes_on_without_what_is_held_since() -> Result<()> {
+    let env = Environment::new(&NODES).await?;
+    let hangs = pinned("hangs", &NODES).grace(1).end(End::Stuck);
+    env.add_app("hangs", NODES.len(), hangs).await?;
+    env.add_pinned("z", &NODES).await?;
+    let config = json!({ "deadlines": { "obstacle": "3s" }, "eviction": { "maxParallel": 1 } });
+    let lock = env.start(config).await?;
+    env.drain("n1", json!({})).await?;
+    let holds_z = || async {
+        let claim = env.claim("n1").await?.context("no claim")?;
+        anyhow::Ok(claim.holds.iter().any(|held| held.pdb.name == "z"))
+    };
+    env.status_that("n1", "to evict", secs(60), |status| {
+        status.pods.is_some_and(|pods| pods.evicting == 1)
+    })
+    .await?;
+    ensure!(holds_z().await?, "nothing is held for the pod that goes last");
+    hold(&env, "later", "z", None).await?;
+    let is_left_out = |status: &NodeDrainStatus| {
+        let left_out = status.plan.iter().flat_map(|plan| &plan.left_out);
+        left_out.map(|pod| pod.reason).eq([LockReason::OwnerHold])
+    };
+    env.status_that("n1", "to go on without it", secs(60), is_left_out)
+        .await?;
+    ensure!(!holds_z().await?, "its disruption is held all the same");
+    holds(&env).delete("later", &DeleteParams::default()).await?;
+    env.status_that("n1", "to count on it again", secs(60), |status| !is_left_out(status))
+        .await?;
+    wait::until("the disruption to be held again", secs(60), || async {
+        ensure!(holds_z().await?, "it is not");
+        Ok(())
+    })
+    .await?;
     env.end([lock]).await
 }
 

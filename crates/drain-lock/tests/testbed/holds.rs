@@ -18,7 +18,7 @@ use crate::environment::{APPS, Environment};
 
 const NODES: [&str; 3] = ["n1", "n2", "n3"];
 
-fn holds(env: &Environment) -> Api<DisruptionHold> {
+pub fn holds(env: &Environment) -> Api<DisruptionHold> {
     Api::namespaced(env.client.clone(), APPS)
 }
 

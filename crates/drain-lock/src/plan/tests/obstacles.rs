@@ -110,6 +110,89 @@ fn budget_that_no_drain_helps_is_left_out_in_time(
     assert!(problems.iter().any(|problem| problem.reason == reason), "{problems:?}");
 }
 
+fn held_by_n1(app: &str, pods: &[&str], movable: bool) -> Value {
+    let pods: Vec<Value> = pods
+        .iter()
+        .map(|name| json!({ "name": name, "uid": format!("uid-{name}") }))
+        .collect();
+    let pdb = json!({ "namespace": "shop", "name": app, "uid": format!("uid-{app}") });
+    json!({ "pdb": pdb, "healthyAtGrant": 3, "movable": movable, "pods": pods })
+}
+
+/// What comes after the grant is an obstacle, too: nobody could evict the pod by what the claim holds for it.
+#[rstest]
+#[case::a_pod_has_crashed(none_allowed(), unready(), LockReason::BudgetUnhealthy)]
+#[case::its_owner_holds_it(held_by_owner(), json!({}), LockReason::OwnerHold)]
+fn budget_that_breaks_after_the_grant_is_left_out_in_time(
+    #[case] db: Value,
+    #[case] third: Value,
+    #[case] reason: LockReason,
+    #[values(by_requester(), drain(json!({})))] drain: Value,
+    #[values(false, true)] is_movable: bool,
+) {
+    let cluster = |obstructed: Option<&str>| {
+        let d1: &[&str] = if is_movable { &[] } else { &["d1"] };
+        let holds = [held_by_n1("db", d1, is_movable), held_by_n1("one", &["one"], false)];
+        let confirmed = json!({ "state": "Confirmed", "grant": 5, "bootID": "boot-1", "holds": holds, "obstructedSince": obstructed });
+        let mut cluster = beside(db.clone(), third.clone(), drain.clone(), &[claim(confirmed)]);
+        if is_movable {
+            let movable = pod("d1", json!({ "metadata": { "labels": { "app": "db" } } }));
+            cluster.0.pods[1] = Cluster::new([], [movable]).0.pods.remove(0);
+        }
+        cluster
+    };
+    let held = |plan: &Plan| {
+        let claim = plan.ledger.as_ref().unwrap().next.claim("uid-n1").cloned().unwrap();
+        let of_movable = claim.holds.iter().any(|held| held.movable);
+        (names(&claim.holds), of_movable, claim.obstructed_since)
+    };
+    let at_first = planned(&cluster(None));
+    let all: &[&str] = if is_movable { &["one"] } else { &["d1", "one"] };
+    let all: Vec<String> = all.iter().map(|name| (*name).to_owned()).collect();
+    assert_eq!(
+        held(&at_first),
+        (all, is_movable, Some(now())),
+        "{:?}",
+        shown(&at_first)
+    );
+    assert_eq!(left_out(&at_first), []);
+    let message = &at_first.drains[0].message;
+    assert!(message.contains("from 2026-01-01T12:05:00Z on it goes on"), "{message}");
+
+    let for_long = planned(&cluster(Some(FOR_LONG)));
+    let one = vec!["one".to_owned()];
+    assert_eq!(
+        held(&for_long),
+        (one, false, Some(at(FOR_LONG))),
+        "{:?}",
+        shown(&for_long)
+    );
+    assert_eq!(left_out(&for_long), [("shop/d1".to_owned(), reason)]);
+}
+
+/// What the grant's own pods take is no obstacle, nor what another drain has.
+#[rstest]
+#[case::own_pod_is_down(&["d1", "d3"], &[], 1)]
+#[case::another_drain_has_one(&["d1"], &["d3"], 0)]
+fn budget_of_a_grant_that_goes_on_is_no_obstacle(#[case] own: &[&str], #[case] others: &[&str], #[case] allowed: i32) {
+    let holds = [held_by_n1("db", own, false)];
+    let confirmed = json!({ "state": "Confirmed", "grant": 5, "bootID": "boot-1", "holds": holds });
+    let other = claim(json!({
+        "ticket": 2, "node": "n2", "nodeUID": "uid-n2", "state": "Confirmed", "grant": 6, "foreignCordon": true,
+        "holds": [held_by_n1("db", others, false)],
+    }));
+    let status =
+        json!({ "status": { "disruptionsAllowed": allowed, "currentHealthy": 2, "desiredHealthy": 2 - allowed } });
+    let mut claims = vec![claim(confirmed)];
+    claims.extend((!others.is_empty()).then_some(other));
+    let cluster = beside(status, unready(), by_requester(), &claims);
+    let plan = planned(&cluster);
+    let ledger = plan
+        .ledger
+        .map(|write| write.next.claim("uid-n1").and_then(|claim| claim.obstructed_since));
+    assert_eq!(ledger.flatten(), None);
+}
+
 /// A pod that stays goes down with its node. Where its budget lacks the disruption for a while, the node waits for that with
 /// nothing else left on it; where it can never have it, nobody's waiting helps.
 #[rstest]
