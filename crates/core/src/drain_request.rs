@@ -19,6 +19,11 @@ use crate::text::cut;
 /// Precision of what evictions write: a drain of hundreds of pods writes it once a minute.
 const SIGN_PRECISION: SignedDuration = SignedDuration::from_mins(1);
 
+/// The same where a drainer's silence of `quiet_period` ends its drain: by then it has had several signs noted.
+pub fn sign_precision(quiet_period: SignedDuration) -> SignedDuration {
+    (quiet_period / 4).min(SIGN_PRECISION)
+}
+
 /// With so many requesters an eviction adds no other: the rest is for those who ask by name.
 const EVICTING_AT_MOST: usize = REQUESTERS_AT_MOST / 2;
 
@@ -76,6 +81,8 @@ pub struct DrainRequest {
     pub dry_run: bool,
     /// What an eviction tells of its drainer; `None` where the request is no eviction.
     pub eviction: Option<EvictionSign>,
+    /// A sign that is younger than this is not written again.
+    pub sign_precision: SignedDuration,
     /// Whether an existing drain is changed to these settings, and a preview becomes a drain. Otherwise the settings only
     /// serve to create one.
     pub changes_settings: bool,
@@ -96,6 +103,7 @@ impl DrainRequest {
             ignore_windows: false,
             dry_run: false,
             eviction: None,
+            sign_precision: SIGN_PRECISION,
             changes_settings: false,
         }
     }
@@ -171,7 +179,8 @@ pub fn join(present: Option<&NodeDrain>, request: &DrainRequest, now: Timestamp)
             request.eviction == Some(EvictionSign::RefusedAgain),
         ),
     ];
-    let is_due = |(sign, is_meant): &(&str, bool)| *is_meant && !has_fresh_sign(present, sign, now);
+    let is_due =
+        |(sign, is_meant): &(&str, bool)| *is_meant && !has_fresh_sign(present, sign, request.sign_precision, now);
     let signs = signs.into_iter().filter(is_due);
     let signs: Map<String, Value> = signs
         .map(|(sign, _)| (sign.to_owned(), json!(to_the_second(now))))
@@ -343,7 +352,7 @@ fn conditional_patch(present: &NodeDrain) -> Value {
     json!({ "metadata": { "uid": meta.uid, "resourceVersion": meta.resource_version } })
 }
 
-fn has_fresh_sign(present: &NodeDrain, sign: &str, now: Timestamp) -> bool {
+fn has_fresh_sign(present: &NodeDrain, sign: &str, precision: SignedDuration, now: Timestamp) -> bool {
     let sign = present
         .metadata
         .annotations
@@ -351,7 +360,7 @@ fn has_fresh_sign(present: &NodeDrain, sign: &str, now: Timestamp) -> bool {
         .and_then(|annotations| annotations.get(sign))
         .and_then(|text| text.parse::<Timestamp>().ok());
     // A sign from the future comes from a wrong clock, and is corrected.
-    sign.is_some_and(|sign| sign <= now && now.duration_since(sign) < SIGN_PRECISION)
+    sign.is_some_and(|sign| sign <= now && now.duration_since(sign) < precision)
 }
 
 #[cfg(test)]

@@ -29,7 +29,7 @@ use axum::routing::post;
 use jiff::{SignedDuration, Timestamp};
 use nodeward_api::planned_at::STALE_AFTER;
 use nodeward_api::reason::LockReason;
-use nodeward_core::drain_request::{EvictionSign, JoinOutcome};
+use nodeward_core::drain_request::{EvictionSign, JoinOutcome, sign_precision};
 use nodeward_runtime::events::{node_reference, pod_reference};
 use nodeward_runtime::{ConfigHandle, EventSink, EventSpec, Leadership, OperatorContext, Pause, ReconcileTrigger};
 use parking_lot::Mutex;
@@ -262,12 +262,15 @@ impl Webhook {
     /// Has the drain of the pod's node requested, if who evicts is a drainer.
     fn request_drain(&self, review: &EvictionReview, context: &EvictionContext, verdict: &Verdict, now: Instant) {
         let Some(node) = &context.node else { return };
+        let settings = self.config.current();
+        let policy = &settings.policy;
         let request = QueuedRequest {
             node: node.name.clone(),
             node_uid: node.uid.clone(),
             user: review.user.clone(),
-            fallback: self.config.current().policy.fallback,
+            fallback: policy.fallback,
             eviction: eviction_sign(&self.refusals, context, verdict),
+            sign_precision: sign_precision(policy.auto.quiet_period),
             only_reviews: self.audits(),
         };
         let drainer = self.drainers.look_up(&review.user, now);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use drain_lock::webhook::drain_request_queue::QueuedRequest;
 use nodeward_api::node_drain::Fallback;
-use nodeward_core::drain_request::{EvictionSign, JoinStep, join};
+use nodeward_core::drain_request::{EvictionSign, JoinStep, join, sign_precision};
 
 use crate::api::Request;
 use crate::clock::{MINUTE, Millis, SECOND, timestamp};
@@ -239,12 +239,14 @@ impl Run<'_> {
 
 /// What the webhook writes for an eviction from a cordoned node.
 fn request_drain(world: &mut World, node: &str, user: &str, eviction: EvictionSign) {
+    let Some(lock) = world.replicas.first() else { return };
     let request = QueuedRequest {
         node: node.into(),
         node_uid: format!("uid-{node}").into(),
         user: named(user),
         fallback: Fallback::default(),
         eviction,
+        sign_precision: sign_precision(lock.policy.auto.quiet_period),
         only_reviews: false,
     };
     let request = match join(world.drains.get(node), &request.request(), timestamp(world.now)) {

@@ -13,6 +13,7 @@ fn eviction() -> DrainRequest {
         node: "n1".into(),
         node_uid: Some("u1".into()),
         requester: "eviction:alice".to_owned(),
+        sign_precision: SIGN_PRECISION,
         purpose: Some("evictions by alice".to_owned()),
         evict: Evictor::Requester,
         consents: Consents::default(),
@@ -134,6 +135,20 @@ fn evictions_join_once_and_sign_every_minute(#[case] present: Value, #[case] now
         assert_eq!(patch["metadata"]["annotations"]["nodeward.dev/last-eviction"], now);
         assert_eq!(patch.get("spec"), None);
     }
+}
+
+/// A drainer that goes on is never taken to be silent, however short the silence that ends its drain.
+#[rstest]
+#[case::by_default("10m", "1m")]
+#[case::short("20s", "5s")]
+fn signs_are_as_precise_as_the_silence_asks(#[case] quiet_period: SignedDuration, #[case] precision: SignedDuration) {
+    let request = DrainRequest {
+        sign_precision: sign_precision(quiet_period),
+        ..eviction()
+    };
+    let after = |passed: SignedDuration| joined(json!({}), &request, &(at(NOW) + passed).to_string()).0;
+    assert_eq!(after(precision), JoinOutcome::Noted);
+    assert_eq!(after(precision - SignedDuration::from_secs(1)), JoinOutcome::Known);
 }
 
 #[test]

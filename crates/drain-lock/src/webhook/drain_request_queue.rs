@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::StreamExt;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use kube::Client;
 use nodeward_api::node_drain::{Evictor, Fallback, PURPOSE_AT_MOST};
 use nodeward_api::reason::LockReason;
@@ -31,9 +31,6 @@ const QUEUE: usize = 256;
 /// Written at once.
 const AT_ONCE: usize = 8;
 
-/// What was requested is not requested again for this long; shorter than the minute to which the last eviction is kept.
-const REQUESTED_FOR: Duration = Duration::from_secs(30);
-
 /// What could not be written is tried again with the drainer's next eviction after this long; and what was, once the watches
 /// show no drain of the node: it is over, and the node is being drained again.
 const FAILED_FOR: Duration = Duration::from_secs(2);
@@ -53,6 +50,8 @@ pub struct QueuedRequest {
     pub fallback: Fallback,
     /// What the eviction tells of its drainer.
     pub eviction: EvictionSign,
+    /// How precisely signs of life are kept.
+    pub sign_precision: SignedDuration,
     /// Whether only the user is reviewed, and nothing written, as in an audit.
     pub only_reviews: bool,
 }
@@ -64,6 +63,7 @@ impl QueuedRequest {
             evict: Evictor::Requester,
             fallback: Some(self.fallback),
             eviction: Some(self.eviction),
+            sign_precision: self.sign_precision,
             ..DrainRequest::new(
                 self.node.clone(),
                 Some(self.node_uid.clone()),
@@ -144,7 +144,8 @@ impl DrainRequestQueue {
             Ok(()) => {
                 let requested = Requested {
                     at: now,
-                    not_before: now + REQUESTED_FOR,
+                    // No sign is written again before twice that time.
+                    not_before: now + request.sign_precision.unsigned_abs() / 2,
                 };
                 recent.insert(request, requested);
             }
@@ -264,6 +265,7 @@ mod tests {
             user: user("alice".to_owned()),
             fallback: Fallback::Wait,
             eviction: EvictionSign::Seen,
+            sign_precision: SignedDuration::from_mins(1),
             only_reviews: false,
         }
     }
