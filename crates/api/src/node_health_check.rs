@@ -247,6 +247,9 @@ pub struct UnhealthyNode {
     /// The remediations that were created for it, the first step first.
     #[serde(default, deserialize_with = "readable", skip_serializing_if = "Vec::is_empty")]
     pub remediations: Vec<Remediation>,
+    /// Those of an earlier outage that are still there. Their remediators are told that their time is over, and they are deleted.
+    #[serde(default, deserialize_with = "readable", skip_serializing_if = "Vec::is_empty")]
+    pub earlier_remediations: Vec<Remediation>,
     /// From when on no unhealthy condition held any more. The node counts as unhealthy until its remediations are gone.
     #[serde(default, deserialize_with = "or_default", skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::timestamp")]
@@ -293,6 +296,13 @@ pub const GONE: &str = "Gone";
 
 /// An absence: it went with the definition of its kind.
 pub const KIND_NOT_SERVED: &str = "KindNotServed";
+
+impl UnhealthyNode {
+    /// Its remediations, of whichever outage.
+    pub fn all_remediations(&self) -> impl Iterator<Item = &Remediation> {
+        self.remediations.iter().chain(&self.earlier_remediations)
+    }
+}
 
 impl Remediation {
     /// Whether it is intended, or its remediator may be at work.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
-use nodeward_api::node_health_check::NodeHealthCheckStatus;
+use nodeward_api::node_health_check::{NodeHealthCheckStatus, UnhealthyNode};
 use nodeward_api::reason::HealthReason;
 use nodeward_core::deadline::saturating_add;
 use nodeward_core::id::{NamespacedName, NodeUid, ResourceVersion};
@@ -92,7 +92,7 @@ impl ActionTracker {
         if !self.observations.gone.is_empty() {
             let checks = snapshot.checks.values();
             let entries = checks.flat_map(|check| &check.status.unhealthy_nodes);
-            let remediations = entries.flat_map(|entry| &entry.remediations);
+            let remediations = entries.flat_map(UnhealthyNode::all_remediations);
             let named: BTreeSet<&str> = remediations.filter_map(|known| known.resource.uid.as_deref()).collect();
             self.observations.gone.retain(|uid| named.contains(&**uid));
         }

@@ -17,6 +17,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Node};
 use kube::core::ApiResource;
 use kube::{Api, Client};
 use nodeward_api::NodeHealthCheck;
+use nodeward_api::node_health_check::UnhealthyNode;
 use nodeward_api::node_lease::REMEDIATION_HOLDER_PREFIX;
 use nodeward_core::deadline::saturating_add;
 use nodeward_core::lease::LeaseView;
@@ -386,12 +387,14 @@ fn templates_of(check: &CheckFacts) -> impl Iterator<Item = &TemplateRef> {
 
 fn kinds_in_status(check: &CheckFacts) -> impl Iterator<Item = RemediationKind> {
     let nodes = check.status.unhealthy_nodes.iter();
-    nodes.flat_map(|node| &node.remediations).filter_map(|remediation| {
-        Some(RemediationKind {
-            api_version: remediation.resource.api_version.as_deref()?.into(),
-            kind: remediation.resource.kind.as_deref()?.into(),
+    nodes
+        .flat_map(UnhealthyNode::all_remediations)
+        .filter_map(|remediation| {
+            Some(RemediationKind {
+                api_version: remediation.resource.api_version.as_deref()?.into(),
+                kind: remediation.resource.kind.as_deref()?.into(),
+            })
         })
-    })
 }
 
 /// One that is named without a namespace is looked for in all, for its kind may have none.

@@ -153,7 +153,7 @@ impl Planner<'_> {
         checks.any(|check| {
             // Of a kind that may not be listed the status tells.
             let mut entries = check.status.unhealthy_nodes.iter();
-            entries.any(|entry| entry.name == name.as_str() && !entry.remediations.is_empty())
+            entries.any(|entry| entry.name == name.as_str() && entry.all_remediations().next().is_some())
                 || self.snapshot.memory.is_starting(&check.name, name)
                 || !self.index.owned_on(&check.uid, name).is_empty()
         })

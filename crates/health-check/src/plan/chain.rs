@@ -46,7 +46,7 @@ impl<'a> Chain<'a> {
             refused: known.refused,
             ..Self::default()
         };
-        for remediation in entry.into_iter().flat_map(|entry| &entry.remediations) {
+        for remediation in entry.into_iter().flat_map(UnhealthyNode::all_remediations) {
             let Some(mut record) = known.read(remediation) else {
                 continue;
             };

@@ -45,8 +45,7 @@ pub fn restore_recorded(snapshot: &Snapshot) -> Cow<'_, Snapshot> {
     for check in snapshot.checks.values() {
         for entry in &check.status.unhealthy_nodes {
             let uids = entry
-                .remediations
-                .iter()
+                .all_remediations()
                 .filter_map(|known| known.resource.uid.as_deref());
             recorded.extend(uids.map(|uid| (uid, (&**check, entry.name.as_str()))));
         }

@@ -212,8 +212,10 @@ fn entry(case: &Case<'_>) -> Option<UnhealthyNode> {
     // As in the peer, those that are only to go are not listed.
     let of_the_node = chain.records.iter().chain(&chain.awaited);
     let remediations: Vec<Remediation> = of_the_node.map(Record::to_status).collect();
+    // One that has lost its owner would be nobody's, and its remediator is at work.
+    let earlier_remediations: Vec<Remediation> = chain.earlier.iter().map(Record::to_status).collect();
     let is_unhealthy = case.is_selected && case.expired().is_some();
-    if remediations.is_empty() && !is_unhealthy {
+    if remediations.is_empty() && earlier_remediations.is_empty() && !is_unhealthy {
         return None;
     }
     // What has been so since before the first step needs no word.
@@ -223,6 +225,7 @@ fn entry(case: &Case<'_>) -> Option<UnhealthyNode> {
         name: case.name.to_string(),
         last_transition_time: changed.filter(is_later),
         remediations,
+        earlier_remediations,
         conditions_healthy_timestamp: case.healthy_since,
         healthy_delayed: case.is_delayed.then_some(true),
     })

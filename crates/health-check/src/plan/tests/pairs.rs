@@ -57,6 +57,7 @@ enum Event {
     MayNotBeAnnotated,
     MayBeAnnotated,
     ForeignRemediation,
+    LosesOwner,
     LeaderRestarts,
     /// Between intent and create.
     LeaderDies,
@@ -69,11 +70,11 @@ enum Event {
 use Event as E;
 
 #[rustfmt::skip]
-const EVENTS: [Event; 35] = [
+const EVENTS: [Event; 36] = [
     E::Fails, E::Succeeds, E::Deleted, E::DeletedAndKept, E::Released, E::NodeDeleted, E::NodeReturns, E::NodeHeals, E::NodeHealsInVain,
     E::NodeFails, E::NodeFailsAgainUndone, E::NodeFailsAgainUnseen, E::NodeFailsOtherwise, E::ControlPlaneFails, E::NextOfControlPlaneFails, E::SecondStepIsEdited,
     E::FirstStepIsRemoved, E::ChainIsRestored, E::Paused, E::Resumed, E::PausedForAWhile, E::Excluded, E::Included, E::ThresholdBreaks,
-    E::ThresholdHolds, E::KindIsRemoved, E::KindIsBack, E::MayNotBeAnnotated, E::MayBeAnnotated, E::ForeignRemediation,
+    E::ThresholdHolds, E::KindIsRemoved, E::KindIsBack, E::MayNotBeAnnotated, E::MayBeAnnotated, E::ForeignRemediation, E::LosesOwner,
     E::LeaderRestarts, E::LeaderDies, E::OldLeader, E::ClockStepsForward, E::ClockStepsBack,
 ];
 
@@ -222,6 +223,11 @@ impl Story {
                 }
             }
             E::ForeignRemediation => drop(world.add_remediation("Fence", "w2", &["somebody"], now)),
+            E::LosesOwner => world.change_remediations(|live| {
+                if live.node.as_str() == "w1" && *live.owners[0] == *"uid-of-workers" {
+                    live.owners = ["nobody".into()].into();
+                }
+            }),
             E::LeaderRestarts => world.restart_leader(),
             E::LeaderDies => {
                 let mut plan = world.plan(now);
@@ -436,7 +442,8 @@ fn counts(world: &World, live: &RemediationFacts) -> bool {
     let is_on_its_way_out = live
         .deleting
         .is_some_and(|deleted| *ready.status == *"True" || Some(deleted) < ready.last_transition);
-    *live.owners[0] == *"uid-of-workers"
+    // One that has lost its owner is remembered.
+    ["uid-of-workers", "nobody"].contains(&&*live.owners[0])
         && live.timed_out.is_none()
         && live.succeeded.as_deref() != Some("False")
         && !is_over_by_status(world, live)
