@@ -23,6 +23,8 @@ pub struct Chain<'a> {
     pub earlier: Vec<Record<'a>>,
     /// A step that was refused too often to keep its slot.
     refused: Option<usize>,
+    /// Whether the node is kept from further steps, and no end of that is known: it keeps no slot for one.
+    pub is_held: bool,
     /// When the present outage began.
     pub began: Timestamp,
 }
@@ -44,6 +46,7 @@ impl<'a> Chain<'a> {
         let mut unclaimed: Vec<Live<'a>> = live.to_vec();
         let mut chain = Self {
             refused: known.refused,
+            is_held: known.is_held,
             ..Self::default()
         };
         for remediation in entry.into_iter().flat_map(UnhealthyNode::all_remediations) {
@@ -84,9 +87,17 @@ impl<'a> Chain<'a> {
     /// steps before that.
     fn part_from_earlier_outage(&mut self, period: Option<&UnhealthyPeriod>) {
         self.began = period.map_or(Timestamp::MIN, |period| period.since);
-        let is_earlier = |record: &mut Record<'_>| record.started < self.began;
+        // The API server tells whole seconds: one that was deleted in the second in which the outage began was so before it.
+        let was_deleted = |live: Live<'_>| live.deleting.is_some_and(|deleted| deleted <= self.began);
+        let is_earlier = |record: &mut Record<'_>| record.started < self.began || record.live.is_some_and(was_deleted);
         let earlier = self.records.extract_if(.., is_earlier);
         self.earlier = earlier.filter(Record::may_be_there).collect();
+        for record in &mut self.earlier {
+            // That its step was over is no matter any more: its remediator is at work until it is told.
+            record.timed_out = record
+                .timed_out
+                .filter(|_| record.live.is_none_or(|live| live.timed_out.is_some()));
+        }
     }
 
     /// Forgets what is gone once its step is there again.
@@ -100,14 +111,15 @@ impl<'a> Chain<'a> {
 
     /// Whether the node is being remediated: it takes a slot, and its lease is held. It runs from its intent until it is
     /// healthy, its last step is over, or the remediation of its present step is gone or an orphan; between two steps, too,
-    /// unless the next is refused.
+    /// unless the next is refused, or the node held.
     pub fn runs(&self, health: &Health, spec: &CheckSpec, now: Timestamp) -> bool {
         (self.intent().is_some() && !health.is_fine()) || self.has_begun(health, spec, now)
     }
 
     /// The same of what is more than intended.
     pub fn has_begun(&self, health: &Health, spec: &CheckSpec, now: Timestamp) -> bool {
-        let is_next = |next: usize| next < spec.steps.len() && self.gone(next).is_none() && self.refused != Some(next);
+        let is_possible = |next: usize| !self.is_held && self.refused != Some(next);
+        let is_next = |next: usize| next < spec.steps.len() && self.gone(next).is_none() && is_possible(next);
         let is_between = |over: usize| is_next(over + 1);
         self.is_at_work(health, now) || (!health.is_fine() && self.step_over().is_some_and(is_between))
     }

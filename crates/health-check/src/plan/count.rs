@@ -141,6 +141,7 @@ impl<'a> Planner<'a> {
             health: &health,
             unhealthy_period: unhealthy_period.as_ref().filter(|_| !health.is_fine()),
             refused: refusal.filter(is_given_up).map(|refusal| refusal.step),
+            is_held: node.is_some_and(|node| self.is_held(node)),
             spec: check.spec,
             index: self.index,
             now: self.now,

@@ -108,7 +108,7 @@ impl Planner<'_> {
             case.standing = Standing::new(HealthReason::RemediationRunning, record_name(record)).until(ends);
             return false;
         }
-        if let Err(stopped) = self.may_escalate(check, case, node) {
+        if let Err(stopped) = self.may_end(check, case, node) {
             case.standing = stopped;
             return false;
         }

@@ -64,6 +64,12 @@ impl Planner<'_> {
         Ok(())
     }
 
+    /// Whether the node is excluded, or in maintenance, for as long as somebody wants.
+    pub(super) fn is_held(&self, node: &NodeFacts) -> bool {
+        let maintenance = self.index.maintenance(&node.view.name);
+        Self::check_exclusion(node).is_err() || maintenance.is_some_and(|maintenance| maintenance.until.is_none())
+    }
+
     pub(super) fn check_maintenance(&self, check: &Check<'_>, name: &NodeName) -> Result<(), Standing> {
         if let Some(why) = self.maintenance_unknown() {
             return Err(unreadable(why));

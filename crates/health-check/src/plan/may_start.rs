@@ -130,18 +130,28 @@ impl Planner<'_> {
         ceph
     }
 
-    /// What must hold when a step's time is over, and of the step after it. What has stopped it ends for many nodes at once,
-    /// and machines may just be coming back: it goes on a while later. What is overdue when a process first looks may have been
-    /// stopped until then.
-    pub(super) fn may_escalate(
-        &mut self,
-        check: &Check<'_>,
-        case: &Case<'_>,
-        node: &NodeFacts,
-    ) -> Result<(), Standing> {
+    /// What must hold of a step that follows another.
+    fn may_escalate(&mut self, check: &Check<'_>, case: &Case<'_>, node: &NodeFacts) -> Result<(), Standing> {
+        let stopped = self.check_any_step(check, &case.name, node);
+        self.goes_on(check, case, stopped)
+    }
+
+    /// What must hold for a step to be over whose time has passed. Where its node is held it is over all the same: its remediator
+    /// would work on in the place of another node, without an end.
+    pub(super) fn may_end(&mut self, check: &Check<'_>, case: &Case<'_>, node: &NodeFacts) -> Result<(), Standing> {
+        let stopped = if case.chain.is_held {
+            self.check_followed(check)
+        } else {
+            self.check_any_step(check, &case.name, node)
+        };
+        self.goes_on(check, case, stopped)
+    }
+
+    /// What must hold of a chain that goes on. What has stopped it ends for many nodes at once, and machines may just be coming
+    /// back: it goes on a while later. What is overdue when a process first looks may have been stopped until then.
+    fn goes_on(&mut self, check: &Check<'_>, case: &Case<'_>, stopped: Result<(), Standing>) -> Result<(), Standing> {
         let key = (check.facts.name.clone(), case.name.clone());
-        let stopped = self
-            .check_any_step(check, &case.name, node)
+        let stopped = stopped
             .and_then(|()| self.check_nodes_heard())
             .and_then(|()| check_threshold(check))
             .and_then(|()| check_storm(check));

@@ -191,6 +191,8 @@ pub struct Known<'c, 'a> {
     pub unhealthy_period: Option<&'c UnhealthyPeriod>,
     /// A step of it that was refused too often to keep its slot.
     pub refused: Option<usize>,
+    /// Whether it is kept from further steps, and no end of that is known.
+    pub is_held: bool,
     /// The NodeHealthCheck's specification.
     pub spec: &'c CheckSpec,
     /// What is known of the kinds.

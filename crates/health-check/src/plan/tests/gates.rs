@@ -52,38 +52,8 @@ fn storm_cooldown(world: &mut World) {
     });
 }
 
-/// Stops every step; afterwards what was due is done.
-#[rstest]
-#[case::conflict(|w: &mut World| machine_health_checks(w, &["other"]), HealthReason::CheckDisabled)]
-#[case::template_not_found(|w: &mut World| set_template(w, TemplateState::NotFound), HealthReason::CheckDisabled)]
-#[case::template_kind_absent(|w: &mut World| set_template(w, TemplateState::KindAbsent), HealthReason::CheckDisabled)]
-#[case::template_unread(|w: &mut World| set_template(w, TemplateState::Unknown), HealthReason::CheckDisabled)]
-#[case::template_forbidden(|w: &mut World| set_template(w, TemplateState::Forbidden("403".to_owned())), HealthReason::CheckDisabled)]
-#[case::template_malformed(|w: &mut World| set_template(w, TemplateState::Found(Arc::new(TemplateFacts { spec: None, supports_multiple: true }))), HealthReason::CheckDisabled)]
-#[case::kind_not_listed(|w: &mut World| set_listed(w, Listed::NotYet), HealthReason::CheckDisabled)]
-#[case::kind_not_served(|w: &mut World| set_listed(w, Listed::NotServed), HealthReason::CheckDisabled)]
-#[case::kind_forbidden(|w: &mut World| set_listed(w, Listed::Forbidden("403".to_owned())), HealthReason::CheckDisabled)]
-#[case::invalid_spec(|w: &mut World| w.change_check("workers", |c| c.spec.problems.push("bad".to_owned())), HealthReason::CheckDisabled)]
-#[case::check_deleted(|w: &mut World| w.change_check("workers", |c| c.deleting = true), HealthReason::CheckDisabled)]
-#[case::upgrade(|w: &mut World| w.annotate_node("w1", "upgrading", Some("")), HealthReason::ClusterUpgrading)]
-#[case::pause(|w: &mut World| w.change_check("workers", |c| c.spec.pauses.push("me".to_owned())), HealthReason::CheckPaused)]
-#[case::exclusion(|w: &mut World| w.label("w1", "remediation.medik8s.io/exclude-from-remediation", Some("true")), HealthReason::ExcludedByLabel)]
-#[case::node_maintenance(|w: &mut World| w.snapshot.maintenances = Reading::Known([name("w1")].into()), HealthReason::UnderMaintenance)]
-#[case::maintenance_by_condition(|w: &mut World| w.set_condition("w1", "MaintenanceInProgress", Some("True"), 299), HealthReason::UnderMaintenance)]
-#[case::granted_drain(|w: &mut World| w.drain("w1", "Granted", 9999), HealthReason::UnderMaintenance)]
-#[case::running_drain(|w: &mut World| w.drain("w1", "Draining", 9999), HealthReason::UnderMaintenance)]
-#[case::drained(|w: &mut World| w.drain("w1", "Drained", 9999), HealthReason::UnderMaintenance)]
-#[case::recovering(|w: &mut World| w.drain("w1", "Recovering", 9999), HealthReason::UnderMaintenance)]
-#[case::unreadable_drain(|w: &mut World| w.snapshot.drains = NodeDrains::Known([(name("w1"), Err("nonsense".to_owned()))].into()), HealthReason::UnderMaintenance)]
-#[case::unreadable_drains(|w: &mut World| w.snapshot.drains = NodeDrains::Unknown("403".to_owned()), HealthReason::SourceUnreadable)]
-#[case::unreadable_maintenances(|w: &mut World| w.snapshot.maintenances = Reading::Unknown("403".to_owned()), HealthReason::SourceUnreadable)]
-#[case::unreadable_machine_health_checks(|w: &mut World| w.snapshot.machine_api.health_checks = Reading::Unknown("403".to_owned()), HealthReason::SourceUnreadable)]
-#[case::foreign_lease(|w: &mut World| w.lease("node-w1", "somebody", 0, 999), HealthReason::LeaseTaken)]
-#[case::threshold(|w: &mut World| for node in ["w2", "w3", "w4"] { w.set_condition(node, "Ready", Some("False"), 299); }, HealthReason::TooFewHealthy)]
-#[case::storm_cooldown(storm_cooldown, HealthReason::StormCooldown)]
-#[case::settling(|w: &mut World| w.snapshot.settle_until = Some(at(9999)), HealthReason::Settling)]
-fn stops_every_step_and_nothing_else(#[case] stop: Change, #[case] reason: HealthReason) {
-    // The first step.
+/// Neither it nor its intent stays.
+fn stops_the_first_step(stop: Change, reason: HealthReason) {
     let mut stopped = world();
     stop(&mut stopped);
     let plan = stopped.settle(300);
@@ -99,6 +69,37 @@ fn stops_every_step_and_nothing_else(#[case] stop: Change, #[case] reason: Healt
     let plan = intended.plan(301);
     assert_eq!((plan.started(), plan.reason("w1")), (vec![], reason));
     assert_eq!(plan.intended("workers"), [""; 0]);
+}
+
+/// Stops every step; afterwards what was due is done.
+#[rstest]
+#[case::conflict(|w: &mut World| machine_health_checks(w, &["other"]), HealthReason::CheckDisabled)]
+#[case::template_not_found(|w: &mut World| set_template(w, TemplateState::NotFound), HealthReason::CheckDisabled)]
+#[case::template_kind_absent(|w: &mut World| set_template(w, TemplateState::KindAbsent), HealthReason::CheckDisabled)]
+#[case::template_unread(|w: &mut World| set_template(w, TemplateState::Unknown), HealthReason::CheckDisabled)]
+#[case::template_forbidden(|w: &mut World| set_template(w, TemplateState::Forbidden("403".to_owned())), HealthReason::CheckDisabled)]
+#[case::template_malformed(|w: &mut World| set_template(w, TemplateState::Found(Arc::new(TemplateFacts { spec: None, supports_multiple: true }))), HealthReason::CheckDisabled)]
+#[case::kind_not_listed(|w: &mut World| set_listed(w, Listed::NotYet), HealthReason::CheckDisabled)]
+#[case::kind_not_served(|w: &mut World| set_listed(w, Listed::NotServed), HealthReason::CheckDisabled)]
+#[case::kind_forbidden(|w: &mut World| set_listed(w, Listed::Forbidden("403".to_owned())), HealthReason::CheckDisabled)]
+#[case::invalid_spec(|w: &mut World| w.change_check("workers", |c| c.spec.problems.push("bad".to_owned())), HealthReason::CheckDisabled)]
+#[case::check_deleted(|w: &mut World| w.change_check("workers", |c| c.deleting = true), HealthReason::CheckDisabled)]
+#[case::upgrade(|w: &mut World| w.annotate_node("w1", "upgrading", Some("")), HealthReason::ClusterUpgrading)]
+#[case::pause(|w: &mut World| w.change_check("workers", |c| c.spec.pauses.push("me".to_owned())), HealthReason::CheckPaused)]
+#[case::maintenance_by_condition(|w: &mut World| w.set_condition("w1", "MaintenanceInProgress", Some("True"), 299), HealthReason::UnderMaintenance)]
+#[case::granted_drain(|w: &mut World| w.drain("w1", "Granted", 9999), HealthReason::UnderMaintenance)]
+#[case::running_drain(|w: &mut World| w.drain("w1", "Draining", 9999), HealthReason::UnderMaintenance)]
+#[case::drained(|w: &mut World| w.drain("w1", "Drained", 9999), HealthReason::UnderMaintenance)]
+#[case::recovering(|w: &mut World| w.drain("w1", "Recovering", 9999), HealthReason::UnderMaintenance)]
+#[case::unreadable_drains(|w: &mut World| w.snapshot.drains = NodeDrains::Unknown("403".to_owned()), HealthReason::SourceUnreadable)]
+#[case::unreadable_maintenances(|w: &mut World| w.snapshot.maintenances = Reading::Unknown("403".to_owned()), HealthReason::SourceUnreadable)]
+#[case::unreadable_machine_health_checks(|w: &mut World| w.snapshot.machine_api.health_checks = Reading::Unknown("403".to_owned()), HealthReason::SourceUnreadable)]
+#[case::foreign_lease(|w: &mut World| w.lease("node-w1", "somebody", 0, 999), HealthReason::LeaseTaken)]
+#[case::threshold(|w: &mut World| for node in ["w2", "w3", "w4"] { w.set_condition(node, "Ready", Some("False"), 299); }, HealthReason::TooFewHealthy)]
+#[case::storm_cooldown(storm_cooldown, HealthReason::StormCooldown)]
+#[case::settling(|w: &mut World| w.snapshot.settle_until = Some(at(9999)), HealthReason::Settling)]
+fn stops_every_step_and_nothing_else(#[case] stop: Change, #[case] reason: HealthReason) {
+    stops_the_first_step(stop, reason);
 
     // Its escalation; the timeout fires when it ends.
     let mut running = world();
@@ -126,6 +127,44 @@ fn stops_every_step_and_nothing_else(#[case] stop: Change, #[case] reason: Healt
     assert_eq!(
         running.remediations() == ["Reboot of w1"],
         settles,
+        "machines may just be coming back"
+    );
+    running.settle(760);
+    assert_eq!(running.remediations(), ["Fence of w1", "Reboot of w1"]);
+}
+
+/// Where nobody knows when it ends, the step that runs has its time and no more, and the next one comes once it is over.
+#[rstest]
+#[case::exclusion(|w: &mut World| w.label("w1", "remediation.medik8s.io/exclude-from-remediation", Some("true")), HealthReason::ExcludedByLabel)]
+#[case::node_maintenance(|w: &mut World| w.snapshot.maintenances = Reading::Known([name("w1")].into()), HealthReason::UnderMaintenance)]
+#[case::unreadable_drain(|w: &mut World| w.snapshot.drains = NodeDrains::Known([(name("w1"), Err("nonsense".to_owned()))].into()), HealthReason::UnderMaintenance)]
+fn holds_a_node_without_an_end(#[case] stop: Change, #[case] reason: HealthReason) {
+    stops_the_first_step(stop, reason);
+
+    let mut running = world();
+    running.settle(300);
+    let released = running.snapshot.clone();
+    stop(&mut running);
+    assert_eq!(running.settle(599).reason("w1"), HealthReason::RemediationRunning);
+    running.settle(600);
+    running.settle(601);
+    assert_eq!(running.settle(602).reason("w1"), reason);
+    assert!(
+        running.snapshot.remediations[0].timed_out.is_some(),
+        "its remediator is not told"
+    );
+    assert_eq!(running.remediations(), ["Reboot of w1"]);
+    running.snapshot = crate::snapshot::Snapshot {
+        nodes: released.nodes,
+        drains: released.drains,
+        maintenances: released.maintenances,
+        ..running.snapshot.clone()
+    };
+    running.settle(700);
+    running.settle(759);
+    assert_eq!(
+        running.remediations(),
+        ["Reboot of w1"],
         "machines may just be coming back"
     );
     running.settle(760);

@@ -7,8 +7,8 @@ use nodeward_api::reason::HealthReason;
 use rstest::rstest;
 use serde_json::json;
 
-use super::world::{World, at, kind, template, template_ref, two_steps, with};
-use crate::snapshot::Listed;
+use super::world::{World, at, kind, name, template, template_ref, two_steps, with};
+use crate::snapshot::{Listed, Reading};
 
 const EXCLUDED: &str = "remediation.medik8s.io/exclude-from-remediation";
 
@@ -35,7 +35,12 @@ fn stick(world: &mut World, since: i64) {
 #[rstest]
 #[case::running(running(), |_: &mut World| {}, 400, true)]
 #[case::in_deletion_before_its_timeout(running(), |w: &mut World| stick(w, 350), 400, true)]
-#[case::between_two_steps(running(), |w: &mut World| { w.change_remediations(|live| live.timed_out = Some(at(399))); w.label("w1", EXCLUDED, Some("true")); }, 400, true)]
+#[case::between_two_steps(running(), |w: &mut World| { w.change_remediations(|live| live.timed_out = Some(at(399))); w.drain("w1", "Draining", 9999); }, 400, true)]
+#[case::between_two_steps_of_a_held_node(running(), |w: &mut World| { w.change_remediations(|live| live.timed_out = Some(at(399))); w.label("w1", EXCLUDED, Some("true")); }, 400, false)]
+#[case::held_beyond_its_time(running(), |w: &mut World| { w.label("w1", EXCLUDED, Some("true")); w.live(300, 610); }, 611, false)]
+#[case::held_beyond_the_time_of_a_template(classic(), |w: &mut World| { w.label("w1", EXCLUDED, Some("true")); w.live(300, 2280); }, 2281, false)]
+#[case::maintained_without_an_end(running(), |w: &mut World| { w.snapshot.maintenances = Reading::Known([name("w1")].into()); w.live(300, 610); }, 611, false)]
+#[case::drained_beyond_its_time(running(), |w: &mut World| { w.drain("w1", "Draining", 9999); w.live(300, 610); }, 611, true)]
 #[case::healthy_for_less_than_its_delay(running(), |w: &mut World| { w.change_check("workers", |c| c.spec.healthy_delay = nodeward_core::node_health_check::HealthyDelay::UntilConfirmed); w.heal("w1", 390); }, 400, true)]
 #[case::over(running(), |w: &mut World| { w.live(300, 900); }, 901, false)]
 #[case::classic_over(classic(), |w: &mut World| w.live(300, 2280), 2281, false)]

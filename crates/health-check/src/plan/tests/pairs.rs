@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use super::world::{World, at, chain, kind, second_of, template, two_steps};
 use crate::plan::{Action, NodeEvidence, Plan, RemediationChange, RestsOn, StartRemediation, longest_run};
 use crate::snapshot::{CheckName, Listed, RemediationFacts, RemediationKind};
+use nodeward_api::node_health_check::UnhealthyNode;
 use nodeward_core::id::NodeUid;
 use nodeward_core::node_health_check::{Quantity, Threshold};
 use nodeward_core::selector::Selector;
@@ -236,6 +237,9 @@ impl Story {
                 self.world.restart_leader();
             }
             E::OldLeader => {
+                // Each process sees its clock step.
+                let (seen, before) = (&self.world.snapshot, &mut self.before.snapshot);
+                (before.clock_stepped_by, before.settle_until) = (seen.clock_stepped_by, seen.settle_until);
                 let plan = self.before.plan(now);
                 self.act(plan);
             }
@@ -255,14 +259,23 @@ impl Story {
         self.live(self.now);
     }
 
-    /// Another outage begins, whoever has seen the end of the last one: its steps begin anew.
+    /// Another outage begins, whoever has seen the end of the last one: its steps begin anew. By a clock that was stepped back what
+    /// is there was created in it.
     fn fail(&mut self, node: &str, since: i64) {
+        let before = self.world.snapshot.nodes[node].conditions.clone();
         self.world.fail(node, since);
-        let uid = &self.world.snapshot.nodes[node].view.uid;
-        let mut live = self.world.snapshot.remediations.iter();
-        if !live.any(|live| live.node_uid.as_ref() == Some(uid) && at(since) <= live.created) {
-            self.steps.remove(&("workers".into(), uid.clone()));
+        if self.world.snapshot.nodes[node].conditions == before {
+            return;
         }
+        let uid = &self.world.snapshot.nodes[node].view.uid;
+        let live = self.world.snapshot.remediations.iter();
+        let created_since = live.filter(|live| live.node_uid.as_ref() == Some(uid) && at(since) <= live.created);
+        let kinds: Vec<RemediationKind> = created_since.map(|live| live.kind.clone()).collect();
+        let steps = self.steps.entry(("workers".into(), uid.clone())).or_default();
+        if kinds.is_empty() {
+            steps.clear();
+        }
+        steps.extend(kinds);
     }
 
     fn keep(&mut self) {
@@ -428,7 +441,7 @@ impl Story {
 
 fn is_over_by_status(world: &World, live: &RemediationFacts) -> bool {
     let entries = world.status("workers").unhealthy_nodes.iter();
-    let mut records = entries.flat_map(|entry| &entry.remediations);
+    let mut records = entries.flat_map(UnhealthyNode::all_remediations);
     records.any(|record| record.resource.uid.as_deref() == Some(&*live.uid) && record.timed_out.is_some())
 }
 
