@@ -4,7 +4,9 @@ use anyhow::{Context, Result, ensure};
 use kube::ResourceExt;
 use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams};
 use nodeward_api::annotation::REMEDIATION_TIMED_OUT;
+use nodeward_api::label::EXCLUDE_FROM_REMEDIATION;
 use nodeward_api::node_health_check::Phase;
+use nodeward_testkit::fleet;
 use nodeward_testkit::remediator::{Behavior, Family};
 use nodeward_testkit::wait::{self, secs};
 use serde_json::{Value, json};
@@ -191,6 +193,39 @@ async fn remediations_without_their_owner_keep_their_slot() -> Result<()> {
     env.gets_none(Family::SelfNode, &b).await?;
     env.say_failed(Family::SelfNode, &first).await?;
     env.remediation(Family::FenceAgents, &a).await?;
+    for node in [&a, &b] {
+        env.recover(node).await?;
+    }
+    env.until_at_rest(&check, 3).await?;
+    env.end([check]).await
+}
+
+/// Nobody knows for how long: when its step has had its time, its remediator is told to stop, and the next node has its turn.
+#[tokio::test(flavor = "multi_thread")]
+async fn excluded_nodes_take_no_slot_beyond_their_step() -> Result<()> {
+    let env = Environment::new().await?;
+    let [a, b, _c] = env.add_nodes(["a", "b", "c"]).await?;
+    let mut changes = chain(&env, &[Family::SelfNode, Family::FenceAgents], "60s").await?;
+    changes["maxConcurrentRemediations"] = json!(1);
+    let check = env.add_check("main", changes).await?;
+    env.lose_heartbeats(&a).await?;
+    let first = env.remediation(Family::SelfNode, &a).await?;
+    fleet::label(&env.client, &a, EXCLUDE_FROM_REMEDIATION, Some("true")).await?;
+    env.lose_heartbeats(&b).await?;
+    env.gets_none(Family::SelfNode, &b).await?;
+    wait::until("the next node's turn", secs(150), || async {
+        let found = env.remediations_of(Family::SelfNode, &b).await?;
+        ensure!(found.len() == 1, "{} of them", found.len());
+        Ok(())
+    })
+    .await?;
+    let remediations = env.remediations(Family::SelfNode);
+    let told = remediations.get(&first.name_any()).await?;
+    ensure!(
+        told.annotations().contains_key(REMEDIATION_TIMED_OUT),
+        "it was not told"
+    );
+    env.gets_none(Family::FenceAgents, &a).await?;
     for node in [&a, &b] {
         env.recover(node).await?;
     }
