@@ -15,7 +15,7 @@ use nodeward_testkit::helm::Release;
 use nodeward_testkit::kubectl::Kubectl;
 use nodeward_testkit::operator::{Operator, OperatorSpec};
 use nodeward_testkit::wait::{self, secs};
-use nodeward_testkit::workload::{self, Budget, PodTemplate, Start};
+use nodeward_testkit::workload::{self, Budget, End, PodTemplate, Start};
 use nodeward_testkit::{bulk, fleet, reboot};
 use serde_json::{Value, json};
 
@@ -278,6 +278,44 @@ async fn what_keeper_forces_is_of_the_claim_of_its_node() -> Result<()> {
     .await?;
     env.uncordon("n1").await?;
     workload::gone(&env.client, &pods[2], secs(120)).await?;
+    keeper.stop(secs(30)).await?;
+    reviewed.end([lock]).await
+}
+
+/// A budget breaks after the grant, while another pod of the node ends slowly. Neither operator waits for the other: the drain goes
+/// on without the pod, and drain-keeper forces it.
+#[tokio::test(flavor = "multi_thread")]
+async fn keeper_forces_pods_whose_budget_broke_after_the_grant() -> Result<()> {
+    let config = json!({ "deadlines": { "obstacle": "3s" }, "eviction": { "maxParallel": 1 } });
+    let (reviewed, lock) = Reviewed::with(&NODES, config).await?;
+    let env = &reviewed.env;
+    let slow = pinned("a-slow", &["n1"]).grace(30).end(End::Stuck);
+    for (app, template) in [
+        ("a-slow", slow),
+        ("z1", pinned("z1", &["n1"])),
+        ("z2", pinned("z2", &["n2"])),
+    ] {
+        let template = template.label("budget", &app[..1]);
+        bulk::create(&env.client, [template.deployment(APPS, app, 1)?]).await?;
+    }
+    for name in ["a", "z"] {
+        let budget = Budget::max_unavailable(APPS, name, 1).selector(json!({ "matchLabels": { "budget": name } }));
+        bulk::create(&env.client, [budget.build()?]).await?;
+    }
+    let (last, _) = only_pod(env, "z1").await?;
+    env.counts_healthy("a", 1).await?;
+    env.counts_healthy("z", 2).await?;
+    let keeper = start_keeper(env, json!({})).await?;
+    env.drain("n1", json!({})).await?;
+    env.status_that("n1", "to evict", secs(60), |status| {
+        status.pods.is_some_and(|pods| pods.evicting == 1)
+    })
+    .await?;
+    let crashing = pinned("crashing", &["n3"]).label("budget", "z").start(Start::CrashLoop);
+    bulk::create(&env.client, [crashing.deployment(APPS, "crashing", 1)?]).await?;
+    workload::gone(&env.client, &last, secs(120)).await?;
+    let overrides = keeper.metrics().await?.sum(OVERRIDES, &[]);
+    ensure!((overrides - 1.0).abs() < 0.5, "{overrides} budgets were overridden");
     keeper.stop(secs(30)).await?;
     reviewed.end([lock]).await
 }
