@@ -91,7 +91,7 @@ impl ActionTracker {
         self.memory
             .note_departing(departing, saturating_add(now, REPLACED_WITHIN));
         self.memory.leaving = std::mem::take(&mut plan.leaving);
-        self.memory.left_out = std::mem::take(&mut plan.left_out);
+        self.memory.to_be_down = std::mem::take(&mut plan.to_be_down);
         self.memory.stale_budgets = std::mem::take(&mut plan.stale_budgets);
     }
 

@@ -49,7 +49,7 @@ use nodeward_core::ledger::{Ledger, NodeGroupVerdict, Reservations};
 use nodeward_scheduling::Cordons;
 
 use crate::policy::Policy;
-use crate::snapshot::{LeavingPods, LedgerFacts, LeftOutPod, Memory, NodeFacts, PodFacts, Snapshot, StaleBudgets};
+use crate::snapshot::{LeavingPods, LedgerFacts, Memory, NodeFacts, PodFacts, PodToBeDown, Snapshot, StaleBudgets};
 
 use self::bypass::{Bypassed, bypassed};
 use self::circle::{Circles, circles};
@@ -90,8 +90,8 @@ pub struct Plan {
     pub departing: Vec<Arc<PodFacts>>,
     /// The pods that leave each node that has a drain.
     pub leaving: BTreeMap<NodeName, LeavingPods>,
-    /// By the UID of its node, the healthy pods that a drain goes on without, and those of them that have gone and are in no claim yet.
-    pub left_out: BTreeMap<NodeUid, Vec<LeftOutPod>>,
+    /// By the UID of its node, the healthy pods that are down once they leave, and those of them that have gone and are in no claim yet.
+    pub to_be_down: BTreeMap<NodeUid, Vec<PodToBeDown>>,
     /// Budgets whose status contradicts their pods.
     pub stale_budgets: StaleBudgets,
     /// When to plan again at the latest.

@@ -4,11 +4,12 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use nodeward_api::reason::LockReason;
 use nodeward_core::deadline::{is_due, saturating_add};
 use nodeward_core::id::{BudgetKey, PodUid};
 use nodeward_core::ledger::{Claim, Disruptions, HeldPod};
 
-use crate::snapshot::{LeftOutPod, PodFacts};
+use crate::snapshot::{PodFacts, PodToBeDown};
 
 use super::disruptions::budget_ref;
 use super::{ActiveDrain, Planner};
@@ -48,41 +49,50 @@ impl Planner<'_> {
         down
     }
 
-    /// Notes the pods of a drain that are on their way out. One that the drain goes on without is of its claim from then on, whoever
-    /// deleted it.
+    /// Notes the pods of a drain that are on their way out. One that nothing replaces before the drain is over is of its claim from
+    /// then on, whoever deleted it.
     pub(super) fn note_leaving(&mut self, active: &ActiveDrain<'_>) {
         let uid = &active.node.uid;
         let pods = active.context.pods(self.snapshot);
         let stays = |pod: &PodFacts| pods.iter().any(|one| one.uid == pod.uid && one.deletion.is_none());
         // One that ends at once is gone before anybody sees it leave.
-        let remembered = self.memory.left_out.get(uid).into_iter().flatten();
-        let mut forced: Vec<LeftOutPod> = remembered.filter(|one| !stays(&one.pod)).cloned().collect();
+        let remembered = self.memory.to_be_down.get(uid).into_iter().flatten();
+        let mut forced: Vec<PodToBeDown> = remembered.filter(|one| !stays(&one.pod)).cloned().collect();
         let known: BTreeSet<PodUid> = forced.iter().map(|one| one.pod.uid.clone()).collect();
-        let with_budgets = |pod: &Arc<PodFacts>| LeftOutPod {
+        let with_budgets = |pod: &Arc<PodFacts>| PodToBeDown {
             pod: Arc::clone(pod),
             budgets: self.snapshot.budgets_of(pod).to_vec(),
         };
-        // What an earlier leader has left out, its status tells. A pod that was not Ready was missing before.
+        // What an earlier leader has planned, its status tells. A pod that was not Ready was missing before.
         let plan = active.drain.status.as_ref().and_then(|status| status.plan.as_ref());
-        let left_out = plan.into_iter().flat_map(|plan| &plan.left_out);
-        let left_out: BTreeSet<&str> = left_out.map(|planned| planned.pod.as_str()).collect();
-        let is_told = |pod: &PodFacts| pod.ready && left_out.contains(pod.key.to_string().as_str());
+        let held = plan.filter(|_| active.node.is_cordoned()).map(|plan| &plan.held);
+        let held = held
+            .into_iter()
+            .flatten()
+            .filter(|planned| planned.reason != LockReason::NoRoom);
+        let planned = plan.into_iter().flat_map(|plan| &plan.left_out).chain(held);
+        let planned: BTreeSet<&str> = planned.map(|planned| planned.pod.as_str()).collect();
+        let is_told = |pod: &PodFacts| pod.ready && planned.contains(pod.key.to_string().as_str());
         let departing = active.classes.departing.iter();
         let leaving = departing.filter(|pod| is_controlled(pod) && pod.deletion.is_some() && !known.contains(&pod.uid));
         let (told, moving): (Vec<_>, Vec<_>) = leaving.partition(|pod| is_told(pod));
         forced.extend(told.into_iter().map(with_budgets));
-        let is_left_out = |pod: &&Arc<PodFacts>| {
-            pod.ready
-                && pod.deletion.is_none()
-                && is_controlled(pod)
-                && active.classes.obstacles.left_out(pod).is_some()
+        // On a node that takes pods what replaces one may come back, and where others make room for it.
+        let is_held = |pod: &PodFacts| {
+            let has = |pods: &[Arc<PodFacts>]| pods.iter().any(|one| one.uid == pod.uid);
+            active.node.is_cordoned() && has(&active.classes.held) && !has(&active.classes.without_room)
+        };
+        let is_to_be_down = |pod: &&Arc<PodFacts>| {
+            let is_planned = active.classes.obstacles.left_out(pod).is_some() || is_held(pod);
+            pod.ready && pod.deletion.is_none() && is_controlled(pod) && is_planned
         };
         // Until the ledger shows that its claim has it, a forced one is noted again.
         let written = self.before.claim(uid.as_str());
-        let is_unwritten = |one: &&LeftOutPod| !written.is_some_and(|claim| claim.has_disruption(one.pod.uid.as_str()));
-        let left_out = pods.iter().filter(is_left_out).map(with_budgets);
-        let left_out = left_out.chain(forced.iter().filter(is_unwritten).cloned()).collect();
-        self.plan.left_out.insert(uid.clone(), left_out);
+        let is_unwritten =
+            |one: &&PodToBeDown| !written.is_some_and(|claim| claim.has_disruption(one.pod.uid.as_str()));
+        let to_be_down = pods.iter().filter(is_to_be_down).map(with_budgets);
+        let to_be_down = to_be_down.chain(forced.iter().filter(is_unwritten).cloned());
+        self.plan.to_be_down.insert(uid.clone(), to_be_down.collect());
         let of = |pod: &PodFacts, key: &BudgetKey| Disruptions {
             pdb: budget_ref(key, self.snapshot),
             pods: vec![HeldPod::new(&pod.key, &pod.uid, false)],

@@ -70,8 +70,8 @@ pub struct Memory {
     pub stale_budgets: StaleBudgets,
     /// The pods that leave each node that has a drain.
     pub leaving: BTreeMap<NodeName, LeavingPods>,
-    /// By the UID of its node, the pods that a drain goes on without, as the last plan had them.
-    pub left_out: BTreeMap<NodeUid, Vec<LeftOutPod>>,
+    /// By the UID of its node, the pods that are down once they leave, as the last plan had them.
+    pub to_be_down: BTreeMap<NodeUid, Vec<PodToBeDown>>,
     /// When the first plan of this term was made: what happened before, nobody has seen.
     pub first_plan_at: Option<Timestamp>,
     /// Long times in which nobody planned: nobody led before this process did, it could not, or a person had paused it.
@@ -105,9 +105,9 @@ pub struct Doubted {
     pub not_before: Timestamp,
 }
 
-/// A pod that a drain goes on without, and its budgets, which nobody can tell once it is gone.
+/// A pod that nothing replaces before its drain is over, and its budgets, which nobody can tell once it is gone.
 #[derive(Debug, Clone)]
-pub struct LeftOutPod {
+pub struct PodToBeDown {
     pub pod: Arc<PodFacts>,
     pub budgets: Vec<BudgetKey>,
 }

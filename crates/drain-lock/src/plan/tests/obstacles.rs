@@ -350,8 +350,9 @@ fn excess_for_want_of_room_is_asked_for_pod_by_pod(
     assert_eq!(reasons, [blocked], "{:?}", shown(&plan));
 }
 
-/// Somebody deletes what the drain goes on without: whoever waits for the budget waits for the drain.
+/// Somebody deletes what is down until the node is back: whoever waits for the budget waits for the drain.
 #[rstest]
+#[case::queued(json!({ "held": [{ "pod": "shop/d1", "reason": "Pinned" }] }), json!({}), &["d1"], &[])]
 #[case::left_out(json!({ "leftOut": [{ "pod": "shop/d1", "reason": "NeedExceedsBudget" }] }), json!({}), &["d1"], &[])]
 #[case::it_was_missing_before(json!({ "leftOut": [{ "pod": "shop/d1", "reason": "BudgetUnhealthy" }] }), unready(), &[], &["d1"])]
 #[case::it_moves(json!({ "movable": 1 }), json!({}), &[], &["d1"])]
@@ -388,7 +389,7 @@ fn pod_that_was_left_out_is_remembered(#[case] left: Option<Value>) {
     let before = planned(&cluster);
     assert_eq!(left_out(&before).len(), 1, "{:?}", shown(&before));
     let mut memory = Memory::default();
-    memory.left_out = before.left_out;
+    memory.to_be_down = before.to_be_down;
     cluster.0.pods.remove(1);
     if let Some(patch) = left {
         let leaving = Cluster::new([], [pinned("d1", "db", "n1", patch)]);
@@ -398,5 +399,6 @@ fn pod_that_was_left_out_is_remembered(#[case] left: Option<Value>) {
     let claim = plan.ledger.unwrap().next.claim("uid-n1").cloned().unwrap();
     assert_eq!(names(&claim.holds), ["d1"]);
     // The write may fail.
-    assert_eq!(plan.left_out.values().flatten().count(), 1);
+    let remembered = plan.to_be_down.values().flatten();
+    assert_eq!(remembered.filter(|one| *one.pod.key.name == *"d1").count(), 1);
 }
