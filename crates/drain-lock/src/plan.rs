@@ -44,7 +44,7 @@ use jiff::Timestamp;
 use nodeward_api::node_drain::{Fallback, NodeDrain, Phase};
 use nodeward_api::reason::LockReason;
 use nodeward_core::deadline::{RequeueAt, is_due};
-use nodeward_core::id::{NodeName, NodeUid, PodUid};
+use nodeward_core::id::{BudgetKey, NodeName, NodeUid, PodUid};
 use nodeward_core::ledger::{Ledger, NodeGroupVerdict, Reservations};
 use nodeward_scheduling::Cordons;
 
@@ -470,6 +470,30 @@ impl Planner<'_> {
         }
     }
 
+    /// The claims that ask for a grant by a budget of which another asks for disruptions in this pass, or of which a pod leaves.
+    fn contested(&self) -> BTreeSet<NodeUid> {
+        let budgets = |uid: &NodeUid| {
+            let claim = self.write.next.claim(uid.as_str());
+            claim
+                .into_iter()
+                .flat_map(|claim| &claim.needs)
+                .map(|need| BudgetKey::from(&need.pdb))
+        };
+        let asking = || self.write.grants.iter().map(|ask| &ask.node_uid);
+        let leaving = self
+            .write
+            .leaving
+            .iter()
+            .filter_map(|pod| self.snapshot.covering.get(pod));
+        let mut wanted: BTreeMap<BudgetKey, usize> = BTreeMap::new();
+        for budget in asking().flat_map(budgets).chain(leaving.flatten().cloned()) {
+            *wanted.entry(budget).or_default() += 1;
+        }
+        let is_contested =
+            |uid: &&NodeUid| budgets(uid).any(|budget| wanted.get(&budget).is_some_and(|times| *times > 1));
+        asking().filter(is_contested).cloned().collect()
+    }
+
     /// The end of the pass: of the claims that could be granted each by itself, those that can be granted together.
     fn finish(mut self) -> Plan {
         self.remove_stale_entries();
@@ -481,8 +505,13 @@ impl Planner<'_> {
         take_out(&mut facts, &self.write.leaving);
         self.write.next.count_needs(&self.snapshot.facts);
         // Each asked by what others held when its turn came, so two may have asked for the same disruption.
+        let contested = self.contested();
         let mut rehearsal = self.write.next.clone();
         for ask in std::mem::take(&mut self.write.grants) {
+            if !contested.contains(&ask.node_uid) {
+                self.write.grants.push(ask);
+                continue;
+            }
             match rehearsal.try_grant(ask.node_uid.as_str(), &ask.boot_id, &facts, self.now) {
                 Ok(_) => {
                     rehearsal.take_node_groups(ask.node_uid.as_str(), &ask.node_groups);

@@ -2,8 +2,10 @@
 //!
 //! Pods are looked at by kind, not one by one: what one pod of a kind means to another pod, all of its kind mean.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
+
+use foldhash::HashMap;
 
 use crate::placement::{Basis, UnschedulableReason};
 use crate::requirements::{Namespaces, PodTerm, Requirements, Spread};
@@ -23,7 +25,7 @@ impl FromIterator<Arc<PodFacts>> for BoundPods {
     fn from_iter<I: IntoIterator<Item = Arc<PodFacts>>>(pods: I) -> Self {
         let mut this = Self::default();
         // What is shared is alike; what is not may be, and is a kind more.
-        let mut known: HashMap<(usize, usize, usize, bool), usize> = HashMap::new();
+        let mut known: HashMap<(usize, usize, usize, bool), usize> = HashMap::default();
         for pod in pods {
             let key = (
                 Arc::as_ptr(&pod.requirements).addr(),

@@ -6,11 +6,12 @@
 mod basis;
 
 use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use foldhash::HashMap;
 use nodeward_core::id::{NodeName, PodKey};
 
 use crate::neighbours::{Neighbours, Reach, Relation, reaches_far};
@@ -244,11 +245,11 @@ impl<'a> Placement<'a> {
         Self {
             basis: Rc::clone(basis),
             cordoned: Rc::clone(cordoned),
-            promised: HashMap::new(),
+            promised: HashMap::default(),
             promises: Promises::default(),
-            exhausted: HashMap::new(),
-            neighbours: HashMap::new(),
-            awaiting: HashMap::new(),
+            exhausted: HashMap::default(),
+            neighbours: HashMap::default(),
+            awaiting: HashMap::default(),
         }
     }
 
@@ -346,7 +347,7 @@ impl<'a> Placement<'a> {
     }
 
     fn mark(&self, pods: &[Arc<PodFacts>]) -> Mark {
-        let (mut exhausted, mut neighbours) = (HashMap::new(), HashMap::new());
+        let (mut exhausted, mut neighbours) = (HashMap::default(), HashMap::default());
         for pod in pods {
             let group = self.basis.group(pod);
             let candidates = group.candidates.id;

@@ -16,7 +16,7 @@ pub(super) fn same_key(a: &BudgetRef, b: &BudgetRef) -> bool {
 }
 
 pub(super) fn is_of(budget: &BudgetRef, key: &BudgetKey) -> bool {
-    *budget.namespace == *key.namespace && *budget.name == *key.name
+    *budget.name == *key.name && *budget.namespace == *key.namespace
 }
 
 pub(super) fn holds_pod(disruptions: &[Disruptions], pod_uid: &str) -> bool {

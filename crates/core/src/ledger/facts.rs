@@ -136,22 +136,23 @@ impl BudgetFacts {
     /// How many disruptions of it these pods of one node take. One that stays goes down with its node, and its failure domain
     /// is not left out of the budget before: it takes one of its own in any case.
     pub fn cost<'a>(&self, pods: impl IntoIterator<Item = &'a HeldPod>) -> i32 {
-        let (staying, leaving): (Vec<_>, Vec<_>) = pods.into_iter().partition(|pod| pod.retained);
-        let leaving = if self.is_by_node {
-            leaving.len().min(1)
-        } else {
-            leaving.len()
-        };
-        disruptions::count(staying.len() + leaving)
+        let (mut staying, mut leaving) = (0, 0);
+        for pod in pods {
+            if pod.retained {
+                staying += 1;
+            } else {
+                leaving += 1;
+            }
+        }
+        staying + if self.is_by_node { leaving.min(1) } else { leaving }
     }
 
     /// How many of those disruptions have yet to be taken: those of pods that are healthy. Of pods that share one, the first
     /// that goes down has taken it.
     pub(super) fn outstanding<'a>(&self, pods: impl IntoIterator<Item = &'a HeldPod>) -> i32 {
-        let pods: Vec<&HeldPod> = pods.into_iter().collect();
-        let is_healthy = |pod: &&&HeldPod| self.is_healthy(&pod.uid);
-        let is_taken = self.is_by_node && pods.iter().any(|pod| !pod.retained && !is_healthy(&pod));
-        let counts = |pod: &&&HeldPod| is_healthy(pod) && (pod.retained || !is_taken);
-        self.cost(pods.iter().filter(counts).copied())
+        let is_healthy = |pod: &&HeldPod| self.is_healthy(&pod.uid);
+        let (healthy, down): (Vec<_>, Vec<_>) = pods.into_iter().partition(is_healthy);
+        let is_taken = self.is_by_node && down.iter().any(|pod| !pod.retained);
+        self.cost(healthy.into_iter().filter(|pod| pod.retained || !is_taken))
     }
 }

@@ -1,5 +1,7 @@
 //! What a claim is granted, and what keeps it from being granted.
 
+use std::slice;
+
 use jiff::Timestamp;
 use nodeward_api::drain_ledger::ClaimState;
 use nodeward_api::reason::LockReason;
@@ -51,15 +53,20 @@ impl Ledger {
     /// Why a budget has too few disruptions for these of a node's pods, even once those of all other claims are back: its pods are
     /// not healthy by themselves, or its owner holds it. What the claim holds for them counts as given back.
     pub fn beyond_claims(&self, node_uid: &str, needed: Disruptions, facts: &Facts) -> Option<Obstacle> {
-        let mut claim = self.claim(node_uid)?.clone();
+        let claim = self.claim(node_uid)?;
         let key = BudgetKey::from(&needed.pdb);
-        let reservations = facts.get(&key).map(|budget| {
-            let before = claim.outstanding(budget, &[]);
-            claim.forget(&needed);
-            Reservations::with_free(key, self.free(budget) + before - claim.outstanding(budget, &[]))
-        });
-        let reservations = reservations.unwrap_or_else(Reservations::of_nobody);
-        Waits::new(self, facts, &reservations).beyond_claims(&claim, &Need::from(needed))
+        let budget = facts.get(&key)?;
+        let free = self.free(budget);
+        // With what it has already, there is enough whatever others hold.
+        let lacking = disruptions::missing(slice::from_ref(&needed), &claim.holds);
+        if budget.owner_disruptions.is_none() && disruptions::count(disruptions::len(&lacking)) <= free {
+            return None;
+        }
+        let mut without = claim.clone();
+        without.forget(&needed);
+        let given_back = claim.outstanding(budget, &[]) - without.outstanding(budget, &[]);
+        let reservations = Reservations::with_free(key, free + given_back);
+        Waits::new(self, facts, &reservations).beyond_claims(&without, &Need::from(needed))
     }
 
     /// Grants all that the claim needs, or nothing. The pods have to be known ([`Ledger::set_needs`]): they are not stored.

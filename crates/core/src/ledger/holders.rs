@@ -1,8 +1,10 @@
 //! Who holds what, looked up by budget and by pod: worked out once for all questions about one version of a ledger.
 
-use std::collections::{BTreeSet, HashMap};
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::hash::{BuildHasher, Hash, Hasher};
 use std::sync::{Arc, OnceLock};
+
+use foldhash::HashMap;
+use foldhash::fast::FixedState;
 
 use super::{BudgetFacts, Claim, Disruptions, Ledger};
 use crate::id::BudgetKey;
@@ -34,9 +36,7 @@ impl Hash for KnownHolders {
 }
 
 fn hash_of(value: impl Hash) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    value.hash(&mut hasher);
-    hasher.finish()
+    FixedState::default().hash_one(value)
 }
 
 impl Holders {
@@ -85,8 +85,10 @@ impl Ledger {
                 .get(&hash_of((&*budget.key.namespace, &*budget.key.name)));
             let pods = budget.healthy.iter();
             let of_pods = pods.filter_map(|pod| known.by_pod.get(&hash_of(pod.as_str())));
-            let places: BTreeSet<usize> = of_budget.into_iter().chain(of_pods).flatten().copied().collect();
-            places.into_iter().collect()
+            let mut places: Vec<usize> = of_budget.into_iter().chain(of_pods).flatten().copied().collect();
+            places.sort_unstable();
+            places.dedup();
+            places
         });
         self.at(places)
     }

@@ -207,8 +207,10 @@ impl Claim {
             let pods = disruptions.pods.iter();
             pods.filter(move |pod| is_own || budget.is_healthy(&pod.uid))
         });
-        let pods: BTreeMap<&str, &HeldPod> = held.chain(more).map(|pod| (pod.uid.as_str(), pod)).collect();
-        budget.outstanding(pods.into_values()) + i32::from(self.has_unused_for_movable(budget))
+        let mut pods: Vec<&HeldPod> = more.iter().chain(held).collect();
+        pods.sort_by(|a, b| a.uid.cmp(&b.uid));
+        pods.dedup_by(|a, b| a.uid == b.uid);
+        budget.outstanding(pods) + i32::from(self.has_unused_for_movable(budget))
     }
 
     /// Holds nothing for these pods any more, nor for movable ones, if those are among them.

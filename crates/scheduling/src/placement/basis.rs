@@ -2,10 +2,11 @@
 //! out once for all placements over one view, and no further than somebody asks.
 
 use std::cell::{OnceCell, RefCell};
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use foldhash::{HashMap, HashSet};
 use nodeward_core::id::{NodeName, PodUid};
 use nodeward_core::labels::Labels;
 
