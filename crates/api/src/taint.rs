@@ -1,6 +1,6 @@
 //! Taints that Nodeward puts on nodes.
 
-/// The node waits for its turn to drain: with the effect [`QUEUED_EFFECT`] replacements of evicted pods avoid it, and go
+/// The node is to be drained, and not cordoned yet: with the effect [`QUEUED_EFFECT`] replacements of evicted pods avoid it, and go
 /// there all the same where nothing else has room.
 pub const QUEUED: &str = "nodeward.dev/queued";
 

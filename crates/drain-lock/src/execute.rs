@@ -36,9 +36,8 @@ pub enum TaskKey {
     Ledger,
     /// A NodeDrain, by UID.
     Drain(String),
-    /// A node's cordon and taints.
+    /// A node's cordon, taints and conditions.
     Node(NodeUid),
-    Conditions(NodeUid),
     Pod(PodUid),
     /// The pods of a granted claim.
     Held(NodeUid),
@@ -56,7 +55,6 @@ impl fmt::Display for TaskKey {
             Self::Ledger => f.write_str("ledger"),
             Self::Drain(uid) => write!(f, "NodeDrain {uid}"),
             Self::Node(uid) => write!(f, "node {uid}"),
-            Self::Conditions(uid) => write!(f, "conditions of node {uid}"),
             Self::Pod(uid) => write!(f, "pod {uid}"),
             Self::Held(uid) => write!(f, "pods of node {uid}"),
             Self::Lease(name) => write!(f, "lease {name}"),
@@ -219,7 +217,6 @@ impl Action for Task {
                     TaskKey::Drain(drain.metadata.uid.clone().unwrap_or_default())
                 }
                 Planned::Node(write) => TaskKey::Node(write.node.uid.clone()),
-                Planned::Conditions(write) => TaskKey::Conditions(write.node.uid.clone()),
                 Planned::Evict { eviction } => TaskKey::Pod(eviction.pod.uid.clone()),
                 Planned::EvictHeld { node_uid, .. } => TaskKey::Held(node_uid.clone()),
                 Planned::Lease(change) => TaskKey::Lease(change.name.clone()),
@@ -310,7 +307,6 @@ async fn act(context: &ExecutorContext, action: Planned) -> TaskOutcome {
         Planned::Delete { drain, reason } => told(drain::delete(context, &drain, reason).await, &drain, reason),
         Planned::Finish { drain } => told(drain::finish(context, &drain).await, &drain, LockReason::Released),
         Planned::Node(write) => node::write(context, &write).await,
-        Planned::Conditions(write) => node::write_conditions(context, &write).await.into(),
         Planned::Evict { eviction } => TaskOutcome {
             evictions: vec![evict::evict(context, &eviction, None).await],
             ..ActionResult::Acted(()).into()

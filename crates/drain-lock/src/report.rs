@@ -6,7 +6,7 @@ pub mod metrics;
 pub mod status;
 mod status_pace;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use nodeward_api::reason::LockReason;
 use nodeward_core::deadline::RequeueAt;
 use nodeward_runtime::{EventSink, OperatorContext};
@@ -20,13 +20,20 @@ use self::events::Announcer;
 use self::metrics::LockMetrics;
 use self::status_pace::StatusPace;
 
+/// How often the status of one drain is written.
+const STATUS_INTERVAL: SignedDuration = SignedDuration::from_secs(1);
+
+/// How often the annotation of one budget is: it changes with each drain's turn.
+const ANNOTATION_INTERVAL: SignedDuration = SignedDuration::from_secs(5);
+
 /// Everything that people and monitoring see.
 pub struct Reporter {
     metrics: LockMetrics,
     announcer: Announcer,
     events: EventSink,
     audits: bool,
-    pace: StatusPace,
+    statuses: StatusPace,
+    annotations: StatusPace,
 }
 
 impl Reporter {
@@ -37,7 +44,8 @@ impl Reporter {
             announcer: Announcer::new(context.events.clone()),
             events: context.events.clone(),
             audits: false,
-            pace: StatusPace::default(),
+            statuses: StatusPace::new(STATUS_INTERVAL),
+            annotations: StatusPace::new(ANNOTATION_INTERVAL),
         }
     }
 
@@ -67,11 +75,15 @@ impl Reporter {
         let mut later = RequeueAt::after(now);
         let mut updates: Vec<StatusUpdate> = Vec::new();
         let of_drain = |verdict| status::of_drain(verdict, &snapshot.facts, now);
+        let mut pace = |pace: &mut StatusPace, update: StatusUpdate| match pace.write(&update.about().1, now) {
+            Ok(()) => updates.push(update),
+            Err(until) => later.note(until),
+        };
         for update in plan.drains.iter().filter_map(of_drain) {
-            match self.pace.write(&update.about().1, now) {
-                Ok(()) => updates.push(update),
-                Err(until) => later.note(until),
-            }
+            pace(&mut self.statuses, update);
+        }
+        for update in locked_by::changes(snapshot) {
+            pace(&mut self.annotations, update);
         }
         updates.extend(plan.holds.iter().filter_map(status::of_hold));
         updates.extend(plan.annotated_holds.iter().filter_map(status::of_annotated_hold));
@@ -84,7 +96,6 @@ impl Reporter {
         for _ in 0..self.announcer.bypassed(&plan.bypassed) {
             self.metrics.announced(LockReason::BudgetBypassed);
         }
-        updates.extend(locked_by::changes(snapshot));
         (updates, later.at())
     }
 

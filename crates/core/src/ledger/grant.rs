@@ -78,12 +78,27 @@ impl Ledger {
         facts: &Facts,
         now: Timestamp,
     ) -> Result<i64, Vec<Obstacle>> {
-        let obstacles = self.obstacles(node_uid, facts);
+        self.try_grant_by(&mut Reservations::new(self, facts), node_uid, boot_id, facts, now)
+    }
+
+    /// The same by reservations of this ledger, which follow the grant, for whoever tries many.
+    pub fn try_grant_by(
+        &mut self,
+        reservations: &mut Reservations,
+        node_uid: &str,
+        boot_id: &str,
+        facts: &Facts,
+        now: Timestamp,
+    ) -> Result<i64, Vec<Obstacle>> {
+        reservations.look_ahead_of(node_uid, self, facts);
+        let obstacles = self.obstacles_by(node_uid, facts, reservations);
         if !obstacles.is_empty() {
             return Err(obstacles);
         }
-        self.take_all(node_uid, boot_id, facts, now)
-            .ok_or_else(|| vec![Obstacle::of_claim(LockReason::NotPlanned, None)])
+        let budgets = self.claim(node_uid).into_iter().flat_map(Claim::budgets).collect();
+        let granted = self.take_all(node_uid, boot_id, facts, now);
+        reservations.follow_grant(&budgets, self, facts);
+        granted.ok_or_else(|| vec![Obstacle::of_claim(LockReason::NotPlanned, None)])
     }
 
     fn take_all(&mut self, node_uid: &str, boot_id: &str, facts: &Facts, now: Timestamp) -> Option<i64> {

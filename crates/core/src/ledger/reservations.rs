@@ -171,6 +171,16 @@ impl Reservations {
         self.version = ledger.version.0;
     }
 
+    /// Follows a grant of disruptions of these budgets: of the others as many are free as before.
+    pub(super) fn follow_grant(&mut self, budgets: &BTreeSet<BudgetKey>, ledger: &Ledger, facts: &Facts) {
+        let mut free = std::mem::take(&mut self.free);
+        free.retain(|budget, _| !budgets.contains(budget));
+        *self = Self {
+            free,
+            ..Self::new(ledger, facts)
+        };
+    }
+
     /// Where the claim of this ticket is in the order; behind all others, if it does not ask.
     pub(super) fn place_of(&self, ticket: i64) -> usize {
         let place = self.order.iter().position(|known| *known == ticket);

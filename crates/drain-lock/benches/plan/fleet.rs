@@ -162,7 +162,9 @@ impl Builder {
                     None,
                 )));
             }
-            let (key, budget) = (budget_key(number), Arc::new(budget(number, pods.len())?));
+            let held = pods.iter().filter(|pod| ledger.is_held(pod.uid.as_str())).count();
+            let budget = budget(number, pods.len(), held.max(1))?;
+            let (key, budget) = (budget_key(number), Arc::new(budget));
             let pods = pods.iter().map(|pod| (&**pod, false));
             let facts = budget_facts(&budget, pods, Kept::of(&budget, Some(&ledger)), None, self.now);
             snapshot.facts.insert(key.clone(), facts);
@@ -317,17 +319,18 @@ impl Builder {
     }
 }
 
-fn budget(number: usize, pods: usize) -> Result<BudgetEntry> {
+/// It allows what was granted of it, or one disruption.
+fn budget(number: usize, pods: usize, allowed: usize) -> Result<BudgetEntry> {
     let key = budget_key(number);
     let object = json!({
         "metadata": {
             "namespace": &*key.namespace, "name": &*key.name, "uid": budget_uid(number), "resourceVersion": "1",
             "generation": 1,
         },
-        "spec": { "maxUnavailable": 1, "selector": { "matchLabels": { "app": format!("app-{number}") } } },
+        "spec": { "maxUnavailable": allowed, "selector": { "matchLabels": { "app": format!("app-{number}") } } },
         "status": {
-            "observedGeneration": 1, "disruptionsAllowed": 1, "currentHealthy": pods,
-            "desiredHealthy": pods - 1, "expectedPods": pods,
+            "observedGeneration": 1, "disruptionsAllowed": allowed, "currentHealthy": pods,
+            "desiredHealthy": pods - allowed, "expectedPods": pods,
         },
     });
     project_budget(&serde_json::from_value(object)?).context("no budget")

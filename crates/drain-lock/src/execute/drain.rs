@@ -67,9 +67,11 @@ pub fn contradiction(drain: &NodeDrain, reason: LockReason, node: Option<&NodeFa
     }
 }
 
-/// Says that it is released, and lets it go.
+/// Lets it go. Where others keep it, its status says that it is released.
 pub(super) async fn finish(context: &ExecutorContext, drain: &NodeDrain) -> Written {
-    let released = released(drain);
+    let Some(released) = released(drain) else {
+        return patch(context, drain, &without_our_finalizer(drain)).await;
+    };
     let permit = context.permits.next_write().await?;
     let (drains, released) = (context.api::<NodeDrain>(), Patch::Merge(&released));
     let current = drains
@@ -79,11 +81,15 @@ pub(super) async fn finish(context: &ExecutorContext, drain: &NodeDrain) -> Writ
     patch(context, drain, &without_our_finalizer(&current)).await
 }
 
-/// The status of a NodeDrain that has nothing left.
-pub fn released(drain: &NodeDrain) -> Value {
-    json!({
-        "metadata": { "uid": drain.metadata.uid },
-        "status": { "phase": Phase::Released.as_str(), "message": "holds nothing any more", "blockedBy": [], "holds": [] },
+/// The status of a NodeDrain that has nothing left; `None` for one that goes with our finalizer.
+fn released(drain: &NodeDrain) -> Option<Value> {
+    let mut finalizers = drain.metadata.finalizers.iter().flatten();
+    let is_kept = finalizers.any(|name| name != finalizer::DRAIN_LOCK);
+    is_kept.then(|| {
+        json!({
+            "metadata": { "uid": drain.metadata.uid },
+            "status": { "phase": Phase::Released.as_str(), "message": "holds nothing any more", "blockedBy": [], "holds": [] },
+        })
     })
 }
 

@@ -16,7 +16,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::ListParams;
 use kube::{Api, Client, Resource};
 use nodeward_api::{BudgetRef, DisruptionHold, NodeDrain};
-use nodeward_core::id::{BudgetKey, NodeName, NodeUid};
+use nodeward_core::id::{BudgetKey, NodeName, NodeUid, PodUid};
 use nodeward_core::ledger::{BudgetFacts, Claim, Disruptions, Facts, HeldPod, Ledger};
 use nodeward_core::selector::Selector;
 use nodeward_runtime::ApiError;
@@ -56,6 +56,8 @@ pub struct Read {
 pub(crate) struct FreshBudget {
     pub(crate) facts: BudgetFacts,
     pdb: BudgetRef,
+    /// Its pods that have neither ended nor are on their way out.
+    running: BTreeSet<PodUid>,
     /// Where its own status does not tell how many pods there should be.
     scale: Option<OwnerScale>,
 }
@@ -91,7 +93,7 @@ pub(super) async fn read(context: &ExecutorContext, write: &LedgerWrite) -> Read
         .chain(without_scale(context, write))
         .collect();
     let taken_for_granted = join3(
-        join_all(write.gone.iter().map(|gone| in_time(contradicts_gone(context, gone)))),
+        join_all(gone_by_name(write).map(|gone| in_time(contradicts_gone(context, gone)))),
         join_all(
             write
                 .called_off
@@ -125,7 +127,7 @@ pub(super) async fn read(context: &ExecutorContext, write: &LedgerWrite) -> Read
         doubted.extend(failures.map(|error| (uid.clone(), ActionResult::Failed(error))));
     }
     let drained = write.drained.iter().map(|ask| &ask.node_uid).zip(residents);
-    let gone = write.gone.iter().map(|gone| &gone.node_uid).zip(gone);
+    let gone = gone_by_name(write).map(|gone| &gone.node_uid).zip(gone);
     let called_off = write
         .called_off
         .iter()
@@ -173,7 +175,12 @@ fn without_scale<'a>(context: &'a ExecutorContext, write: &'a LedgerWrite) -> im
     needed.map(|need| &need.pdb).filter(is_unknown).map(BudgetKey::from)
 }
 
-/// That the budget's pods, as they were read just now, do not tell that there is another in the place of this one.
+/// The pods that were taken for gone of which the pods of no budget tell.
+fn gone_by_name(write: &LedgerWrite) -> impl Iterator<Item = &GonePod> {
+    write.gone.iter().filter(|gone| gone.by_number_of.is_none())
+}
+
+/// That the budget's pods, as they were read just now, do not tell that this one is gone, and that there is another in its place.
 fn contradicts_number(
     context: &ExecutorContext,
     write: &LedgerWrite,
@@ -188,6 +195,9 @@ fn contradicts_number(
         Some(Err(error)) => return Err(error.clone()),
         None => return Ok(None),
     };
+    if fresh.is_some_and(|fresh| fresh.running.contains(gone.uid.as_str())) {
+        return Ok(Some(is_there(gone)));
+    }
     let ledger = write.base.as_deref();
     let claim = ledger.and_then(|facts| facts.ledger.claim(gone.node_uid.as_str()));
     let mut holds = claim
@@ -228,16 +238,30 @@ pub(crate) async fn budgets(
     scales: Scales,
 ) -> BTreeMap<BudgetKey, ReadResult<Option<FreshBudget>>> {
     let namespaces: BTreeSet<&str> = keys.iter().map(|key| &*key.namespace).collect();
-    let holds = join_all(namespaces.iter().map(|namespace| in_time(holds(client, namespace))));
-    let budgets = join_all(keys.iter().map(|key| in_time(budget(client, ledger, key, scales))));
-    let (holds, budgets) = join(holds, budgets).await;
-    let holds: BTreeMap<&str, ReadResult<Vec<HoldFacts>>> = namespaces.into_iter().zip(holds).collect();
+    let of_namespaces = namespaces.into_iter().map(async |namespace| {
+        let holds = in_time(holds(client, namespace));
+        let of_namespace: Vec<&BudgetKey> = keys.iter().filter(|key| &*key.namespace == namespace).collect();
+        let budgets = in_time(entries(client, namespace, &of_namespace));
+        let (holds, entries) = join(holds, budgets).await;
+        join_all(of_namespace.into_iter().map(async |key| {
+            let entry = entries.clone().map(|mut entries| entries.remove(key));
+            let selected = match entry {
+                Ok(Some(entry)) => in_time(selected(client, ledger, key, entry, scales)).await.map(Some),
+                Ok(None) => Ok(None),
+                Err(error) => Err(error),
+            };
+            (key, selected, holds.clone())
+        }))
+        .await
+    });
+    let read = join_all(of_namespaces).await.into_iter().flatten();
     let (now, server_time) = (Timestamp::now(), cache.server_time());
-    let facts = keys.iter().zip(budgets).map(|(key, budget)| {
-        let holds = holds.get(&*key.namespace).cloned().unwrap_or_else(|| Ok(Vec::new()));
-        let fresh = budget.and_then(|budget| {
+    let facts = read.map(|(key, selected, holds)| {
+        let fresh = selected.and_then(|selected| {
             let holds = holds?;
-            Ok(budget.map(|(entry, pods, scale)| {
+            Ok(selected.map(|(entry, pods, scale)| {
+                let running = pods.iter().filter(|pod| pod.deletion.is_none() && !pod.is_finished());
+                let running = running.map(|pod| pod.uid.clone()).collect();
                 let pods = pods.iter().map(|pod| {
                     let budgets = cache.budgets_of(pod);
                     let is_closed = budgets.iter().any(|budget| budget.is_closed_by_ceph());
@@ -249,6 +273,7 @@ pub(crate) async fn budgets(
                 FreshBudget {
                     facts: budget_facts(&entry, pods, kept, owner_disruptions(&entry, &holds, now), now),
                     pdb: entry.reference(),
+                    running,
                     scale,
                 }
             }))
@@ -264,27 +289,42 @@ async fn holds(client: &Client, namespace: &str) -> Result<Vec<HoldFacts>, kube:
     list(&holds, ListParams::default(), project_hold).await
 }
 
+/// Those of these budgets that there are, all of one namespace, in one request.
+async fn entries(
+    client: &Client,
+    namespace: &str,
+    keys: &[&BudgetKey],
+) -> Result<BTreeMap<BudgetKey, BudgetEntry>, kube::Error> {
+    let budgets: Api<PodDisruptionBudget> = Api::namespaced(client.clone(), namespace);
+    let entries = match keys {
+        [key] => {
+            let budget = budgets.get_opt(&key.name).await?;
+            budget.as_ref().and_then(project_budget).into_iter().collect()
+        }
+        _ => list(&budgets, ListParams::default(), project_budget).await?,
+    };
+    let by_key = entries.into_iter().map(|entry| (entry.view.key.clone(), entry));
+    Ok(by_key.collect())
+}
+
 type ReadBudget = (BudgetEntry, Vec<PodFacts>, Option<OwnerScale>);
 
-async fn budget(
+/// A budget with the pods that it selects.
+async fn selected(
     client: &Client,
     ledger: Option<&Ledger>,
     key: &BudgetKey,
+    entry: BudgetEntry,
     scales: Scales,
-) -> Result<Option<ReadBudget>, kube::Error> {
-    let budgets: Api<PodDisruptionBudget> = Api::namespaced(client.clone(), &key.namespace);
-    let budget = budgets.get_opt(&key.name).await?;
-    let Some(entry) = budget.as_ref().and_then(project_budget) else {
-        return Ok(None);
-    };
+) -> Result<ReadBudget, kube::Error> {
     if entry.view.selector == Selector::NOTHING {
-        return Ok(Some((entry, Vec::new(), None)));
+        return Ok((entry, Vec::new(), None));
     }
     let params = ListParams::default().labels(&entry.view.selector.to_string());
     let pods: Api<Pod> = Api::namespaced(client.clone(), &key.namespace);
     let selected = list(&pods, params, PodFacts::project).await?;
     if scales == Scales::Keep || !entry.counts_present_pods {
-        return Ok(Some((entry, selected, None)));
+        return Ok((entry, selected, None));
     }
     let pdb = entry.reference();
     let claims = ledger.map(Ledger::claims).unwrap_or_default();
@@ -300,7 +340,7 @@ async fn budget(
     let down = held.flat_map(|held| &held.pods).filter(is_down).count();
     let row = ledger.and_then(|ledger| ledger.budget_row(&pdb));
     let scale = owner_scale::read(client, &key.namespace, row, &selected, down).await?;
-    Ok(Some((entry, selected, Some(scale))))
+    Ok((entry, selected, Some(scale)))
 }
 
 /// The pods of a node, but for those that have ended.
@@ -413,8 +453,12 @@ async fn contradicts_gone(context: &ExecutorContext, gone: &GonePod) -> Result<O
     let pods: Api<Pod> = context.api_in(&gone.key.namespace);
     let pod = pods.get_opt(&gone.key.name).await?;
     let pod = pod.as_ref().and_then(PodFacts::project);
-    let is_there = pod.is_some_and(|pod| pod.uid.as_str() == gone.uid && pod.deletion.is_none() && !pod.is_finished());
-    Ok(is_there.then(|| format!("pod {} was taken for gone and is there", gone.key)))
+    let runs = pod.is_some_and(|pod| pod.uid.as_str() == gone.uid && pod.deletion.is_none() && !pod.is_finished());
+    Ok(runs.then(|| is_there(gone)))
+}
+
+fn is_there(gone: &GonePod) -> String {
+    format!("pod {} was taken for gone and is there", gone.key)
 }
 
 #[cfg(test)]

@@ -16,27 +16,57 @@ use serde_json::{Value, json};
 
 use crate::observe::project_node;
 use crate::plan::node_markers::{
-    ChangedCondition, ConditionWrite, Cordon, NodeWrite, changed_conditions, changed_do_not_disrupt, taken,
+    ChangedCondition, Cordon, NodeWrite, Progress, changed_conditions, changed_do_not_disrupt, taken,
 };
 use crate::plan::verdict::Announcement;
 
 use super::{ActionResult, ExecutorContext, TaskOutcome, Written, fresh};
 
-/// Cordons, uncordons, taints. Whoever has cordoned a node of ours anew is told that it stays so.
+/// Cordons, uncordons, taints; then the conditions say how far the drain has come.
 pub(super) async fn write(context: &ExecutorContext, write: &NodeWrite) -> TaskOutcome {
-    let mut outcome = TaskOutcome::from(patch_spec(context, write).await);
-    if outcome.done == ActionResult::Acted(()) && write.leaves_taken_cordon() {
-        outcome.announcements.push(Announcement {
-            node: write.node.name.clone(),
-            node_uid: write.node.uid.clone(),
-            reason: LockReason::CordonTaken,
-            note: taken(&write.node.name),
-        });
+    let mut announcements = Vec::new();
+    let done = write_both(context, write, &mut announcements).await;
+    TaskOutcome {
+        announcements,
+        ..done.into()
     }
-    outcome
 }
 
-async fn patch_spec(context: &ExecutorContext, write: &NodeWrite) -> Written {
+async fn write_both(context: &ExecutorContext, write: &NodeWrite, announcements: &mut Vec<Announcement>) -> Written {
+    let (nodes, name): (Api<Node>, _) = (context.api(), write.node.name.as_str());
+    let mut node = read(context, write).await?;
+    let changed = patch(&node, write, whole_second(Timestamp::now()));
+    let spec = changed.map_err(|contradiction| ActionResult::Outdated(contradiction.to_owned()))?;
+    if let Some(patch) = &spec {
+        let _permit = context.permits.next_act().await?;
+        node = nodes.patch(name, &context.patch_params(), &Patch::Merge(patch)).await?;
+        announcements.extend(taken_cordon(write));
+    }
+    let Some(patch) = condition_patch(&node, write.progress, Timestamp::now()) else {
+        return spec.map(drop).ok_or(ActionResult::AlreadyDone);
+    };
+    let _permit = context.permits.next_write().await?;
+    nodes
+        .patch_status(name, &PatchParams::default(), &Patch::Strategic(patch))
+        .await?;
+    Ok(())
+}
+
+/// Whoever has cordoned a node of ours anew is told that it stays so.
+fn taken_cordon(write: &NodeWrite) -> Option<Announcement> {
+    write.leaves_taken_cordon().then(|| Announcement {
+        node: write.node.name.clone(),
+        node_uid: write.node.uid.clone(),
+        reason: LockReason::CordonTaken,
+        note: taken(&write.node.name),
+    })
+}
+
+/// The node as it is now.
+///
+/// # Errors
+/// When it is gone, or its cordon would be lifted under a drain that the plan did not see.
+async fn read(context: &ExecutorContext, write: &NodeWrite) -> Result<Node, ActionResult> {
     let name = write.node.name.as_str();
     let seen = context.pass.snapshot.drains.get(name).map(Arc::as_ref);
     if lifts_unseen(write, seen) {
@@ -46,18 +76,9 @@ async fn patch_spec(context: &ExecutorContext, write: &NodeWrite) -> Written {
             return Err(ActionResult::Outdated(unseen.to_owned()));
         }
     }
-    let nodes: Api<Node> = context.api();
-    let node = nodes.get_opt(name).await?;
+    let node = context.api::<Node>().get_opt(name).await?;
     let is_meant = |node: &Node| node.metadata.uid.as_deref() == Some(write.node.uid.as_str());
-    let node = node.filter(is_meant).ok_or(ActionResult::AlreadyDone)?;
-    let now = whole_second(Timestamp::now());
-    let patch = patch(&node, write, now).map_err(|contradiction| ActionResult::Outdated(contradiction.to_owned()))?;
-    let patch = patch.ok_or(ActionResult::AlreadyDone)?;
-    let _permit = context.permits.next_act().await?;
-    nodes
-        .patch(name, &context.patch_params(), &Patch::Merge(&patch))
-        .await?;
-    Ok(())
+    node.filter(is_meant).ok_or(ActionResult::AlreadyDone)
 }
 
 /// Whether a drain that the plan did not see keeps this from lifting the cordon, by the node's drain as it was read just now.
@@ -180,24 +201,9 @@ fn is_of_cordon(taint: &Taint) -> bool {
     taint.key == UNSCHEDULABLE_TAINT && taint.effect == UNSCHEDULABLE_TAINT_EFFECT
 }
 
-/// Says on the node how far its drain has come: a strategic merge, so that the other conditions stay. It rests on the node as it
-/// was read just before, so that nobody else's condition is overwritten.
-pub(super) async fn write_conditions(context: &ExecutorContext, write: &ConditionWrite) -> Written {
-    let (nodes, name): (Api<Node>, _) = (context.api(), write.node.name.as_str());
-    let node = nodes.get_opt(name).await?;
-    let is_meant = |node: &Node| node.metadata.uid.as_deref() == Some(write.node.uid.as_str());
-    let node = node.filter(is_meant).ok_or(ActionResult::AlreadyDone)?;
-    let patch = condition_patch(&node, write, Timestamp::now()).ok_or(ActionResult::AlreadyDone)?;
-    let _permit = context.permits.next_write().await?;
-    nodes
-        .patch_status(name, &PatchParams::default(), &Patch::Strategic(patch))
-        .await?;
-    Ok(())
-}
-
-/// The change of a node's conditions as they are now; `None` if they are so already.
-fn condition_patch(node: &Node, write: &ConditionWrite, now: Timestamp) -> Option<Value> {
-    let conditions: Vec<Value> = changed_conditions(&project_node(node)?, write.progress)
+/// The change of a node's conditions as they are now, as a strategic merge, so that the others stay; `None` if they are so already.
+fn condition_patch(node: &Node, progress: Option<Progress>, now: Timestamp) -> Option<Value> {
+    let conditions: Vec<Value> = changed_conditions(&project_node(node)?, progress)
         .into_iter()
         .map(|change| match change {
             ChangedCondition::Set {
@@ -223,7 +229,7 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
-    use crate::plan::node_markers::{Progress, spec};
+    use crate::plan::node_markers::change;
     use crate::tests::fixture::{self, merged, node, now};
 
     const OURS: &str = "uid-1@2026-01-01T12:00:00Z";
@@ -255,6 +261,7 @@ mod tests {
             cordon,
             queued: false,
             do_not_disrupt: false,
+            progress: None,
         };
         let patch = patch(&fixture::parse(present.clone()), &write, now())?;
         Ok(merged(present, patch.unwrap_or_default()))
@@ -324,7 +331,7 @@ mod tests {
         #[case] after: Option<Value>,
     ) {
         let seen = Arc::new(project_node(&fixture::parse(before.clone())).unwrap());
-        let written = spec(&seen, cordon, false).map(|write| {
+        let written = change(&seen, cordon, false, None).map(|write| {
             let patch = patch(&fixture::parse(before.clone()), &write, now()).unwrap();
             merged(before, patch.unwrap())
         });
@@ -398,6 +405,7 @@ mod tests {
             cordon,
             queued: false,
             do_not_disrupt: false,
+            progress: None,
         };
         assert_eq!(lifts_unseen(&write, seen.map(drain).as_ref()), expected);
     }
@@ -419,20 +427,15 @@ mod tests {
         assert_eq!(is_news(present, seen.as_ref()), expected);
     }
 
-    /// Somebody else has set one of them since the plan saw the node.
+    /// Somebody else has set one of them.
     #[test]
     fn conditions_rest_on_the_node_as_it_is_now() {
-        let seen = Arc::new(project_node(&fixture::parse(node("n1", json!({})))).unwrap());
-        let write = ConditionWrite {
-            node: seen,
-            progress: Some(Progress::InProgress),
-        };
         let foreign = json!({ "type": "DrainInProgress", "status": "True", "reason": "KubectlDrain" });
         let present = node(
             "n1",
             json!({ "metadata": { "resourceVersion": "7" }, "status": { "conditions": [foreign] } }),
         );
-        let patch = condition_patch(&fixture::parse(present), &write, now()).unwrap();
+        let patch = condition_patch(&fixture::parse(present), Some(Progress::InProgress), now()).unwrap();
         let drained =
             json!({ "type": "Drained", "status": "False", "reason": "DrainLockDraining", "lastTransitionTime": NOON });
         assert_eq!(patch["status"], json!({ "conditions": [drained] }));

@@ -13,7 +13,7 @@ use nodeward_core::ledger::{Fence, Ledger};
 use crate::snapshot::{LedgerFacts, PodFacts};
 
 use super::lease::LeaseChange;
-use super::node_markers::{ConditionWrite, NodeWrite};
+use super::node_markers::NodeWrite;
 use super::stale_budget::Touch;
 use super::stale_entries::StaleEntries;
 use super::verdict::Announcement;
@@ -156,10 +156,8 @@ pub enum Action {
     },
     /// Let a NodeDrain go that has nothing left.
     Finish { drain: Arc<NodeDrain> },
-    /// Cordon, uncordon, taint.
+    /// Cordon, uncordon, taint, and say on the node how far its drain has come.
     Node(NodeWrite),
-    /// Say on the node how far its drain has come.
-    Conditions(ConditionWrite),
     /// Evict one pod that has no disruption of its own.
     Evict { eviction: PodEviction },
     /// Evict the pods of a granted claim.

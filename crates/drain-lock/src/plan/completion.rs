@@ -58,9 +58,8 @@ impl Planner<'_> {
             verdict.block(LockReason::CordonShared, text);
         }
         let is_in_ledger = claim_of(context.node_uid.as_ref(), &self.before).is_some();
-        let is_on_node = context.node.as_ref().is_some_and(|node| {
-            node_markers::spec(node, Cordon::Lift, false).is_some() || node_markers::conditions(node, None).is_some()
-        });
+        let markers = |node| node_markers::change(node, Cordon::Lift, false, None);
+        let is_on_node = context.node.as_ref().and_then(markers).is_some();
         let lease = node_lease(&context.name, self.snapshot, self.memory, self.policy, self.now);
         let has_lease = matches!(lease, Some(LeaseState::Ours { .. }));
         // A drainer is back before its pods are: the next NodeDrain of that name takes the claim over.
@@ -95,6 +94,8 @@ impl Planner<'_> {
         match &context.drain {
             Some(drain) if (!is_in_ledger || is_drained_anew) && !is_on_node && !has_lease => {
                 if context.is_adopted() {
+                    // Its status is left to that, so that the two writes do not get into each other's way.
+                    verdict.drain = None;
                     let drain = Arc::clone(drain);
                     self.plan.actions.push(Action::Finish { drain });
                 }

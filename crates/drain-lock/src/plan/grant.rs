@@ -13,7 +13,6 @@ use crate::snapshot::PodFacts;
 use super::disruptions::moves_by;
 use super::eviction_budget::Ledgers;
 use super::need::{is_refused_again, last_unguarded};
-use super::node_markers::Progress;
 use super::verdict::{DrainVerdict, in_words};
 use super::{ActiveDrain, ConfirmAsk, GrantAsk, Planner};
 
@@ -114,7 +113,7 @@ impl Planner<'_> {
         if let Some((reason, text)) = self.taken_by_other(active) {
             // It keeps its place, and budgets are not reserved for a drain that could not use them.
             self.set_needs(active, Vec::new());
-            self.write_node_markers(node, active.context.own_cordon(), true, Some(Progress::InProgress));
+            self.mark_draining(active);
             verdict.block(reason, text.clone());
             verdict.message = text;
             return;
@@ -126,7 +125,7 @@ impl Planner<'_> {
             && let Some(obstacle) = self.node_group_obstacle(active)
         {
             self.set_needs(active, Vec::new());
-            self.write_node_markers(node, active.context.own_cordon(), true, Some(Progress::InProgress));
+            self.mark_draining(active);
             verdict.message.clone_from(&obstacle.text);
             verdict.block_by_node(obstacle.reason, obstacle.text, obstacle.holder.as_ref());
             return;
@@ -140,7 +139,6 @@ impl Planner<'_> {
             }
             None => self.obstacles(active),
         };
-        let is_queued = !obstacles.is_empty();
         // The lease before the disruptions: a drain that has those, and waits for the lease, would keep them from others.
         if obstacles.is_empty() && !self.has_control_plane_lease(node) {
             verdict.set_message("takes the control plane's lease");
@@ -159,7 +157,7 @@ impl Planner<'_> {
             }
             verdict.block_by(&others, self.snapshot);
         }
-        self.write_node_markers(node, active.context.own_cordon(), is_queued, Some(Progress::InProgress));
+        self.mark_draining(active);
     }
 
     /// Makes sure of a grant, with the node's lease in hand.

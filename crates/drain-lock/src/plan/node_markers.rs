@@ -15,7 +15,7 @@ use crate::snapshot::NodeFacts;
 use super::intent::was_evicted_since_its_end;
 use super::{Action, ActiveDrain, DrainContext, Planner};
 
-/// A change of a node's spec and annotations.
+/// A change of what a node says of its drain.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NodeWrite {
     /// The node as it was seen.
@@ -26,9 +26,18 @@ pub struct NodeWrite {
     pub queued: bool,
     /// Whether it is to carry Karpenter's `do-not-disrupt`, which an emptied node is not removed with.
     pub do_not_disrupt: bool,
+    /// What its conditions are to say; `None`: they are to go.
+    pub progress: Option<Progress>,
 }
 
 impl NodeWrite {
+    /// Whether its spec or its annotations change, and not its conditions alone.
+    pub fn changes_spec(&self) -> bool {
+        self.cordon != Cordon::Keep
+            || self.node.taint(taint::QUEUED, None).is_some() != self.queued
+            || !changed_do_not_disrupt(&self.node, self.do_not_disrupt).is_empty()
+    }
+
     /// Whether the node stays cordoned although drain-lock had cordoned it: the cordon is somebody else's since.
     pub fn leaves_taken_cordon(&self) -> bool {
         self.cordon == Cordon::Forget && self.node.is_cordon_taken()
@@ -59,15 +68,6 @@ pub enum Cordon {
     Lift,
     /// The node is not under the cordon that we gave it any more: only the annotation goes.
     Forget,
-}
-
-/// A change of a node's conditions.
-#[derive(Debug, Clone, PartialEq)]
-pub struct ConditionWrite {
-    /// The node as it was seen.
-    pub node: Arc<NodeFacts>,
-    /// What they are to say; `None`: they are to go.
-    pub progress: Option<Progress>,
 }
 
 /// How far the drain of a node has come, in the terms of KEP-5683.
@@ -140,8 +140,8 @@ pub fn is_cordoned_for(node: &NodeFacts, drain_uid: &str) -> bool {
     node.cordon_record().is_some_and(|record| record.drain_uid == drain_uid)
 }
 
-/// The node's spec, if it is not as it should be.
-pub fn spec(node: &Arc<NodeFacts>, cordon: Cordon, queued: bool) -> Option<NodeWrite> {
+/// What is to change of a node, if it does not say what it should.
+pub fn change(node: &Arc<NodeFacts>, cordon: Cordon, queued: bool, progress: Option<Progress>) -> Option<NodeWrite> {
     let do_not_disrupt = match &cordon {
         Cordon::Keep => node.has_do_not_disrupt_record(),
         Cordon::Set { .. } | Cordon::Respect => true,
@@ -154,15 +154,15 @@ pub fn spec(node: &Arc<NodeFacts>, cordon: Cordon, queued: bool) -> Option<NodeW
         Cordon::Lift if !node.is_cordoned_by_us() => Cordon::Forget,
         other => other,
     };
-    let is_right = cordon == Cordon::Keep
-        && node.taint(taint::QUEUED, None).is_some() == queued
-        && changed_do_not_disrupt(node, do_not_disrupt).is_empty();
-    (!is_right).then(|| NodeWrite {
+    let write = NodeWrite {
         node: Arc::clone(node),
         cordon,
         queued,
         do_not_disrupt,
-    })
+        progress,
+    };
+    let is_wrong = write.changes_spec() || !changed_conditions(node, progress).is_empty();
+    is_wrong.then_some(write)
 }
 
 /// The annotations that keep Karpenter from removing an emptied node, as far as they are to change: key, and the value that it gets.
@@ -181,14 +181,6 @@ pub fn changed_do_not_disrupt(node: &NodeFacts, wanted: bool) -> Vec<(&'static s
         (false, true) => vec![record],
         (true | false, _) => Vec::new(),
     }
-}
-
-/// The node's conditions, if they are not as they should be.
-pub fn conditions(node: &Arc<NodeFacts>, progress: Option<Progress>) -> Option<ConditionWrite> {
-    (!changed_conditions(node, progress).is_empty()).then(|| ConditionWrite {
-        node: Arc::clone(node),
-        progress,
-    })
 }
 
 impl Planner<'_> {
@@ -218,9 +210,8 @@ impl Planner<'_> {
         queued: bool,
         progress: Option<Progress>,
     ) {
-        let actions = &mut self.plan.actions;
-        actions.extend(spec(node, cordon, queued).map(Action::Node));
-        actions.extend(conditions(node, progress).map(Action::Conditions));
+        let write = change(node, cordon, queued, progress);
+        self.plan.actions.extend(write.map(Action::Node));
     }
 
     /// The markers of a node whose drain is under way.

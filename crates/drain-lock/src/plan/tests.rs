@@ -254,6 +254,7 @@ fn shown_action(action: &Action) -> Option<String> {
         Action::Adopt { .. } => "adopt".to_owned(),
         Action::Delete { reason, .. } => format!("delete NodeDrain: {}", reason.as_str()),
         Action::Finish { .. } => "let NodeDrain go".to_owned(),
+        Action::Node(write) if !write.changes_spec() => return None,
         Action::Node(write) => {
             let cordon = match write.cordon {
                 Cordon::Keep | Cordon::Respect => "mark",
@@ -267,7 +268,6 @@ fn shown_action(action: &Action) -> Option<String> {
                 if write.queued { " queued" } else { "" }
             )
         }
-        Action::Conditions(_) => return None,
         Action::Evict { eviction } => format!("evict {}", eviction.pod.key.name),
         Action::EvictHeld { fence, pods, .. } => {
             let pods: Vec<_> = pods.iter().map(|pod| &*pod.pod.key.name).collect();

@@ -1,27 +1,34 @@
-//! How often a drain's status is written: while a hundred pods leave it would change with each of them.
+//! How often what is for people is written: while a hundred pods leave, the status of a drain would change with each of them.
 
 use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 use nodeward_core::deadline::{is_due, saturating_add};
 
-/// The shortest time between two writes of one status.
-const INTERVAL: SignedDuration = SignedDuration::from_secs(1);
-
-/// When each status was written last.
-#[derive(Debug, Default)]
+/// When each object was written last.
+#[derive(Debug)]
 pub struct StatusPace {
+    /// The shortest time between two writes of one.
+    interval: SignedDuration,
     written: BTreeMap<String, Timestamp>,
 }
 
 impl StatusPace {
+    pub fn new(interval: SignedDuration) -> Self {
+        Self {
+            interval,
+            written: BTreeMap::new(),
+        }
+    }
+
     /// Notes a write that may be made now; or answers when it may.
     pub fn write(&mut self, name: &str, now: Timestamp) -> Result<(), Timestamp> {
+        let interval = self.interval;
         // One of later than now is of before the wall clock stepped back.
         self.written
-            .retain(|_, written| *written <= now && !is_due(saturating_add(*written, INTERVAL), now));
+            .retain(|_, written| *written <= now && !is_due(saturating_add(*written, interval), now));
         if let Some(written) = self.written.get(name) {
-            return Err(saturating_add(*written, INTERVAL));
+            return Err(saturating_add(*written, interval));
         }
         self.written.insert(name.to_owned(), now);
         Ok(())
@@ -35,7 +42,7 @@ mod tests {
 
     #[test]
     fn a_status_is_written_once_a_second() {
-        let mut pace = StatusPace::default();
+        let mut pace = StatusPace::new(SignedDuration::from_secs(1));
         let at = |millis| saturating_add(now(), SignedDuration::from_millis(millis));
         assert_eq!(pace.write("a", at(0)), Ok(()));
         assert_eq!(pace.write("b", at(0)), Ok(()));
@@ -50,7 +57,7 @@ mod tests {
 
     #[test]
     fn clock_that_steps_back_delays_no_status() {
-        let mut pace = StatusPace::default();
+        let mut pace = StatusPace::new(SignedDuration::from_secs(1));
         assert_eq!(pace.write("a", now()), Ok(()));
         let back = saturating_add(now(), -SignedDuration::from_hours(1));
         assert_eq!(pace.write("a", back), Ok(()));

@@ -3,6 +3,7 @@
 use anyhow::{Context, Result, ensure};
 use nodeward_api::node_drain::Phase;
 use nodeward_api::reason::LockReason;
+use nodeward_api::taint;
 use nodeward_testkit::bulk;
 use nodeward_testkit::fleet;
 use nodeward_testkit::kubectl::Kubectl;
@@ -18,6 +19,15 @@ const NODES: [&str; 2] = ["n1", "n2"];
 /// One node of all at a time.
 fn one_at_a_time() -> Value {
     json!({ "nodeGroups": [{ "name": "workers", "selector": {}, "maxUnavailable": 1 }] })
+}
+
+async fn is_queued_by_taint(env: &Environment, node: &str) -> Result<bool> {
+    let node = env.nodes().get(node).await?;
+    let queued = fleet::taints(&node).iter().find(|taint| taint.key == taint::QUEUED);
+    if let Some(taint) = queued {
+        ensure!(taint.effect == "PreferNoSchedule", "{taint:?}");
+    }
+    Ok(queued.is_some())
 }
 
 async fn is_cordoned(env: &Environment, node: &str) -> Result<bool> {
@@ -40,6 +50,12 @@ async fn second_node_is_cordoned_once_first_is_back() -> Result<()> {
     })
     .await?;
     ensure!(!is_cordoned(&env, "n2").await?, "n2 was cordoned ahead of its turn");
+    // The status does not wait for the node's write.
+    wait::until("replacements to be kept off", secs(60), || async {
+        ensure!(is_queued_by_taint(&env, "n2").await?, "no taint");
+        Ok(())
+    })
+    .await?;
     // The drain is over, and the node is not Ready yet: it is still away.
     fleet::set_ready(&env.client, "n1", false).await?;
     env.delete_drain("n1").await?;
@@ -51,6 +67,7 @@ async fn second_node_is_cordoned_once_first_is_back() -> Result<()> {
     fleet::set_ready(&env.client, "n1", true).await?;
     env.released("n1", secs(60)).await?;
     env.phase("n2", Phase::Drained, secs(60)).await?;
+    ensure!(!is_queued_by_taint(&env, "n2").await?, "the taint is left");
     env.end([lock]).await
 }
 

@@ -4,10 +4,9 @@ use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
 use nodeward_api::node_drain::{BlockedBy, Phase};
 use nodeward_api::reason::LockReason;
-use nodeward_api::taint;
+use nodeward_testkit::bulk;
 use nodeward_testkit::wait::{self, secs};
 use nodeward_testkit::workload::{self, Budget, PodTemplate};
-use nodeward_testkit::{bulk, fleet};
 use serde_json::json;
 
 use crate::environment::{APPS, Environment};
@@ -19,15 +18,6 @@ async fn is_blocked(env: &Environment, node: &str, reason: LockReason) -> Result
     .await?;
     ensure!(!env.pods_on(node).await?.is_empty(), "a pod of {node} was evicted");
     Ok(())
-}
-
-async fn is_queued_by_taint(env: &Environment, node: &str) -> Result<bool> {
-    let node = env.nodes().get(node).await?;
-    let queued = fleet::taints(&node).iter().find(|taint| taint.key == taint::QUEUED);
-    if let Some(taint) = queued {
-        ensure!(taint.effect == "PreferNoSchedule", "{taint:?}");
-    }
-    Ok(queued.is_some())
 }
 
 /// Three pods that an unknown controller keeps on a node each, and a budget that counts those that exist.
@@ -98,12 +88,6 @@ async fn oldest_drain_keeps_its_budgets_while_others_overtake() -> Result<()> {
     env.phase("n1", Phase::Drained, secs(60)).await?;
     env.drain("n2", json!({})).await?;
     is_blocked(&env, "n2", LockReason::WaitsForDisruptions).await?;
-    // The status does not wait for the node's write.
-    wait::until("replacements to be kept off", secs(60), || async {
-        ensure!(is_queued_by_taint(&env, "n2").await?, "no taint");
-        Ok(())
-    })
-    .await?;
     // It waits for an older one that holds nothing, and it has no reservation of its own.
     env.drain("n3", json!({})).await?;
     is_blocked(&env, "n3", LockReason::Reserved).await?;
@@ -112,11 +96,6 @@ async fn oldest_drain_keeps_its_budgets_while_others_overtake() -> Result<()> {
     is_blocked(&env, "n2", LockReason::WaitsForDisruptions).await?;
     env.uncordon("n1").await?;
     env.phase("n2", Phase::Drained, secs(60)).await?;
-    wait::until("the queue's taint to go", secs(60), || async {
-        ensure!(!is_queued_by_taint(&env, "n2").await?, "it is left");
-        Ok(())
-    })
-    .await?;
     env.uncordon("n4").await?;
     is_blocked(&env, "n3", LockReason::WaitsForDisruptions).await?;
     env.uncordon("n2").await?;

@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use drain_lock::execute::drain::{adoption, contradiction, released, without_our_finalizer};
+use drain_lock::execute::drain::{adoption, contradiction, without_our_finalizer};
 use drain_lock::execute::ledger::{Read, settle};
 use drain_lock::execute::{Eviction as Evicted, StatusUpdate, Task, TaskOutcome, node};
 use drain_lock::observe::project_node;
 use drain_lock::plan::need::Class;
-use drain_lock::plan::node_markers::{ChangedCondition, ConditionWrite, changed_conditions};
+use drain_lock::plan::node_markers::{ChangedCondition, NodeWrite, changed_conditions};
 use drain_lock::plan::recovery::is_replaced;
 use drain_lock::plan::residents::{Resident, in_the_way};
 use drain_lock::plan::{Action, GonePod, LedgerWrite, PodEviction};
@@ -69,13 +69,16 @@ pub(super) fn write(world: &mut World, running: Running) -> Result<TaskOutcome, 
             if node::contradicts_lift(&write, seen, world.drains.get(&name).map(|drain| &drain.metadata)) {
                 return Ok(ActionResult::Outdated("the node has a drain that was not seen".to_owned()).into());
             }
-            match node::patch(present, &write, whole_second(timestamp(world.now))) {
-                Err(contradiction) => ActionResult::Outdated(contradiction.to_owned()).into(),
-                Ok(None) => ActionResult::AlreadyDone.into(),
-                Ok(Some(patch)) => submit(world, Request::PatchNode { name, patch })?.into(),
+            let spec = match node::patch(present, &write, whole_second(timestamp(world.now))) {
+                Err(contradiction) => ActionResult::Outdated(contradiction.to_owned()),
+                Ok(None) => ActionResult::Acted(()),
+                Ok(Some(patch)) => submit(world, Request::PatchNode { name, patch })?,
+            };
+            match spec {
+                ActionResult::Acted(()) => write_conditions(world, &write).into(),
+                failed => failed.into(),
             }
         }
-        (Task::Act(Action::Conditions(write)), _) => write_conditions(world, &write).into(),
         (Task::Act(Action::Adopt { drain, node_uid }), _) => {
             let (name, patch) = (drain.spec.node_name.clone(), adoption(&drain, &node_uid));
             submit(world, Request::PatchDrain { name, patch })?.into()
@@ -97,20 +100,8 @@ pub(super) fn write(world: &mut World, running: Running) -> Result<TaskOutcome, 
             }
         }
         (Task::Act(Action::Finish { drain }), _) => {
-            let (name, patch) = (drain.spec.node_name.clone(), released(&drain));
-            let written = submit(
-                world,
-                Request::PatchDrain {
-                    name: name.clone(),
-                    patch,
-                },
-            )?;
-            match world.drains.get(&name).map(without_our_finalizer) {
-                Some(patch) if written == ActionResult::Acted(()) => {
-                    submit(world, Request::PatchDrain { name, patch })?.into()
-                }
-                _ => written.into(),
-            }
+            let (name, patch) = (drain.spec.node_name.clone(), without_our_finalizer(&drain));
+            submit(world, Request::PatchDrain { name, patch })?.into()
         }
         (Task::Act(Action::Touch(touch)), _) => {
             let name = touch.budget.name.to_string();
@@ -284,7 +275,7 @@ fn evict(world: &mut World, pods: Vec<(PodEviction, bool)>, fence: Option<Fence>
     Ok(outcome)
 }
 
-fn write_conditions(world: &mut World, write: &ConditionWrite) -> ActionResult {
+fn write_conditions(world: &mut World, write: &NodeWrite) -> ActionResult {
     let Some(mut node) = world.nodes.get(write.node.name.as_str()).cloned() else {
         return ActionResult::AlreadyDone;
     };

@@ -63,7 +63,7 @@ fn hosts_with(claim: &Value, pods: impl IntoIterator<Item = Value>, drain: Value
 )]
 #[case::of_a_persons_own_budget_it_needs_two(
     hosts(&claim(json!({})), json!({}), json!({}), osds(json!({}), 1, all_osds(), 4)),
-    &["ledger: n1#1 Waiting needs [a+d] holds []", "mark n1 queued", "n1 is Draining: NeedExceedsBudget, NeedExceedsBudget"]
+    &["ledger: n1#1 Waiting needs [a+d] holds []", "n1 is Draining: NeedExceedsBudget, NeedExceedsBudget"]
 )]
 #[case::the_first_goes_and_the_second_waits_to_be_left_out(
     hosts(&granted("Confirmed", &["a", "d"]), json!({}), json!({}), osds(ceph_pdbs(), 1, all_osds(), 4)),
@@ -86,11 +86,11 @@ fn hosts_with(claim: &Value, pods: impl IntoIterator<Item = Value>, drain: Value
 )]
 #[case::a_closed_budget_is_waited_for(
     hosts(&claim(json!({})), json!({}), json!({}), osds(ceph_pdbs(), 0, all_but("n3"), 4)),
-    &["ledger: n1#1 Waiting needs [a+d] holds []", "mark n1 queued", "n1 is Draining: CephClosed, CephClosed"]
+    &["ledger: n1#1 Waiting needs [a+d] holds []", "n1 is Draining: CephClosed, CephClosed"]
 )]
 #[case::closed_by_a_person_it_never_allows(
     hosts(&claim(json!({})), json!({}), json!({}), osds(json!({}), 0, all_osds(), 4)),
-    &["ledger: n1#1 Waiting needs [a+d] holds []", "mark n1 queued", "n1 is Draining: BudgetNeverAllows, BudgetNeverAllows"]
+    &["ledger: n1#1 Waiting needs [a+d] holds []", "n1 is Draining: BudgetNeverAllows, BudgetNeverAllows"]
 )]
 fn osds_of_a_host_drain_by_one_disruption(#[case] cluster: Cluster, #[case] expected: &[&str]) {
     assert_eq!(shown(&planned(&cluster)), expected);
