@@ -369,7 +369,8 @@ impl FleetLock {
             .map(|claim| fresh::budgets_of_retained(claim).collect())
             .unwrap_or_default();
         let mut facts = Facts::new();
-        for (key, budget) in fresh::budgets(&self.client, &self.cache, Some(&ledger), &keys, Scales::Keep).await {
+        for (key, budget) in fresh::budgets(&self.client, &self.cache, Some(&ledger), &keys, &keys, Scales::Keep).await
+        {
             facts.extend(budget.map_err(unavailable)?.map(|budget| (key, budget.facts)));
         }
         gate.has_kept_disruptions(&facts)

@@ -83,11 +83,14 @@ pub(super) async fn read(context: &ExecutorContext, write: &LedgerWrite) -> Read
         .iter()
         .filter_map(|ask| Some((&ask.node_uid, write.next.claim(ask.node_uid.as_str())?)))
         .collect();
-    let keys: BTreeSet<BudgetKey> = claims.iter().flat_map(|(_, claim)| claim.budgets()).collect();
-    let counted = write.gone.iter().filter_map(|gone| gone.by_number_of.as_ref());
-    let keys: BTreeSet<BudgetKey> = keys
-        .into_iter()
+    let of_claims = claims.iter().flat_map(|(_, claim)| claim.budgets());
+    let kept: BTreeSet<BudgetKey> = of_claims
         .chain(staying.iter().flat_map(|(_, claim)| budgets_of_retained(claim)))
+        .collect();
+    let counted = write.gone.iter().filter_map(|gone| gone.by_number_of.as_ref());
+    let keys: BTreeSet<BudgetKey> = kept
+        .iter()
+        .cloned()
         .chain(counted.map(BudgetKey::from))
         .chain(write.scales.iter().cloned())
         .chain(without_scale(context, write))
@@ -115,7 +118,7 @@ pub(super) async fn read(context: &ExecutorContext, write: &LedgerWrite) -> Read
     );
     let (cache, client) = (&context.pass.cache, &context.pass.clients.requests);
     let ledger = write.base.as_ref().map(|facts| &facts.ledger);
-    let budgets = budgets(client, cache, ledger, &keys, Scales::Read);
+    let budgets = budgets(client, cache, ledger, &keys, &kept, Scales::Read);
     let (budgets, residents, (gone, called_off, absent)) = join3(budgets, residents, taken_for_granted).await;
     let mut doubted = BTreeMap::new();
     for (uid, claim) in claims {
@@ -229,18 +232,27 @@ pub(crate) fn budgets_of_retained(claim: &Claim) -> impl Iterator<Item = BudgetK
     claim.holds.iter().filter(stays).map(|held| BudgetKey::from(&held.pdb))
 }
 
-/// These budgets with the pods that they select and the holds of their owners, as far as the ledger has them.
+/// These budgets with the pods that they select, as far as the ledger has them. Of those that are `kept` for a claim the holds of
+/// their owners are read, too; of the others they are as the watch tells.
 pub(crate) async fn budgets(
     client: &Client,
     cache: &ClusterCache,
     ledger: Option<&Ledger>,
     keys: &BTreeSet<BudgetKey>,
+    kept: &BTreeSet<BudgetKey>,
     scales: Scales,
 ) -> BTreeMap<BudgetKey, ReadResult<Option<FreshBudget>>> {
     let namespaces: BTreeSet<&str> = keys.iter().map(|key| &*key.namespace).collect();
     let of_namespaces = namespaces.into_iter().map(async |namespace| {
-        let holds = in_time(holds(client, namespace));
         let of_namespace: Vec<&BudgetKey> = keys.iter().filter(|key| &*key.namespace == namespace).collect();
+        let is_kept = of_namespace.iter().any(|key| kept.contains(*key));
+        let holds = async {
+            if is_kept {
+                return in_time(holds(client, namespace)).await;
+            }
+            let watched = cache.owner_holds().into_iter();
+            Ok(watched.map(|hold| HoldFacts::clone(&hold)).collect())
+        };
         let budgets = in_time(entries(client, namespace, &of_namespace));
         let (holds, entries) = join(holds, budgets).await;
         join_all(of_namespace.into_iter().map(async |key| {
