@@ -256,11 +256,12 @@ pub(crate) async fn budgets(
         let budgets = in_time(entries(client, namespace, &of_namespace));
         let (holds, entries) = join(holds, budgets).await;
         join_all(of_namespace.into_iter().map(async |key| {
-            let entry = entries.clone().map(|mut entries| entries.remove(key));
-            let selected = match entry {
-                Ok(Some(entry)) => in_time(selected(client, ledger, key, entry, scales)).await.map(Some),
+            let selected = match entries.as_ref().map(|entries| entries.get(key)) {
+                Ok(Some(entry)) => in_time(selected(client, ledger, key, entry.clone(), scales))
+                    .await
+                    .map(Some),
                 Ok(None) => Ok(None),
-                Err(error) => Err(error),
+                Err(error) => Err(error.clone()),
             };
             (key, selected, holds.clone())
         }))
@@ -316,7 +317,7 @@ async fn entries(
         _ => list(&budgets, ListParams::default(), project_budget).await?,
     };
     let by_key = entries.into_iter().map(|entry| (entry.view.key.clone(), entry));
-    Ok(by_key.collect())
+    Ok(by_key.filter(|(key, _)| keys.contains(&key)).collect())
 }
 
 type ReadBudget = (BudgetEntry, Vec<PodFacts>, Option<OwnerScale>);
