@@ -232,6 +232,10 @@ pub struct NodeDrainStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::optional_timestamp")]
     pub deadline: Option<Timestamp>,
+    /// From when on the drain goes on without the pods that cannot go; absent where it waits for none of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::optional_timestamp")]
+    pub leaves_out_at: Option<Timestamp>,
     /// Human-readable state of the drain.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,

@@ -168,10 +168,11 @@ impl Ledger {
         ticket
     }
 
-    /// Notes whether a pod of the claim has an obstacle that no other drain's end lifts.
-    pub fn note_obstacle(&mut self, node_uid: &str, has_obstacle: bool, now: Timestamp) {
+    /// Notes since when a pod of the claim has had an obstacle that no other drain's end lifts; `None`: it has none. The first
+    /// one's time stays.
+    pub fn note_obstacle(&mut self, node_uid: &str, since: Option<Timestamp>) {
         if let Some(claim) = self.claim_mut_unnoted(node_uid) {
-            claim.obstructed_since = has_obstacle.then(|| claim.obstructed_since.unwrap_or(now));
+            claim.obstructed_since = since.map(|since| claim.obstructed_since.unwrap_or(since));
         }
     }
 

@@ -92,6 +92,7 @@ impl ActionTracker {
             .note_departing(departing, saturating_add(now, REPLACED_WITHIN));
         self.memory.leaving = std::mem::take(&mut plan.leaving);
         self.memory.to_be_down = std::mem::take(&mut plan.to_be_down);
+        self.memory.obstructed = std::mem::take(&mut plan.obstructed);
         self.memory.stale_budgets = std::mem::take(&mut plan.stale_budgets);
     }
 

@@ -40,10 +40,10 @@ pub mod verdict;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use nodeward_api::node_drain::{Fallback, NodeDrain, Phase};
 use nodeward_api::reason::LockReason;
-use nodeward_core::deadline::{RequeueAt, is_due};
+use nodeward_core::deadline::{RequeueAt, is_due, saturating_add};
 use nodeward_core::id::{NodeName, NodeUid, PodUid};
 use nodeward_core::ledger::{Ledger, NodeGroupVerdict, Reservations};
 use nodeward_scheduling::Cordons;
@@ -69,6 +69,9 @@ use self::verdict::{Announcement, DrainVerdict};
 pub use self::action::{Action, CalledOff, ConfirmAsk, DrainedAsk, GonePod, GrantAsk, LedgerWrite, PodEviction};
 pub use self::stage::Stage;
 
+/// An obstacle that has lasted for so long is noted, from its beginning on.
+const OBSTACLE_LASTS: SignedDuration = SignedDuration::from_secs(5);
+
 /// What follows from one moment.
 #[derive(Debug, Clone, Default)]
 pub struct Plan {
@@ -92,6 +95,8 @@ pub struct Plan {
     pub leaving: BTreeMap<NodeName, LeavingPods>,
     /// By the UID of its node, the healthy pods that are down once they leave, and those of them that have gone and are in no claim yet.
     pub to_be_down: BTreeMap<NodeUid, Vec<PodToBeDown>>,
+    /// By the UID of its node, since when a drain has had an obstacle.
+    pub obstructed: BTreeMap<NodeUid, Timestamp>,
     /// Budgets whose status contradicts their pods.
     pub stale_budgets: StaleBudgets,
     /// When to plan again at the latest.
@@ -362,11 +367,7 @@ impl Planner<'_> {
         if is_foreign {
             self.write.next.take_over(uid, self.now);
         }
-        let obstacles = &active.classes.obstacles;
-        if obstacles.is_waited_for || !obstacles.is_behind {
-            let is_waited_for = obstacles.is_waited_for && active.node.is_cordoned();
-            self.write.next.note_obstacle(uid, is_waited_for, self.now);
-        }
+        self.note_obstacle(&active);
         self.write.next.settle_movable(uid, &active.classes.needs);
         self.note_leaving(&active);
         if active.node.is_being_removed() {
@@ -392,6 +393,28 @@ impl Planner<'_> {
         let stage = Stage::of(&claim, &active);
         self.run_stage(stage, &active, &mut verdict);
         self.conclude(stage, &active, verdict);
+    }
+
+    /// Notes in the ledger since when the drain has had an obstacle, once it has had it for a while: most are over before.
+    fn note_obstacle(&mut self, active: &ActiveDrain<'_>) {
+        let (obstacles, uid) = (&active.classes.obstacles, &active.node.uid);
+        let known = self.memory.obstructed.get(uid).copied();
+        if obstacles.is_behind && !obstacles.is_waited_for {
+            // Nobody can tell yet whether there is one.
+            self.plan.obstructed.extend(known.map(|since| (uid.clone(), since)));
+            return;
+        }
+        if !(obstacles.is_waited_for && active.node.is_cordoned()) {
+            self.write.next.note_obstacle(uid.as_str(), None);
+            return;
+        }
+        let since = known.unwrap_or(self.now);
+        self.plan.obstructed.insert(uid.clone(), since);
+        let lasting = saturating_add(since, (self.policy.obstacle_after / 4).min(OBSTACLE_LASTS));
+        self.requeue_at.note(lasting);
+        if lasting <= self.now {
+            self.write.next.note_obstacle(uid.as_str(), Some(since));
+        }
     }
 
     /// Takes a NodeDrain into care before anything is done for it: until it names the node's UID, another node of that
@@ -423,6 +446,7 @@ impl Planner<'_> {
             plan: classes.map(|classes| classes.plan.clone()),
             counts: classes.map_or_else(|| before.unwrap_or_default(), |classes| classes.counts(before)),
             deadline: None,
+            leaves_out_at: None,
             gives_lease_up: false,
             message: String::new(),
             lease_lost: false,

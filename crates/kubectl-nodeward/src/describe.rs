@@ -95,6 +95,15 @@ pub fn requeue(drain: &Drain, now: Timestamp) -> Option<String> {
     acts.then(|| format!("drain-lock releases what it can and queues it again at {at} (fallback ReleaseAndRequeue)"))
 }
 
+/// That drain-lock goes on without the pods that cannot go.
+pub fn leaves_out(drain: &Drain, now: Timestamp) -> Option<String> {
+    let at = drain.leaves_out_at.filter(|at| *at > now)?;
+    Some(format!(
+        "drain-lock goes on at {} without the pods that cannot go",
+        moment(at, now)
+    ))
+}
+
 /// A deadline that is only reported.
 pub fn overdue(drain: &Drain, now: Timestamp) -> Option<String> {
     let deadline = drain.deadline?;

@@ -39,6 +39,7 @@ impl Planner<'_> {
                 plan: None,
                 counts: PodCounts::default(),
                 deadline: None,
+                leaves_out_at: None,
                 gives_lease_up: false,
                 message,
                 lease_lost: false,

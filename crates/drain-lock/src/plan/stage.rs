@@ -258,9 +258,12 @@ impl Planner<'_> {
             && self.now < at
             && matches!(stage, Stage::Leaving | Stage::Claiming | Stage::Evicting)
         {
-            let at = to_the_second(at);
-            let more = format!("; from {at} on it goes on without the pods that cannot go");
+            let more = format!(
+                "; from {} on it goes on without the pods that cannot go",
+                to_the_second(at)
+            );
             verdict.message.push_str(&more);
+            verdict.leaves_out_at = Some(at);
         }
         let waits_for_drains = verdict.blocked_by.iter().any(|one| one.reason.waits_for_a_drain());
         verdict.phase = stage.phase(active.node.is_cordoned(), waits_for_drains);

@@ -36,6 +36,8 @@ pub struct DrainVerdict {
     pub counts: PodCounts,
     /// Until when the phase lasts at most.
     pub deadline: Option<Timestamp>,
+    /// From when on it goes on without the pods that cannot go, where it waits for one.
+    pub leaves_out_at: Option<Timestamp>,
     /// Whether all its pods should have been back by now: the node's lease is given back.
     pub gives_lease_up: bool,
     /// Where it stands, for a person.

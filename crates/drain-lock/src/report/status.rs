@@ -81,6 +81,7 @@ fn status(verdict: &DrainVerdict, before: &NodeDrainStatus, facts: &Facts, now: 
         granted_at: granted.map(|claim| known_grant(claim).unwrap_or(claim.since)),
         drained_at: drained_at(verdict, before, now),
         deadline: verdict.deadline,
+        leaves_out_at: verdict.leaves_out_at,
         message: Some(verdict.message.clone()),
         conditions: conditions(verdict, before, now),
         blocked_by,

@@ -72,6 +72,8 @@ pub struct Memory {
     pub leaving: BTreeMap<NodeName, LeavingPods>,
     /// By the UID of its node, the pods that are down once they leave, as the last plan had them.
     pub to_be_down: BTreeMap<NodeUid, Vec<PodToBeDown>>,
+    /// By the UID of its node, since when a drain has had an obstacle, as the last plan had it.
+    pub obstructed: BTreeMap<NodeUid, Timestamp>,
     /// When the first plan of this term was made: what happened before, nobody has seen.
     pub first_plan_at: Option<Timestamp>,
     /// Long times in which nobody planned: nobody led before this process did, it could not, or a person had paused it.
@@ -198,6 +200,7 @@ impl Memory {
             .chain(ends)
             .chain(&mut self.leases_absent_until)
             .chain(&mut self.first_plan_at)
+            .chain(self.obstructed.values_mut())
         {
             *until = saturating_add(*until, -by);
         }

@@ -9,8 +9,9 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::{Api, ResourceExt};
 use nodeward_api::disruption_hold::HoldPhase;
 use nodeward_api::drain_clock::DrainClock;
-use nodeward_api::node_drain::{NodeDrainStatus, Phase};
+use nodeward_api::node_drain::Phase;
 use nodeward_api::reason::LockReason;
+use nodeward_core::deadline::to_the_second;
 use nodeward_testkit::helm::Release;
 use nodeward_testkit::kubectl::Kubectl;
 use nodeward_testkit::operator::{Operator, OperatorSpec};
@@ -341,10 +342,15 @@ async fn drain_goes_on_when_it_says_by_default() -> Result<()> {
     let drain = Kubectl::of(&env.plane)?.start(["drain", "n1", "--ignore-daemonsets"])?;
     let waiting = env
         .status_that("n1", "to say until when it waits", secs(60), |status| {
-            goes_on_at(status).is_some()
+            status.leaves_out_at.is_some()
         })
         .await?;
-    let named = goes_on_at(&waiting).context("no time")?;
+    let named = waiting.leaves_out_at.context("no time")?;
+    let said = format!("from {} on it goes on without", to_the_second(named));
+    ensure!(
+        waiting.message.is_some_and(|message| message.contains(&said)),
+        "no {said}"
+    );
     let until_then = Duration::try_from(named.duration_since(Timestamp::now()))?;
     env.status_that("n1", "to go on", until_then + secs(60), |status| {
         let left_out = status.plan.as_ref().map_or(0, |plan| plan.left_out.len());
@@ -358,12 +364,6 @@ async fn drain_goes_on_when_it_says_by_default() -> Result<()> {
     ensure!(overrides < 0.5, "{overrides} budgets were overridden");
     keeper.stop(secs(30)).await?;
     reviewed.end([lock]).await
-}
-
-/// From when on a drain says that it goes on without the pods that cannot go.
-fn goes_on_at(status: &NodeDrainStatus) -> Option<Timestamp> {
-    let (_, from) = status.message.as_deref()?.split_once("; from ")?;
-    from.split_once(" on it goes on without")?.0.parse().ok()
 }
 
 /// Both pods of the rollout are Ready for 20 s before the old one goes, and the budget would let either go.

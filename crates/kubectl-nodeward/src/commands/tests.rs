@@ -71,6 +71,7 @@ fn waiting_drain() -> Drain {
         "node-1",
         &json!({
             "phase": "Queued", "ticket": 4, "startedAt": "2026-01-01T10:16:02Z", "deadline": "2026-01-01T10:46:00Z",
+            "leavesOutAt": "2026-01-01T10:34:00Z",
             "pods": { "total": 8, "gone": 5, "evicting": 1, "retained": 1, "waiting": 1 },
             "blockedBy": [
                 {

@@ -41,6 +41,8 @@ pub struct Drain {
     pub drained_at: Option<Timestamp>,
     /// Until when its phase lasts at most.
     pub deadline: Option<Timestamp>,
+    /// From when on it goes on without the pods that cannot go.
+    pub leaves_out_at: Option<Timestamp>,
     pub pods: Option<PodCounts>,
     /// Disruptions of budgets that it holds.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -113,6 +115,7 @@ impl Drain {
             granted_at: status.granted_at,
             drained_at: status.drained_at,
             deadline: status.deadline,
+            leaves_out_at: status.leaves_out_at,
             pods: status.pods,
             holds: status.holds,
             blocked_by: status.blocked_by,

@@ -149,9 +149,9 @@ fn excess_counts_pods_that_are_down() {
 #[case::it_is_refused_again(refused_at("2026-01-01T11:59:30Z"), &["a2"], true, &[
     HOLDS_BOTH, "n1 is Draining: NeedExceedsBudget",
 ])]
-#[case::its_turn_has_come(refused_at("2026-01-01T11:59:30Z"), &["a2"], false, &[HOLDS_BOTH, "n1 is Draining: NeedExceedsBudget"])]
-#[case::the_movable_one_is_left(refused_at("2026-01-01T11:59:30Z"), &[], false, &[HOLDS_BOTH, "n1 is Draining: NeedExceedsBudget"])]
-#[case::a_movable_one_came_late(json!({}), &[], false, &[HOLDS_BOTH, "n1 is Draining: NeedExceedsBudget"])]
+#[case::its_turn_has_come(refused_at("2026-01-01T11:59:30Z"), &["a2"], false, &["n1 is Draining: NeedExceedsBudget"])]
+#[case::the_movable_one_is_left(refused_at("2026-01-01T11:59:30Z"), &[], false, &["n1 is Draining: NeedExceedsBudget"])]
+#[case::a_movable_one_came_late(json!({}), &[], false, &["n1 is Draining: NeedExceedsBudget"])]
 fn drainer_that_asks_for_pods_that_stay_down_first_has_them(
     #[case] drain: Value,
     #[case] here: &[&str],

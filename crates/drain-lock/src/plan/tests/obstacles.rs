@@ -9,6 +9,15 @@ use crate::tests::fixture::cordoned;
 
 const FOR_LONG: &str = "2026-01-01T11:54:59Z";
 
+const FIVE_SECONDS_AGO: &str = "2026-01-01T11:59:55Z";
+
+/// The plan where the drain of `n1` has had an obstacle since then, if it still has.
+fn planned_since(since: &str, cluster: &Cluster) -> Plan {
+    let mut memory = Memory::default();
+    memory.obstructed.insert("uid-n1".into(), at(since));
+    plan(&cluster.snapshot(), &memory, &policy(), now())
+}
+
 /// A pod of the budget of this name, which only its node can run.
 fn pinned(name: &str, app: &str, node: &str, patch: Value) -> Value {
     let base = json!({
@@ -90,15 +99,20 @@ fn budget_that_no_drain_helps_is_left_out_in_time(
     #[case] reason: LockReason,
     #[values(by_requester(), drain(json!({})))] drain: Value,
 ) {
-    let at_first = planned(&beside(db.clone(), third.clone(), drain.clone(), &[since(None)]));
+    let at_first = planned_since(
+        FIVE_SECONDS_AGO,
+        &beside(db.clone(), third.clone(), drain.clone(), &[since(None)]),
+    );
     assert_eq!(asked_for(&at_first), ["d1", "one"], "{:?}", shown(&at_first));
     assert_eq!(left_out(&at_first), []);
     let message = &at_first.drains[0].message;
-    assert!(message.contains("from 2026-01-01T12:05:00Z on it goes on"), "{message}");
+    assert!(message.contains("from 2026-01-01T12:04:55Z on it goes on"), "{message}");
+    assert_eq!(at_first.drains[0].leaves_out_at, Some(at("2026-01-01T12:04:55Z")));
     let claim = at_first.ledger.unwrap().next.claim("uid-n1").cloned().unwrap();
-    assert_eq!(claim.obstructed_since, Some(now()));
+    assert_eq!(claim.obstructed_since, Some(at(FIVE_SECONDS_AGO)));
 
     let for_long = planned(&beside(db, third, drain, &[since(Some(FOR_LONG))]));
+    assert_eq!(for_long.drains[0].leaves_out_at, None, "it has come");
     assert_eq!(asked_for(&for_long), ["one"], "{:?}", shown(&for_long));
     assert_eq!(left_out(&for_long), [("shop/d1".to_owned(), reason)]);
     assert!(
@@ -108,6 +122,28 @@ fn budget_that_no_drain_helps_is_left_out_in_time(
     );
     let problems = &for_long.drains[0].plan.as_ref().unwrap().problems;
     assert!(problems.iter().any(|problem| problem.reason == reason), "{problems:?}");
+}
+
+/// Most are over before the ledger would say so: a pod of the budget has just left, and its successor starts.
+#[rstest]
+#[case::it_has_just_come(None, None, "2026-01-01T12:00:00Z")]
+#[case::it_came_a_moment_ago(Some("2026-01-01T11:59:56Z"), None, "2026-01-01T11:59:56Z")]
+#[case::it_lasts(Some(FIVE_SECONDS_AGO), Some(FIVE_SECONDS_AGO), FIVE_SECONDS_AGO)]
+fn obstacle_is_noted_once_it_lasts(#[case] known: Option<&str>, #[case] noted: Option<&str>, #[case] remembered: &str) {
+    let cluster = beside(none_allowed(), unready(), by_requester(), &[since(None)]);
+    let plan = match known {
+        Some(since) => planned_since(since, &cluster),
+        None => planned(&cluster),
+    };
+    let claim = plan.ledger.unwrap().next.claim("uid-n1").cloned().unwrap();
+    assert_eq!(claim.obstructed_since, noted.map(at));
+    assert_eq!(plan.obstructed.values().copied().collect::<Vec<_>>(), [at(remembered)]);
+    let lasts = noted.is_none().then(|| at(remembered) + SignedDuration::from_secs(5));
+    assert!(
+        lasts.is_none_or(|lasts| plan.requeue_at <= Some(lasts)),
+        "{:?}",
+        plan.requeue_at
+    );
 }
 
 fn held_by_n1(app: &str, pods: &[&str], movable: bool) -> Value {
@@ -146,18 +182,19 @@ fn budget_that_breaks_after_the_grant_is_left_out_in_time(
         let of_movable = claim.holds.iter().any(|held| held.movable);
         (names(&claim.holds), of_movable, claim.obstructed_since)
     };
-    let at_first = planned(&cluster(None));
+    let at_first = planned_since(FIVE_SECONDS_AGO, &cluster(None));
     let all: &[&str] = if is_movable { &["one"] } else { &["d1", "one"] };
     let all: Vec<String> = all.iter().map(|name| (*name).to_owned()).collect();
     assert_eq!(
         held(&at_first),
-        (all, is_movable, Some(now())),
+        (all, is_movable, Some(at(FIVE_SECONDS_AGO))),
         "{:?}",
         shown(&at_first)
     );
     assert_eq!(left_out(&at_first), []);
     let message = &at_first.drains[0].message;
-    assert!(message.contains("from 2026-01-01T12:05:00Z on it goes on"), "{message}");
+    assert!(message.contains("from 2026-01-01T12:04:55Z on it goes on"), "{message}");
+    assert_eq!(at_first.drains[0].leaves_out_at, Some(at("2026-01-01T12:04:55Z")));
 
     let for_long = planned(&cluster(Some(FOR_LONG)));
     let one = vec!["one".to_owned()];

@@ -9,9 +9,6 @@ fn waits_since_yesterday() -> Value {
     claim(json!({ "since": YESTERDAY, "queuedAt": YESTERDAY }))
 }
 
-/// The claim notes since when its pod has an obstacle.
-const HOLDS_A: &str = "ledger: n1#1 Confirmed needs [] holds [a]";
-
 /// What a fallback makes of time that has run out.
 #[rstest]
 #[case::wait_waits("Wait", waits_since_yesterday(), &["ledger: n1#1 Waiting needs [a] holds []",
@@ -27,13 +24,13 @@ const HOLDS_A: &str = "ledger: n1#1 Confirmed needs [] holds [a]";
     "ledger: n1#9 Waiting needs [a] holds []", "n1 is Draining: BudgetNeverAllows, BudgetNeverAllows",
 ])]
 #[case::evictions_go_on("Wait", granted_yesterday(&["a"]), &[
-    HOLDS_A, "evict a under 1/5", "n1 is Draining: BudgetNeverAllows, DeadlinePassed",
+    "evict a under 1/5", "n1 is Draining: BudgetNeverAllows, DeadlinePassed",
 ])]
 #[case::one_that_is_gone_counts_as_wait("Delete", granted_yesterday(&["a"]), &[
-    HOLDS_A, "evict a under 1/5", "n1 is Draining: BudgetNeverAllows, InvalidDrain, DeadlinePassed",
+    "evict a under 1/5", "n1 is Draining: BudgetNeverAllows, InvalidDrain, DeadlinePassed",
 ])]
 #[case::so_does_the_other("EvictAnyway", granted_yesterday(&["a"]), &[
-    HOLDS_A, "evict a under 1/5", "n1 is Draining: BudgetNeverAllows, InvalidDrain, DeadlinePassed",
+    "evict a under 1/5", "n1 is Draining: BudgetNeverAllows, InvalidDrain, DeadlinePassed",
 ])]
 fn timeout_follows_the_drains_fallback(#[case] fallback: &str, #[case] claim: Value, #[case] expected: &[&str]) {
     let cluster = cluster(

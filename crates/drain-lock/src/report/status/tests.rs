@@ -58,6 +58,7 @@ fn verdict(phase: Phase, claim: Option<Claim>, is_ending: bool) -> DrainVerdict 
         plan: None,
         counts: PodCounts::default(),
         deadline: None,
+        leaves_out_at: None,
         gives_lease_up: false,
         message: String::new(),
         lease_lost: false,
@@ -165,6 +166,7 @@ fn host_of_two_osds_holds_one_disruption(#[case] facts: Facts, #[case] one_stays
 #[case::nothing(json!({}), false)]
 #[case::words(json!({ "message": "3 of 5" }), false)]
 #[case::deadline(json!({ "deadline": "2026-01-01T13:00:00Z" }), true)]
+#[case::time_from_which_it_goes_on(json!({ "leavesOutAt": "2026-01-01T12:05:00Z" }), true)]
 #[case::words_of_a_reason(json!({ "blockedBy": [{ "reason": "Queued", "message": "3 s" }] }), false)]
 #[case::another_reason(json!({ "blockedBy": [{ "reason": "Reserved" }] }), true)]
 #[case::phase(json!({ "phase": "Granted" }), true)]

@@ -126,8 +126,9 @@ pub fn ahead_of(ahead: usize) -> String {
 impl Why {
     /// What happens here and who does it: the components, in the order in which they act, and a person.
     pub(super) fn next(&self, commands: &PrintedCommands, now: Timestamp) -> Vec<Step> {
-        let requeue = self.drain.as_ref().and_then(|drain| self.requeue(drain, now));
-        let mut timed: Vec<(Timestamp, Step)> = self.of_keeper(commands, now).into_iter().chain(requeue).collect();
+        let of_drain_lock = self.drain.iter().flat_map(|drain| self.in_time(drain, now));
+        let mut timed: Vec<(Timestamp, Step)> =
+            self.of_keeper(commands, now).into_iter().chain(of_drain_lock).collect();
         timed.sort_by_key(|(at, _)| *at);
         let mut next: Vec<Step> = timed.into_iter().map(|(_, step)| step).collect();
         if let Some(drain) = &self.drain {
@@ -163,10 +164,13 @@ impl Why {
         Some((act.at, Step::new(text)))
     }
 
-    /// What drain-lock does when the drain's time is over.
-    fn requeue(&self, drain: &Drain, now: Timestamp) -> Option<(Timestamp, Step)> {
-        let text = describe::requeue(drain, now).filter(|_| stopped(&self.components, DRAIN_LOCK).is_none())?;
-        Some((drain.deadline?, Step::new(text)))
+    /// What drain-lock does when a time of the drain is over.
+    fn in_time(&self, drain: &Drain, now: Timestamp) -> impl Iterator<Item = (Timestamp, Step)> + use<> {
+        let leaves_out = drain.leaves_out_at.zip(describe::leaves_out(drain, now));
+        let requeue = drain.deadline.zip(describe::requeue(drain, now));
+        let works = stopped(&self.components, DRAIN_LOCK).is_none();
+        let timed = leaves_out.into_iter().chain(requeue).filter(move |_| works);
+        timed.map(|(at, text)| (at, Step::new(text)))
     }
 
     /// The events that the drain waits for, and the commands that help.
