@@ -157,7 +157,7 @@ async fn why(cluster: &mut Cluster, args: &WhyArgs, global: &Global, screen: &Sc
         let fetch = async |cluster: &Cluster| {
             let mut answers = Vec::new();
             for target in targets(cluster, args).await? {
-                answers.push(WhyAnswer::fetch(cluster, &target).await?);
+                answers.push(WhyAnswer::fetch(cluster, &target, &commands).await?);
             }
             Ok(answers)
         };
@@ -170,7 +170,7 @@ async fn why(cluster: &mut Cluster, args: &WhyArgs, global: &Global, screen: &Sc
     }
     let targets = targets(cluster, args).await?;
     let cluster = &*cluster;
-    let answer = async |target: &_| WhyAnswer::fetch(cluster, target).await;
+    let answer = async |target: &_| WhyAnswer::fetch(cluster, target, &commands).await;
     let print = |answer: &WhyAnswer, page: &mut Page| answer.print(page, &commands, Timestamp::now());
     each(&targets, args.selector.is_some(), screen, answer, print).await
 }

@@ -19,7 +19,7 @@ use crate::commands::plan::NodePlan;
 use crate::commands::release::{ReleaseOutcome, Releases};
 use crate::commands::status::Status;
 use crate::commands::uninstall::UninstallCheck;
-use crate::commands::why::answers::WhyAnswer;
+use crate::commands::why::answers::{Explained, WhyAnswer};
 use crate::describe;
 use crate::model::locks::OwnerHold;
 use crate::text::page::Page;
@@ -76,10 +76,10 @@ impl Listed for Status {
 
 impl Listed for WhyAnswer {
     fn names(&self) -> Vec<String> {
-        vec![match self {
-            Self::Node(why) => named::<Node>(&why.name),
-            Self::Pod(why) => named::<Pod>(own_name(&why.pod)),
-            Self::Budget(why) => named::<PodDisruptionBudget>(own_name(&why.locks.pdb)),
+        vec![match &self.target {
+            Explained::Node(why) => named::<Node>(&why.name),
+            Explained::Pod(why) => named::<Pod>(own_name(&why.pod)),
+            Explained::Budget(why) => named::<PodDisruptionBudget>(own_name(&why.locks.pdb)),
         }]
     }
 }

@@ -19,6 +19,7 @@ use super::printed::PrintedCommands;
 use super::status::{Cause, LockCounts, NodeCounts, Status};
 use super::uninstall::UninstallCheck;
 use super::why::Why;
+use super::why::answers::{Explained, WhyAnswer};
 use super::why::budget::{Override, WhyBudget};
 use super::why::pod::WhyPod;
 use super::why::pods::{KeptBy, PodObstacle, PodsOnNode};
@@ -854,10 +855,14 @@ fn printed_commands_are_valid_command_lines() {
 #[test]
 fn models_are_stable() {
     insta::assert_snapshot!("json_status", pretty(&busy_status()));
-    insta::assert_snapshot!("json_why", pretty(&busy_why()));
-    insta::assert_snapshot!("json_why_bare", pretty(&bare_why()));
-    insta::assert_snapshot!("json_why_budget", pretty(&why_budget()));
-    insta::assert_snapshot!("json_why_pod", pretty(&why_pod()));
+    let answer = |target: Explained| {
+        let next = target.next(&commands(), now());
+        pretty(&WhyAnswer { target, next })
+    };
+    insta::assert_snapshot!("json_why", answer(Explained::Node(Box::new(busy_why()))));
+    insta::assert_snapshot!("json_why_bare", answer(Explained::Node(Box::new(bare_why()))));
+    insta::assert_snapshot!("json_why_budget", answer(Explained::Budget(Box::new(why_budget()))));
+    insta::assert_snapshot!("json_why_pod", answer(Explained::Pod(Box::new(why_pod()))));
     insta::assert_snapshot!("json_uninstall", pretty(&uninstall()));
     insta::assert_snapshot!("json_plan", pretty(&busy_plan()));
     insta::assert_snapshot!(

@@ -5,6 +5,7 @@ use serde::Serialize;
 
 use super::Why;
 use super::budget::WhyBudget;
+use super::next::Step;
 use super::pod::WhyPod;
 use crate::args::{WhyArgs, WhyTarget};
 use crate::cluster::Cluster;
@@ -13,17 +14,44 @@ use crate::commands::printed::PrintedCommands;
 use crate::failure::Failure;
 use crate::text::page::Page;
 
-/// The answer about one target.
+/// The answer about one target, and what comes next there.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct WhyAnswer {
+    #[serde(flatten)]
+    pub target: Explained,
+    pub next: Vec<Step>,
+}
+
+/// One target, explained.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(untagged)]
-pub enum WhyAnswer {
+pub enum Explained {
     Node(Box<Why>),
     Pod(Box<WhyPod>),
     Budget(Box<WhyBudget>),
 }
 
 impl WhyAnswer {
-    pub async fn fetch(cluster: &Cluster, target: &WhyTarget) -> Result<Self, Failure> {
+    pub async fn fetch(cluster: &Cluster, target: &WhyTarget, commands: &PrintedCommands) -> Result<Self, Failure> {
+        let target = Explained::fetch(cluster, target).await?;
+        Ok(Self {
+            next: target.next(commands, Timestamp::now()),
+            target,
+        })
+    }
+
+    /// With the times of the moment at which it is printed.
+    pub fn print(&self, page: &mut Page, commands: &PrintedCommands, now: Timestamp) {
+        match &self.target {
+            Explained::Node(why) => why.print(page, commands, now),
+            Explained::Pod(why) => why.print(page, commands, now),
+            Explained::Budget(why) => why.print(page, commands, now),
+        }
+    }
+}
+
+impl Explained {
+    async fn fetch(cluster: &Cluster, target: &WhyTarget) -> Result<Self, Failure> {
         let namespace = |given: &Option<String>| given.clone().unwrap_or_else(|| cluster.one_namespace().to_owned());
         Ok(match target {
             WhyTarget::Node(node) => Self::Node(Box::new(Why::fetch(cluster, node).await?)),
@@ -36,11 +64,12 @@ impl WhyAnswer {
         })
     }
 
-    pub fn print(&self, page: &mut Page, commands: &PrintedCommands, now: Timestamp) {
+    /// What comes next, in the order in which it happens.
+    pub fn next(&self, commands: &PrintedCommands, now: Timestamp) -> Vec<Step> {
         match self {
-            Self::Node(why) => why.print(page, commands, now),
-            Self::Pod(why) => why.print(page, commands, now),
-            Self::Budget(why) => why.print(page, commands, now),
+            Self::Node(why) => why.next(commands, now),
+            Self::Pod(why) => why.next(commands),
+            Self::Budget(why) => why.next(commands, now),
         }
     }
 }

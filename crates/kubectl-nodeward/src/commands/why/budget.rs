@@ -115,7 +115,7 @@ impl WhyBudget {
         describe::not_installed(page, &self.unread);
     }
 
-    fn next(&self, commands: &PrintedCommands, now: Timestamp) -> Vec<Step> {
+    pub(super) fn next(&self, commands: &PrintedCommands, now: Timestamp) -> Vec<Step> {
         let mut next = ends_of_holds(&self.locks, commands, now);
         let holders = self.locks.held.iter();
         next.extend(holders.map(|held| {

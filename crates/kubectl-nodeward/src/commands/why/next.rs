@@ -8,6 +8,7 @@ use nodeward_api::node_drain::{BlockedBy, Phase};
 use nodeward_api::reason::LockReason;
 use nodeward_core::id::BudgetKey;
 use nodeward_core::ledger::{Claim, Ledger};
+use serde::Serialize;
 
 use super::Why;
 use crate::commands::printed::PrintedCommands;
@@ -61,22 +62,35 @@ impl<'a> Turns<'a> {
 }
 
 /// Something that is waited for, or that a person does, with the commands for it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Step {
+    /// When it happens, where that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub at: Option<Timestamp>,
     pub text: String,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub commands: Vec<String>,
 }
 
 impl Step {
     pub(super) fn new(text: impl Into<String>) -> Self {
         Self {
+            at: None,
             text: text.into(),
             commands: Vec::new(),
         }
     }
 
+    fn at(at: Timestamp, text: String) -> Self {
+        Self {
+            at: Some(at),
+            ..Self::new(text)
+        }
+    }
+
     pub(super) fn with(text: impl Into<String>, command: String) -> Self {
         Self {
+            at: None,
             text: text.into() + ":",
             commands: vec![command],
         }
@@ -127,10 +141,8 @@ impl Why {
     /// What happens here and who does it: the components, in the order in which they act, and a person.
     pub(super) fn next(&self, commands: &PrintedCommands, now: Timestamp) -> Vec<Step> {
         let of_drain_lock = self.drain.iter().flat_map(|drain| self.in_time(drain, now));
-        let mut timed: Vec<(Timestamp, Step)> =
-            self.of_keeper(commands, now).into_iter().chain(of_drain_lock).collect();
-        timed.sort_by_key(|(at, _)| *at);
-        let mut next: Vec<Step> = timed.into_iter().map(|(_, step)| step).collect();
+        let mut next: Vec<Step> = self.of_keeper(commands, now).into_iter().chain(of_drain_lock).collect();
+        next.sort_by_key(|step| step.at);
         if let Some(drain) = &self.drain {
             next.extend(self.of_drain(drain, commands, now));
         }
@@ -148,12 +160,12 @@ impl Why {
     }
 
     /// What drain-keeper does with the first pod that keeps the drain from ending.
-    fn of_keeper(&self, commands: &PrintedCommands, now: Timestamp) -> Option<(Timestamp, Step)> {
+    fn of_keeper(&self, commands: &PrintedCommands, now: Timestamp) -> Option<Step> {
         let keeper = self.node.as_ref()?.drain_keeper.as_ref()?;
         let act = keeper.blocked.as_ref()?.pods.as_ref()?.next_act()?;
         if let Some((component, why)) = stopped(&self.components, "drain-keeper") {
             let text = format!("drain-keeper does not act on {}: {why}; see to that", act.pod);
-            return Some((act.at, Step::with(text, restoring(component, commands))));
+            return Some(Step::with(text, restoring(component, commands)));
         }
         let when = if act.at > now {
             format!("at {}", moment(act.at, now))
@@ -161,16 +173,16 @@ impl Why {
             "now".to_owned()
         };
         let text = format!("drain-keeper acts {when} on {}: {}", act.pod, act.intent);
-        Some((act.at, Step::new(text)))
+        Some(Step::at(act.at, text))
     }
 
     /// What drain-lock does when a time of the drain is over.
-    fn in_time(&self, drain: &Drain, now: Timestamp) -> impl Iterator<Item = (Timestamp, Step)> + use<> {
+    fn in_time(&self, drain: &Drain, now: Timestamp) -> impl Iterator<Item = Step> + use<> {
         let leaves_out = drain.leaves_out_at.zip(describe::leaves_out(drain, now));
         let requeue = drain.deadline.zip(describe::requeue(drain, now));
         let works = stopped(&self.components, DRAIN_LOCK).is_none();
         let timed = leaves_out.into_iter().chain(requeue).filter(move |_| works);
-        timed.map(|(at, text)| (at, Step::new(text)))
+        timed.map(|(at, text)| Step::at(at, text))
     }
 
     /// The events that the drain waits for, and the commands that help.
@@ -309,7 +321,10 @@ pub(super) fn ends_of_holds(locks: &BudgetLocks, commands: &PrintedCommands, now
             None => commands.kubectl(&format!("annotate -n {namespace} pdb {budget} {HOLD}-")),
         };
         let text = format!("goes on when its owner's hold of {pdb} ends{ends}; to end it earlier, if the owner agrees");
-        Step::with(text, command)
+        Step {
+            at: hold.until,
+            ..Step::with(text, command)
+        }
     });
     ends.collect()
 }
@@ -321,8 +336,12 @@ fn holder_ends(holder: &Drain, commands: &PrintedCommands, now: Timestamp) -> St
     let pods = prefixed(", ", holder.pods.map(describe::pods));
     let requesters = holder.requesters.join(", ");
     let requesters = prefixed(", requested by ", Some(requesters).filter(|text| !text.is_empty()));
-    let until = holder.deadline.map(|until| format!("{} at most", moment(until, now)));
-    let until = prefixed(", until ", until);
+    // Only this deadline does something.
+    let requeue = describe::requeue(holder, now).and(holder.deadline);
+    let until = prefixed(
+        ", and releases what it can at ",
+        requeue.map(|until| moment(until, now)),
+    );
     let text = format!("goes on when {node} releases its disruptions: its drain is {phase}{pods}{requesters}{until}");
     match holder.phase {
         Some(Phase::Drained) if !holder.ending => Step::with(

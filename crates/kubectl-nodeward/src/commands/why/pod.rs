@@ -182,7 +182,7 @@ impl WhyPod {
         describe::not_installed(page, &self.unread);
     }
 
-    fn next(&self, commands: &PrintedCommands) -> Vec<Step> {
+    pub(super) fn next(&self, commands: &PrintedCommands) -> Vec<Step> {
         // What the drain says of it is more exact than what the budget's status lets expect.
         let mut remedies: Vec<&str> = self.blocked_by.iter().map(|blocked| blocked.reason.remedy()).collect();
         if remedies.is_empty() {
