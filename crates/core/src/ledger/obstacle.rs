@@ -35,6 +35,14 @@ impl Obstacle {
         }
     }
 
+    /// An obstacle that is about a pod, whichever of its budgets is asked.
+    pub(super) fn of_pod(reason: LockReason, pod: PodKey) -> Self {
+        Self {
+            pod: Some(pod),
+            ..Self::of_claim(reason, None)
+        }
+    }
+
     /// A budget that has too few disruptions.
     pub(super) fn of_budget(reason: LockReason, budget: &BudgetKey, needed: i32, free: i32) -> Self {
         Self {
@@ -48,15 +56,13 @@ impl Obstacle {
 
 impl fmt::Display for Obstacle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.pdb {
-            Some(budget) => write!(f, "budget {budget} {}", of_budget(self.reason))?,
-            None => f.write_str(self.reason.explanation())?,
+        match (&self.pdb, &self.pod) {
+            (Some(budget), _) => write!(f, "budget {budget} {}", of_budget(self.reason))?,
+            (None, Some(pod)) => write!(f, "pod {pod} {}", self.reason.explanation())?,
+            (None, None) => f.write_str(self.reason.explanation())?,
         }
         if self.needed > 0 {
             write!(f, " ({} needed, {} free)", self.needed, self.free.max(0))?;
-        }
-        if let Some(pod) = &self.pod {
-            write!(f, ": pod {pod}")?;
         }
         match &self.holder {
             Some(node) => write!(f, ": node {node}"),
@@ -99,6 +105,13 @@ mod tests {
     fn budget_is_the_subject(#[case] reason: LockReason, #[case] expected: &str) {
         let obstacle = Obstacle::of_budget(reason, &BudgetKey::new("shop", "web"), 2, 1);
         assert_eq!(obstacle.to_string(), expected);
+    }
+
+    #[test]
+    fn pod_is_the_subject() {
+        let obstacle = Obstacle::of_pod(LockReason::SeveralPDBs, PodKey::new("shop", "web-0"));
+        let text = "pod shop/web-0 is selected by several budgets, which the eviction API refuses";
+        assert_eq!(obstacle.to_string(), text);
     }
 
     #[test]

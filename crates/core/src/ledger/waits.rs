@@ -139,9 +139,11 @@ impl<'a, 'f> Waits<'a, 'f> {
         let moving_of = |claim: &Claim| claim.moving_of(budget);
         let whole = beyond + held_of(claim);
         if let Some(pod) = several {
-            let mut wait = wait(LockReason::SeveralPDBs, 0, 0);
-            wait.obstacle.pod = Some(PodKey::new(need.pdb.namespace.as_str(), pod.as_str()));
-            return Some(wait);
+            let pod = PodKey::new(need.pdb.namespace.as_str(), pod.as_str());
+            return Some(Wait {
+                obstacle: Obstacle::of_pod(LockReason::SeveralPDBs, pod),
+                on: Vec::new(),
+            });
         }
         let held_by = |other: &&Claim| other.node_uid != claim.node_uid && held_of(other) + moving_of(other) > 0;
         let others: Vec<&Claim> = self.ledger.holders_of(&key).filter(held_by).collect();

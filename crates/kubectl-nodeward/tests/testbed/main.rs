@@ -10,5 +10,6 @@ mod pause;
 mod person;
 mod plugin;
 mod rights;
+mod situations;
 mod ui;
 mod uninstall;

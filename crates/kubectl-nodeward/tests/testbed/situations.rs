@@ -1,0 +1,323 @@
+//! Situations in which somebody asks why: every door gives one answer, what it promises happens, and what it advises ends it.
+
+use anyhow::{Context, Result, ensure};
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::Node;
+use kube::ResourceExt;
+use kube::api::{Api, Patch, PatchParams};
+use nodeward_api::node_drain::Phase;
+use nodeward_testkit::wait::{self, secs};
+use nodeward_testkit::workload::{self, Budget, PodTemplate};
+use nodeward_testkit::{bulk, fleet};
+use serde_json::{Value, json};
+
+use crate::environment::Environment;
+use crate::person::says;
+
+/// What all doors say of a node.
+#[derive(Debug)]
+struct Told {
+    severity: String,
+    why: String,
+    next: Vec<Value>,
+}
+
+impl Told {
+    /// The step of which the text has this.
+    fn step(&self, part: &str) -> Result<&Value> {
+        let has = |step: &&Value| step["text"].as_str().is_some_and(|text| text.contains(part));
+        let step = self.next.iter().find(has);
+        step.with_context(|| format!("no step says {part:?}: {self:#?}"))
+    }
+
+    /// When that happens.
+    fn time(&self, part: &str) -> Result<Timestamp> {
+        let at = self.step(part)?["at"].as_str().context("no time")?;
+        Ok(at.parse()?)
+    }
+
+    /// The command for it that contains this.
+    fn command(&self, part: &str) -> Result<&str> {
+        let commands = self
+            .next
+            .iter()
+            .flat_map(|step| step["commands"].as_array().into_iter().flatten());
+        let command = commands
+            .filter_map(Value::as_str)
+            .find(|command| command.contains(part));
+        command.with_context(|| format!("no command has {part:?}: {self:#?}"))
+    }
+}
+
+/// Asks by every door until all say the same, and it is of this severity and names this reason.
+async fn told(env: &Environment, node: &str, severity: &str, reason: &str) -> Result<Told> {
+    wait::until(format!("{node}: {severity} for {reason}"), secs(90), || async {
+        let why = env.admin.json(&["why", node]).await?;
+        let answer = &why["answer"];
+        let text = |field: &str| answer[field].as_str().unwrap_or_default().to_owned();
+        let told = Told {
+            severity: text("severity"),
+            why: text("why"),
+            next: why["next"].as_array().cloned().unwrap_or_default(),
+        };
+        ensure!(told.severity == severity && told.why.contains(reason), "{told:#?}");
+
+        let status = env.admin.json(&["status"]).await?;
+        let causes = status["needsPerson"].as_array().into_iter().flatten();
+        let names = |cause: &&Value| {
+            cause["nodes"]
+                .as_array()
+                .is_some_and(|nodes| nodes.contains(&json!(node)))
+        };
+        let cause = causes.clone().find(names);
+        ensure!(cause.is_some() == (severity == "NeedsPerson"), "{told:#?}: {status:#}");
+        if let Some(cause) = cause {
+            ensure!(
+                cause["why"] == answer["why"] && cause["state"] == answer["state"],
+                "{cause:#}: {answer:#}"
+            );
+        }
+
+        let dir = tempfile::tempdir()?;
+        let file = dir.path().join("moment.json");
+        let path = file.to_str().context("a path of text")?;
+        env.admin.page(&["ui", "--snapshot", path]).await?;
+        let moment: Value = serde_json::from_slice(&std::fs::read(&file)?)?;
+        let shown = &moment["state"]["nodes"][node];
+        for field in ["state", "severity", "since", "until", "why"] {
+            ensure!(shown[field] == answer[field], "{field}: {shown:#}: {answer:#}");
+        }
+        Ok(told)
+    })
+    .await
+}
+
+/// Requests the drain of the node, which somebody has cordoned.
+async fn drain(env: &Environment, node: &str) -> Result<()> {
+    fleet::cordon(&env.client, node).await?;
+    env.admin.page(&["drain", node, "--no-wait"]).await?;
+    Ok(())
+}
+
+/// Runs what was printed.
+async fn run(env: &Environment, command: &str) -> Result<()> {
+    let words: Vec<&str> = command.split_whitespace().skip(1).collect();
+    let answer = env.admin.kubectl(&words).await?;
+    ensure!(answer.code == 0, "{command}: {answer:?}");
+    Ok(())
+}
+
+/// What was drained is given back.
+async fn end(env: &Environment, node: &str) -> Result<()> {
+    env.phase(node, Phase::Drained).await?;
+    let drained = told(env, node, "Waits", "").await?;
+    run(env, drained.command(" release ")?).await?;
+    fleet::uncordon(&env.client, node).await?;
+    env.gone(node).await?;
+    told(env, node, "Fine", "").await?;
+    Ok(())
+}
+
+/// A Deployment whose pods fit all of these nodes, and a budget that demands so many of them.
+async fn singleton(env: &Environment, app: &str, nodes: &[&String]) -> Result<()> {
+    let zone = format!("{}-{app}", env.name);
+    let api = Api::<Node>::all(env.client.clone());
+    for name in nodes {
+        let label = json!({ "metadata": { "labels": { format!("example.com/{app}"): zone } } });
+        api.patch(name, &PatchParams::default(), &Patch::Merge(&label)).await?;
+    }
+    let template = PodTemplate::new()
+        .node_selector(&format!("example.com/{app}"), &zone)
+        .grace(1);
+    bulk::create(&env.client, [template.deployment(&env.name, app, 1)?]).await?;
+    bulk::create(&env.client, [Budget::min_available(&env.name, app, 1).of(app).build()?]).await?;
+    workload::ready_pods(&env.client, &env.name, app, 1, secs(90)).await?;
+    workload::counted_budget(&env.client, &env.name, app, 1, secs(60)).await?;
+    Ok(())
+}
+
+async fn scale(env: &Environment, app: &str, replicas: i32) -> Result<()> {
+    let deployments = Api::<Deployment>::namespaced(env.client.clone(), &env.name);
+    let scale = json!({ "spec": { "replicas": replicas } });
+    deployments
+        .patch_scale(app, &PatchParams::default(), &Patch::Merge(&scale))
+        .await?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn hold_of_an_owner_ends_when_it_says() -> Result<()> {
+    let env = Environment::new().await?;
+    let [node, other] = env.workers().await?;
+    env.add_pinned("db", &[node.clone(), other]).await?;
+    env.admin
+        .page(&["hold", "db", "-n", &env.name, "--reason", "reindexing", "--for", "30s"])
+        .await?;
+    drain(&env, &node).await?;
+    let waits = told(&env, &node, "Waits", "OwnerHold").await?;
+    let named = waits.time("goes on when its owner's hold of")?;
+    let drained = env.phase(&node, Phase::Drained).await?;
+    let granted = drained.granted_at.context("no grant")?;
+    // It is told to the second.
+    ensure!(
+        named - SignedDuration::from_secs(1) < granted,
+        "granted at {granted}, before {named}"
+    );
+    end(&env, &node).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn owner_ends_a_hold_by_the_printed_command() -> Result<()> {
+    let env = Environment::new().await?;
+    let [node, other] = env.workers().await?;
+    env.add_pinned("db", &[node.clone(), other]).await?;
+    env.admin
+        .page(&["hold", "db", "-n", &env.name, "--reason", "reindexing", "--for", "1h"])
+        .await?;
+    drain(&env, &node).await?;
+    let waits = told(&env, &node, "Waits", "OwnerHold").await?;
+    run(&env, waits.command(" release ")?).await?;
+    end(&env, &node).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_replica_ends_a_budget_that_never_allows() -> Result<()> {
+    let env = Environment::new().await?;
+    let [node, other] = env.workers().await?;
+    fleet::cordon(&env.client, &other).await?;
+    singleton(&env, "single", &[&node, &other]).await?;
+    fleet::uncordon(&env.client, &other).await?;
+    drain(&env, &node).await?;
+    let blocked = told(&env, &node, "NeedsPerson", "BudgetNeverAllows").await?;
+    blocked.step("add a replica to the workload")?;
+    let pdb = env.admin.page(&["why", "pdb/single", "-n", &env.name]).await?;
+    says(
+        &pdb,
+        &[
+            "no disruption now",
+            "[BudgetNeverAllows]",
+            "add a replica to the workload",
+        ],
+    )?;
+    scale(&env, "single", 2).await?;
+    end(&env, &node).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pod_that_is_scaled_away_is_not_blamed_any_more() -> Result<()> {
+    let env = Environment::new().await?;
+    let [node] = env.workers().await?;
+    singleton(&env, "room", &[&node]).await?;
+    let budget = json!({ "spec": { "minAvailable": null, "maxUnavailable": 1 } });
+    let budgets = Api::<k8s_openapi::api::policy::v1::PodDisruptionBudget>::namespaced(env.client.clone(), &env.name);
+    budgets
+        .patch("room", &PatchParams::default(), &Patch::Merge(&budget))
+        .await?;
+    drain_with_pending(&env, &node).await?;
+    let blocked = told(&env, &node, "NeedsPerson", "BudgetUnhealthy").await?;
+    let pending = blocked.step("goes on when")?["text"]
+        .as_str()
+        .unwrap_or_default()
+        .to_owned();
+    ensure!(pending.contains("it is Pending"), "{pending}");
+    let pdb = env.admin.page(&["why", "pdb/room", "-n", &env.name]).await?;
+    says(&pdb, &["1 of 2 pods healthy", "is Pending"])?;
+    wait::until("the time from which it goes on", secs(60), || async {
+        let blocked = told(&env, &node, "NeedsPerson", "BudgetUnhealthy").await?;
+        blocked.time("without the pods that cannot go")
+    })
+    .await?;
+    scale(&env, "room", 1).await?;
+    end(&env, &node).await
+}
+
+/// Drains the node while a second pod of the budget finds no node.
+async fn drain_with_pending(env: &Environment, node: &str) -> Result<()> {
+    fleet::cordon(&env.client, node).await?;
+    scale(env, "room", 2).await?;
+    wait::until("the budget to count both", secs(60), || async {
+        workload::counted_budget(&env.client, &env.name, "room", 2, secs(60))
+            .await
+            .map(drop)
+    })
+    .await?;
+    env.admin.page(&["drain", node, "--no-wait"]).await?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pod_of_two_budgets_goes_once_one_is_deleted() -> Result<()> {
+    let env = Environment::new().await?;
+    let [node, other] = env.workers().await?;
+    env.add_pinned("web", &[node.clone(), other]).await?;
+    let second = Budget::max_unavailable(&env.name, "second", 1).of("web").build()?;
+    bulk::create(&env.client, [second]).await?;
+    drain(&env, &node).await?;
+    let blocked = told(&env, &node, "NeedsPerson", "SeveralPDBs").await?;
+    blocked.step("until one of them selects the pod")?;
+    ensure!(blocked.next.len() == 1, "it is told once: {blocked:#?}");
+    let pods = workload::ready_pods(&env.client, &env.name, "web", 2, secs(60)).await?;
+    let here = |pod: &&k8s_openapi::api::core::v1::Pod| {
+        pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()) == Some(node.as_str())
+    };
+    let pod = pods.iter().find(here).context("no pod")?;
+    let target = format!("pod/{}/{}", env.name, pod.name_any());
+    says(&env.admin.page(&["why", &target]).await?, &["[SeveralPDBs]"])?;
+    env.admin
+        .kubectl(&["delete", "pdb", "second", "-n", &env.name])
+        .await?
+        .page()?;
+    end(&env, &node).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn wait_for_another_node_ends_by_its_printed_command() -> Result<()> {
+    let env = Environment::new().await?;
+    let [first, second] = env.workers().await?;
+    env.add_pinned("db", &[first.clone(), second.clone()]).await?;
+    drain(&env, &first).await?;
+    env.phase(&first, Phase::Drained).await?;
+    drain(&env, &second).await?;
+    let waits = told(&env, &second, "Waits", "WaitsForDisruptions").await?;
+    let command = waits.command(" release ")?.to_owned();
+    ensure!(command.contains(&first), "{command}");
+    run(&env, &command).await?;
+    // It was cordoned by a person, who uncordons it.
+    fleet::uncordon(&env.client, &first).await?;
+    env.gone(&first).await?;
+    end(&env, &second).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn consent_is_given_by_the_printed_commands() -> Result<()> {
+    let env = Environment::new().await?;
+    let [node] = env.workers().await?;
+    let bare = PodTemplate::new().on(&node).empty_dir().pod(&env.name, "bare")?;
+    bulk::create(&env.client, [bare]).await?;
+    drain(&env, &node).await?;
+    let blocked = told(&env, &node, "NeedsPerson", "Kept").await?;
+    for flag in ["--force", "--delete-emptydir-data"] {
+        run(&env, &format!("{} --no-wait", blocked.command(flag)?)).await?;
+    }
+    end(&env, &node).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn unknown_opt_out_ends_when_it_is_removed() -> Result<()> {
+    let env = Environment::new().await?;
+    let [node, other] = env.workers().await?;
+    env.add_pinned("web", &[node.clone(), other]).await?;
+    let pods = workload::ready_pods(&env.client, &env.name, "web", 2, secs(60)).await?;
+    let here = |pod: &&k8s_openapi::api::core::v1::Pod| {
+        pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()) == Some(node.as_str())
+    };
+    let pod = pods.iter().find(here).context("no pod")?.name_any();
+    let opt_out = |value: Value| json!({ "annotations": { "nodeward.dev/drain": value } });
+    workload::patch_metadata(&env.client, &env.name, &pod, opt_out(json!("perhaps"))).await?;
+    drain(&env, &node).await?;
+    let blocked = told(&env, &node, "NeedsPerson", "UnknownOptOut").await?;
+    blocked.step("correct or remove its opt-out")?;
+    workload::patch_metadata(&env.client, &env.name, &pod, opt_out(Value::Null)).await?;
+    end(&env, &node).await
+}
