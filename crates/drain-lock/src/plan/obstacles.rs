@@ -244,7 +244,7 @@ pub(super) fn problems(
         };
         problems.push(about_budget(why.reason(), key, text));
     }
-    problems.extend(need.excesses.iter().map(about_excess));
+    problems.extend(need.excesses.iter().map(|excess| about_excess(excess, node)));
     // A moment without enough healthy pods, or a hold, is nobody's to see to until it has lasted.
     let obstacles = &need.obstacles;
     let has_lasted = |one: &&Obstacle| {
@@ -279,17 +279,23 @@ fn closed_by_ceph(budget: &BudgetKey, snapshot: &Snapshot) -> String {
 }
 
 /// That more disruptions of a budget are needed than it can ever give.
-fn about_excess(excess: &Excess) -> BlockedBy {
+fn about_excess(excess: &Excess, node: &NodeFacts) -> BlockedBy {
     let Excess {
         budget, needed, most, ..
     } = excess;
+    let pods = counted(needed, "pod");
     let text = if excess.is_for_last {
         format!(
             "the drain needs {} disruptions of budget {budget} at once, one of them for the pod that leaves last, and the budget can spare {most} at most",
             needed.saturating_add(1)
         )
+    } else if excess.is_of_room && !node.unschedulable {
+        // Whoever cordons it knows of room that comes only for a pod that waits.
+        format!(
+            "{pods} of budget {budget} find no room on other nodes, and it can spare {most} at most; if nodes are added for pods that wait for one, kubectl cordon {} begins the drain",
+            node.name
+        )
     } else {
-        let pods = counted(needed, "pod");
         format!("{pods} of budget {budget} must stay down with the node, and it can spare {most} at most")
     };
     about_budget(LockReason::NeedExceedsBudget, budget, text)

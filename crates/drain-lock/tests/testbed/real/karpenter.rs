@@ -7,11 +7,11 @@ use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
 use kube::api::{ListParams, Patch, PatchParams};
 use nodeward_api::reason::LockReason;
-use nodeward_testkit::bulk;
 use nodeward_testkit::drainers::{Karpenter, NodePool, interrupt};
 use nodeward_testkit::kubectl::Kubectl;
 use nodeward_testkit::wait::{self, secs};
 use nodeward_testkit::workload::{self, Budget, PodTemplate};
+use nodeward_testkit::{bulk, fleet};
 use serde_json::{Value, json};
 
 use super::{Figures, Stage, compare, show_log};
@@ -172,6 +172,65 @@ async fn goes_or_is_kept(env: &Environment, name: &str) -> Result<bool> {
         Ok(true)
     })
     .await
+}
+
+/// Both nodes are full and share a budget of one: a person drains one of them while Karpenter takes the other away.
+#[tokio::test(flavor = "multi_thread")]
+async fn interrupted_node_beside_a_drain_on_a_full_cluster() -> Result<()> {
+    Box::pin(compare("Karpenter interruption beside a drain", interrupt_beside_drain)).await
+}
+
+async fn interrupt_beside_drain(stage: &Stage) -> Result<Figures> {
+    let env = &stage.env;
+    let karpenter = Karpenter::start(&env.plane).await?;
+    pool().put(&env.client).await?;
+    env.add_deployment("web", 6, a_third()).await?;
+    let full = nodes_of_pool(env).await?;
+    ensure!(full.len() == 2, "{} nodes", full.len());
+    let (drained, interrupted) = (full[0].name_any(), full[1].name_any());
+    let begun = stage.begin(Karpenter::USER)?;
+    let outcome = async {
+        let kubectl = Kubectl::of(&env.plane)?;
+        let drain = if stage.lock().is_some() {
+            // Nobody knows that a node comes once a pod waits for one: who does cordons the node.
+            env.drain(&drained, json!({})).await?;
+            env.status_that(&drained, "to say what begins it", secs(60), |status| {
+                let mut blocked = status.blocked_by.iter();
+                blocked.any(|one| {
+                    one.reason == LockReason::NeedExceedsBudget
+                        && one.message.contains(&format!("kubectl cordon {drained}"))
+                })
+            })
+            .await?;
+            fleet::cordon(&env.client, &drained).await?;
+            None
+        } else {
+            Some(kubectl.start(["drain", &drained, "--ignore-daemonsets"])?)
+        };
+        interrupt(&env.client, &interrupted).await?;
+        wait::until("both nodes to be empty, and one to be gone", secs(300), || async {
+            let left = env.pods_on(&drained).await?.len();
+            let gone = env.nodes().get_opt(&interrupted).await?.is_none();
+            ensure!(
+                gone && left == 0,
+                "{interrupted} is gone: {gone}; {left} pods are left on {drained}"
+            );
+            stage.all_ready("web", 6).await
+        })
+        .await?;
+        if let Some(drain) = drain {
+            ensure!(
+                drain.process().wait_for_exit(secs(60)).await?.success(),
+                "{}",
+                drain.text()
+            );
+        }
+        env.uncordon(&drained).await
+    };
+    let outcome = outcome.await;
+    show_log("Karpenter", karpenter.process(), &outcome);
+    stage.released(secs(60)).await?;
+    begun.end(outcome).await
 }
 
 /// Ten claims expire within moments of each other, as no budget of a NodePool holds that up, and each node has three minutes: a
