@@ -1,5 +1,7 @@
 //! Install, upgrade, uninstall.
 
+use std::collections::BTreeSet;
+
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Namespace, Pod};
@@ -71,6 +73,7 @@ async fn chart_lives_under_the_restricted_standard() -> Result<()> {
     let release = Release::new(&unique("nw"), &namespace).values(defaults);
     release.install(plane).await?;
     let before = rolled_out(&client, &release).await?;
+    are_spread(&client, &release).await?;
     let changed = values(
         json!({ "nodeDrain": { "timeOut": 20 } }),
         json!({ "fallback": "Wait" }),
@@ -113,6 +116,21 @@ async fn chart_lives_under_the_restricted_standard() -> Result<()> {
         Ok(())
     })
     .await
+}
+
+/// Each operator's replicas are on nodes of their own, though no node says its zone: a drain of one node leaves one of them.
+async fn are_spread(client: &kube::Client, release: &Release) -> Result<()> {
+    let pods = Api::<Pod>::namespaced(client.clone(), release.namespace());
+    for component in COMPONENTS {
+        let selected = of(release);
+        let labels = selected.label_selector.unwrap_or_default();
+        let selected = ListParams::default().labels(&format!("{labels},app.kubernetes.io/component={component}"));
+        let pods = pods.list(&selected).await?.items;
+        let nodes = pods.iter().filter_map(|pod| pod.spec.as_ref()?.node_name.as_deref());
+        let nodes: BTreeSet<&str> = nodes.collect();
+        ensure!(pods.len() == 2 && nodes.len() == 2, "{component} is on {nodes:?}");
+    }
+    Ok(())
 }
 
 /// With the flag that every upgrade in the documentation has.
