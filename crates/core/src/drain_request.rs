@@ -359,8 +359,10 @@ fn has_fresh_sign(present: &NodeDrain, sign: &str, precision: SignedDuration, no
         .as_ref()
         .and_then(|annotations| annotations.get(sign))
         .and_then(|text| text.parse::<Timestamp>().ok());
+    // One of before the drain's end does not tell that its node is drained again.
+    let ended = present.metadata.deletion_timestamp.as_ref().map(|ended| ended.0);
     // A sign from the future comes from a wrong clock, and is corrected.
-    sign.is_some_and(|sign| sign <= now && now.duration_since(sign) < precision)
+    sign.is_some_and(|sign| ended < Some(sign) && sign <= now && now.duration_since(sign) < precision)
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ pub mod events;
 pub mod locked_by;
 pub mod metrics;
 pub mod status;
-mod status_pace;
+mod write_pace;
 
 use jiff::{SignedDuration, Timestamp};
 use nodeward_api::reason::LockReason;
@@ -18,7 +18,7 @@ use crate::snapshot::Snapshot;
 
 use self::events::Announcer;
 use self::metrics::LockMetrics;
-use self::status_pace::StatusPace;
+use self::write_pace::WritePace;
 
 /// How often the status of one drain is written.
 const STATUS_INTERVAL: SignedDuration = SignedDuration::from_secs(1);
@@ -32,8 +32,8 @@ pub struct Reporter {
     announcer: Announcer,
     events: EventSink,
     audits: bool,
-    statuses: StatusPace,
-    annotations: StatusPace,
+    statuses: WritePace,
+    annotations: WritePace,
 }
 
 impl Reporter {
@@ -44,8 +44,8 @@ impl Reporter {
             announcer: Announcer::new(context.events.clone()),
             events: context.events.clone(),
             audits: false,
-            statuses: StatusPace::new(STATUS_INTERVAL),
-            annotations: StatusPace::new(ANNOTATION_INTERVAL),
+            statuses: WritePace::new(STATUS_INTERVAL),
+            annotations: WritePace::new(ANNOTATION_INTERVAL),
         }
     }
 
@@ -75,7 +75,7 @@ impl Reporter {
         let mut later = RequeueAt::after(now);
         let mut updates: Vec<StatusUpdate> = Vec::new();
         let of_drain = |verdict| status::of_drain(verdict, &snapshot.facts, now);
-        let mut pace = |pace: &mut StatusPace, update: StatusUpdate| match pace.write(&update.about().1, now) {
+        let mut pace = |pace: &mut WritePace, update: StatusUpdate| match pace.write(&update.about().1, now) {
             Ok(()) => updates.push(update),
             Err(until) => later.note(until),
         };

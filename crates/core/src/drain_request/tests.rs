@@ -137,6 +137,19 @@ fn evictions_join_once_and_sign_every_minute(#[case] present: Value, #[case] now
     }
 }
 
+/// That its node is drained again is told at once, whenever the last drain's evictions were.
+#[rstest]
+#[case::evicted_before_its_end("2026-01-01T00:00:10Z", Some("2026-01-01T00:00:20Z"))]
+#[case::evicted_at_its_end(NOW, Some("2026-01-01T00:00:20Z"))]
+#[case::evicted_since_its_end("2025-12-31T23:59:59Z", None)]
+fn eviction_after_the_end_of_a_drain_is_noted_at_once(#[case] ended: &str, #[case] sign: Option<&str>) {
+    let ending = json!({ "metadata": { "deletionTimestamp": ended } });
+    let (outcome, patch) = joined(ending, &eviction(), "2026-01-01T00:00:20Z");
+    assert_eq!(outcome, JoinOutcome::Conflicting(Conflict::Ending));
+    let noted = patch.map(|patch| patch["metadata"]["annotations"]["nodeward.dev/last-eviction"].clone());
+    assert_eq!(noted, sign.map(|sign| json!(sign)));
+}
+
 /// A drainer that goes on is never taken to be silent, however short the silence that ends its drain.
 #[rstest]
 #[case::by_default("10m", "1m")]

@@ -1,5 +1,6 @@
 //! A claim: a drain's place in the queue, what it needs and what it holds.
 
+use std::collections::BTreeSet;
 use std::hash::{Hash, Hasher};
 
 use jiff::Timestamp;
@@ -157,6 +158,16 @@ impl Claim {
     /// Whether it holds a disruption for this pod.
     pub fn has_disruption(&self, pod_uid: &str) -> bool {
         disruptions::holds_pod(&self.holds, pod_uid)
+    }
+
+    /// The same without what it holds for these pods.
+    pub fn without_pods(&self, uids: &BTreeSet<String>) -> Self {
+        let mut without = self.clone();
+        for disruptions in &mut without.holds {
+            disruptions.pods.retain(|pod| !uids.contains(&pod.uid));
+        }
+        without.holds.retain(|held| held.movable || !held.pods.is_empty());
+        without
     }
 
     /// How many pods it holds disruptions for.

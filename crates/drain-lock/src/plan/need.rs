@@ -28,6 +28,7 @@ use crate::snapshot::{NodeFacts, PodFacts, Snapshot};
 use super::disruptions::{Asking, Excess, needed};
 use super::intent::refused_again;
 use super::obstacles::{Obstacles, problems};
+use super::recovery::succeeded_on_node;
 
 /// What becomes of a pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -266,6 +267,11 @@ pub fn classify(
     let leaves_out = leaves_out_at.is_some_and(|at| is_due(at, now));
     changes_at.note(leaves_out_at);
     need.changes_at = changes_at.at();
+    // What has a successor here is needed for that one.
+    let succeeded = claim.map(|claim| succeeded_on_node(claim, snapshot.pods_of(&node.name), snapshot));
+    let without = claim.zip(succeeded).filter(|(_, succeeded)| !succeeded.is_empty());
+    let without = without.map(|(claim, succeeded)| claim.without_pods(&succeeded));
+    let claim = without.as_ref().or(claim);
     let asking = Asking {
         claim,
         leaves_out,

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use nodeward_api::BudgetRef;
 use nodeward_core::id::{BudgetKey, PodKey};
-use nodeward_core::ledger::{BudgetFacts, Disruptions, HeldPod, HeldPodState};
+use nodeward_core::ledger::{BudgetFacts, Claim, ClaimState, Disruptions, HeldPod, HeldPodState};
 
 use crate::snapshot::{LedgerFacts, Memory, PodFacts, Snapshot};
 
@@ -41,15 +41,20 @@ impl UnavailablePods {
     /// Looks at the pods that a drain's claim holds disruptions for.
     pub fn of(record: &DrainRecord, snapshot: &Snapshot, memory: &Memory, now: Timestamp) -> Self {
         let mut this = Self::default();
+        let succeeded = record
+            .claim
+            .as_ref()
+            .map(|claim| succeeded_on_node(claim, record.pods(snapshot), snapshot));
+        let succeeded = succeeded.unwrap_or_default();
         for disruptions in record.claim.iter().flat_map(|claim| &claim.holds) {
             for held in &disruptions.pods {
                 let mut pods = record.pods(snapshot).iter();
                 let state = match pods.find(|pod| pod.uid.as_str() == held.uid) {
                     Some(pod) if pod.deletion.is_some() || memory.is_asked_to_go(&held.uid, now) => HeldPodState::Down,
                     // A graceful shutdown of the node leaves its pods behind as Failed: none of them starts again.
-                    Some(pod) if pod.is_finished() => this.state_of_gone(disruptions, held, snapshot),
+                    Some(pod) if pod.is_finished() => this.state_of_gone(disruptions, held, &succeeded, snapshot),
                     Some(pod) => this.state_of_present(record, held, pod, snapshot, now),
-                    None => this.state_of_gone(disruptions, held, snapshot),
+                    None => this.state_of_gone(disruptions, held, &succeeded, snapshot),
                 };
                 match state {
                     HeldPodState::Running(_) => false,
@@ -88,9 +93,15 @@ impl UnavailablePods {
         state
     }
 
-    fn state_of_gone(&mut self, disruptions: &Disruptions, held: &HeldPod, snapshot: &Snapshot) -> HeldPodState {
+    fn state_of_gone(
+        &mut self,
+        disruptions: &Disruptions,
+        held: &HeldPod,
+        succeeded: &BTreeSet<String>,
+        snapshot: &Snapshot,
+    ) -> HeldPodState {
         let key = PodKey::new(disruptions.pdb.namespace.as_str(), held.name.as_str());
-        let by_name = has_successor(&key, &held.uid, &snapshot.held);
+        let by_name = has_successor(&key, &held.uid, &snapshot.held) || succeeded.contains(&held.uid);
         if !by_name && !has_recovered(disruptions, held, snapshot) {
             if is_replaced_if_scaled_down(disruptions, held, snapshot) {
                 self.perhaps_scaled_down.insert(BudgetKey::from(&disruptions.pdb));
@@ -163,6 +174,36 @@ impl UnavailablePods {
     pub fn perhaps_scaled_down(&self) -> impl Iterator<Item = &BudgetKey> {
         self.perhaps_scaled_down.iter()
     }
+}
+
+/// The UIDs of pods of a claim that have gone, and in whose place another came back to their node, Ready or not. While the node is
+/// drained anew, their budget misses one pod for both, and the drain needs a disruption for the one that is there. That one bears the
+/// name of the one that has gone, or was created after the first grant.
+pub(super) fn succeeded_on_node(claim: &Claim, pods: &[Arc<PodFacts>], snapshot: &Snapshot) -> BTreeSet<String> {
+    if claim.state != ClaimState::Waiting || claim.holds.is_empty() {
+        return BTreeSet::new();
+    }
+    let is_there = |pod: &&Arc<PodFacts>| pod.deletion.is_none() && !pod.is_finished();
+    let is_new = |pod: &&Arc<PodFacts>| pod.owner.is_some() && !claim.has_disruption(pod.uid.as_str());
+    let mut successors: Vec<&Arc<PodFacts>> = pods.iter().filter(is_there).filter(is_new).collect();
+    let ledger = snapshot.ledger.as_ref().map(|facts| &facts.ledger);
+    let mut succeeded = BTreeSet::new();
+    for disruptions in &claim.holds {
+        let key = BudgetKey::from(&disruptions.pdb);
+        let first = ledger.and_then(|ledger| ledger.budget_row(&disruptions.pdb)?.first_grant);
+        let is_gone = |held: &&HeldPod| !pods.iter().filter(is_there).any(|pod| pod.uid.as_str() == held.uid);
+        for held in disruptions.pods.iter().filter(|held| !held.retained).filter(is_gone) {
+            let succeeds = |pod: &&Arc<PodFacts>| {
+                let is_later = first.is_some_and(|first| first.newest_pod < pod.created);
+                (is_later || *pod.key.name == *held.name) && snapshot.budgets_of(pod).contains(&key)
+            };
+            if let Some(at) = successors.iter().position(succeeds) {
+                successors.swap_remove(at);
+                succeeded.insert(held.uid.clone());
+            }
+        }
+    }
+    succeeded
 }
 
 /// A pod whose node is gone, or another one by now.

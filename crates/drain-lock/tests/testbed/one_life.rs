@@ -9,7 +9,7 @@ use nodeward_api::reason::LockReason;
 use nodeward_testkit::foreign::Foreign;
 use nodeward_testkit::kubectl::{Kubectl, Said};
 use nodeward_testkit::wait::{self, secs};
-use nodeward_testkit::workload::{self, Budget, PodTemplate};
+use nodeward_testkit::workload::{self, Budget, PodTemplate, Start};
 use nodeward_testkit::{bulk, fleet, reboot};
 use serde_json::json;
 
@@ -220,5 +220,39 @@ async fn node_that_is_drained_again_before_its_pods_are_back_is_drained() -> Res
     fleet::uncordon(&env.client, "n1").await?;
     let second = drain()?;
     ensure!(ends(&second).await?, "{}", second.text());
+    reviewed.end([lock]).await
+}
+
+/// The pod of the last drain came back to its node and never gets Ready. As without drain-lock the node is drained again: what its
+/// budget misses is one pod, and not two.
+#[tokio::test(flavor = "multi_thread")]
+async fn node_is_drained_again_while_its_pod_is_back_and_not_ready() -> Result<()> {
+    let (reviewed, lock) = Reviewed::with(&["n1", "n2", "n3"], json!({})).await?;
+    let env = &reviewed.env;
+    let on = |app: &str, node: &str| pinned(app, &[node]).label("budget", "db");
+    for (app, node) in [("b", "n2"), ("c", "n3")] {
+        bulk::create(&env.client, [on(app, node).deployment(APPS, app, 1)?]).await?;
+    }
+    let bad = on("bad", "n1").start(Start::CrashLoop);
+    bulk::create(&env.client, [bad.deployment(APPS, "bad", 1)?]).await?;
+    let budget = Budget::max_unavailable(APPS, "db", 1).selector(json!({ "matchLabels": { "budget": "db" } }));
+    bulk::create(&env.client, [budget.build()?]).await?;
+    env.counts_healthy("db", 2).await?;
+    let kubectl = Kubectl::of(&env.plane)?;
+    for turn in ["first", "second", "third"] {
+        wait::until("its pod to be on n1", secs(60), || async {
+            let pods = env.pods_on("n1").await?;
+            ensure!(pods.len() == 1, "{} pods", pods.len());
+            Ok(())
+        })
+        .await?;
+        let drain = kubectl.start(["drain", "n1", "--ignore-daemonsets"])?;
+        wait::until(format!("the {turn} drain to end"), secs(60), || async {
+            ensure!(drain.ended() == Some(true), "{}", drain.text());
+            Ok(())
+        })
+        .await?;
+        fleet::uncordon(&env.client, "n1").await?;
+    }
     reviewed.end([lock]).await
 }

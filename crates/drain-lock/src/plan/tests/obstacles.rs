@@ -1,5 +1,6 @@
 //! What no other drain's end lifts: the drain waits for it for some time, and goes on without the pods that it keeps.
 
+use nodeward_api::node_drain::BlockedBy;
 use nodeward_api::reason::LockReason;
 use nodeward_core::ledger::Disruptions;
 use rstest::rstest;
@@ -153,6 +154,32 @@ fn held_by_n1(app: &str, pods: &[&str], movable: bool) -> Value {
         .collect();
     let pdb = json!({ "namespace": "shop", "name": app, "uid": format!("uid-{app}") });
     json!({ "pdb": pdb, "healthyAtGrant": 3, "movable": movable, "pods": pods })
+}
+
+/// It went in the drain before, and came back to the node, which is drained anew. Its budget can spare one, and misses one.
+#[rstest]
+#[case::of_its_name("d1", unready(), true)]
+#[case::of_its_name_and_ready("d1", json!({}), true)]
+#[case::another("d9", unready(), false)]
+fn pod_that_came_back_takes_over_its_disruption(#[case] name: &str, #[case] patch: Value, #[case] takes_over: bool) {
+    let hold = json!({ "pdb": { "namespace": "shop", "name": "db", "uid": "uid-db" }, "healthyAtGrant": 3,
+        "pods": [{ "name": name, "uid": "uid-old" }] });
+    let claim = claim(json!({ "foreignCordon": true, "holds": [hold] }));
+    let pods = [
+        pinned("d1", "db", "n1", patch),
+        pinned("d2", "db", "n2", json!({})),
+        pinned("d3", "db", "n2", json!({})),
+    ];
+    let cluster = Cluster::new([cordoned("n1"), node("n2", json!({}))], pods)
+        .budgets([budget_of("db", none_allowed())])
+        .drains([by_requester()])
+        .ledger(json!({ "nextTicket": 9, "claims": [claim] }));
+    let first = planned(&cluster);
+    assert_eq!(asked_for(&first), ["d1"], "{:?}", shown(&first));
+    let claim = first.ledger.unwrap().next.claim("uid-n1").cloned().unwrap();
+    assert_eq!(claim.holds.is_empty(), takes_over, "{claim:?}");
+    let exceeds = |blocked: &BlockedBy| blocked.reason == LockReason::NeedExceedsBudget;
+    assert_eq!(!first.drains[0].blocked_by.iter().any(exceeds), takes_over);
 }
 
 /// What comes after the grant is an obstacle, too: nobody could evict the pod by what the claim holds for it.

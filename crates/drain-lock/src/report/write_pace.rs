@@ -7,13 +7,13 @@ use nodeward_core::deadline::{is_due, saturating_add};
 
 /// When each object was written last.
 #[derive(Debug)]
-pub struct StatusPace {
+pub struct WritePace {
     /// The shortest time between two writes of one.
     interval: SignedDuration,
     written: BTreeMap<String, Timestamp>,
 }
 
-impl StatusPace {
+impl WritePace {
     pub fn new(interval: SignedDuration) -> Self {
         Self {
             interval,
@@ -42,7 +42,7 @@ mod tests {
 
     #[test]
     fn a_status_is_written_once_a_second() {
-        let mut pace = StatusPace::new(SignedDuration::from_secs(1));
+        let mut pace = WritePace::new(SignedDuration::from_secs(1));
         let at = |millis| saturating_add(now(), SignedDuration::from_millis(millis));
         assert_eq!(pace.write("a", at(0)), Ok(()));
         assert_eq!(pace.write("b", at(0)), Ok(()));
@@ -57,7 +57,7 @@ mod tests {
 
     #[test]
     fn clock_that_steps_back_delays_no_status() {
-        let mut pace = StatusPace::new(SignedDuration::from_secs(1));
+        let mut pace = WritePace::new(SignedDuration::from_secs(1));
         assert_eq!(pace.write("a", now()), Ok(()));
         let back = saturating_add(now(), -SignedDuration::from_hours(1));
         assert_eq!(pace.write("a", back), Ok(()));
