@@ -716,6 +716,22 @@ reasons! {
     }
 }
 
+impl HealthReason {
+    /// Whether what stops a remediation ends without a person: by time, or with another node's remediation.
+    pub const fn ends_by_itself(self) -> bool {
+        matches!(
+            self,
+            Self::UnderMaintenance
+                | Self::StormCooldown
+                | Self::ConcurrencyLimitReached
+                | Self::BackingOff
+                | Self::ControlPlaneNodeAway
+                | Self::RemediatedByAnotherCheck
+                | Self::Settling
+        )
+    }
+}
+
 reasons! {
     /// Why a CephCluster's OSDs may be evicted or may not.
     CephReason {

@@ -210,7 +210,7 @@ fn majority_is_ready(node: &NodeName, known: EtcdMembers<'_>) -> Result<(), Stri
         format!("; gone for less than an hour: {}", gone.join(", "))
     };
     Err(format!(
-        "{ready} other members of etcd are on Ready nodes, and {majority} of {all} are needed{never}{counted}"
+        "without it etcd has {ready} of {all} members on Ready nodes, and needs {majority}{never}{counted}"
     ))
 }
 

@@ -1,5 +1,7 @@
 //! `uninstall --check`: what an uninstall would leave behind, and what of it would block.
 
+use std::collections::BTreeSet;
+
 use jiff::Timestamp;
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -186,6 +188,11 @@ impl UninstallCheck {
         page.separate_table(table);
     }
 
+    fn has_at_work(&self, name: &str) -> bool {
+        let mut found = self.components.iter().filter(|component| component.name == name);
+        found.any(|component| component.acts_not().is_none())
+    }
+
     fn print_blocks(&self, page: &mut Page, commands: &PrintedCommands) {
         if self.blocks.is_empty() {
             return;
@@ -195,6 +202,19 @@ impl UninstallCheck {
             let (component, what, objects) = (leftover.component, leftover.what, first(&leftover.objects, NAMED));
             let why = leftover.why.unwrap_or_default();
             page.point(Style::Bad, format!("{component}: {what} ({objects}): {why}"));
+        }
+        let idle: BTreeSet<&str> = self
+            .blocks
+            .iter()
+            .map(|leftover| leftover.component)
+            .filter(|name| !self.has_at_work(name))
+            .collect();
+        for name in idle {
+            let text = format!(
+                "{name} is not at work, and ends nothing of this. Let it work first; if it is uninstalled, its page on installing \
+                 says how to end the rest by hand."
+            );
+            page.text(Style::Warning, text);
         }
         for remedy in self.blocks.iter().filter_map(|leftover| leftover.remedy) {
             page.text(Style::Plain, "End it by:");

@@ -235,7 +235,7 @@ impl Why {
         page.fields("told by", tells);
         self.print_keeper(page, now);
         for health in self.health.iter().flatten() {
-            health::print(page, health, now);
+            health::print(page, &self.name, health, commands, now);
         }
         for ceph in self.ceph.iter().flatten() {
             ceph::print(page, ceph, now);

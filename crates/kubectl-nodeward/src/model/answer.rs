@@ -302,7 +302,7 @@ fn remediating(health: &NodeHealth, now: Timestamp) -> Option<Answer> {
     let lasts = |stop: &Stop| stop.until.is_none() && stop.reason != HealthReason::UnderMaintenance;
     // A stop matters once the time of the step is over.
     let is_stuck = is_overdue && health.stopped_by.iter().any(lasts);
-    let needs_person = health.reason == HealthReason::ChainExhausted || is_stuck;
+    let needs_person = health.reason == HealthReason::ChainExhausted || is_stuck || step.kind_not_served;
     let severity = if needs_person {
         Severity::NeedsPerson
     } else {
@@ -317,13 +317,21 @@ fn remediating(health: &NodeHealth, now: Timestamp) -> Option<Answer> {
             .and_then(|next| next.at)
             .filter(|_| stops.is_none()),
         why: Some(format!(
-            "{} (step {} of {}: {}, NodeHealthCheck {}){}",
+            "{} (step {} of {}: {}{}, NodeHealthCheck {}){}",
             sentence(health),
             step.number,
             step.of,
             step.remediation,
+            if step.kind_not_served {
+                ", whose kind is not served any more"
+            } else {
+                ""
+            },
             health.check,
-            describe::prefixed("; its next step is stopped by ", stops)
+            describe::prefixed(
+                "; its next step is stopped by ",
+                stops.filter(|_| health.next.is_some())
+            )
         )),
         ..Answer::new(NodeState::Remediating, severity)
     })
@@ -385,8 +393,11 @@ fn unhealthy(health: &NodeHealth, now: Timestamp) -> Option<Answer> {
         return None;
     }
     let is_counting = condition.expires > now;
+    let ends_by_itself = |stop: &Stop| stop.reason.ends_by_itself() || stop.until.is_some_and(|until| now < until);
     let severity = if is_counting || health.stopped_by.is_empty() {
         Severity::Acts
+    } else if health.stopped_by.iter().all(ends_by_itself) {
+        Severity::Waits
     } else {
         Severity::NeedsPerson
     };
@@ -629,6 +640,7 @@ mod tests {
                 started: None,
                 ends: Some(ends),
                 timed_out: None,
+                kind_not_served: false,
                 conditions: Vec::new(),
                 resource: ObjectReference::default(),
             }),

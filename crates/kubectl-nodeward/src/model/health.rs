@@ -13,7 +13,7 @@ use kube::core::DynamicObject;
 use nodeward_api::condition::{DISABLED, STORM_COOLDOWN_ACTIVE};
 use nodeward_api::label::{EXCLUDE_FROM_REMEDIATION, EXCLUDE_FROM_REMEDIATION_TRUE, WORKER_ROLE};
 use nodeward_api::node_health_check::{
-    MISSING, NodeHealthCheck, NodeHealthCheckStatus, Phase, Remediation, UnhealthyNode,
+    KIND_NOT_SERVED, MISSING, NodeHealthCheck, NodeHealthCheckStatus, Phase, Remediation, UnhealthyNode,
 };
 use nodeward_api::node_lease::holder_of;
 use nodeward_api::reason::HealthReason;
@@ -102,6 +102,9 @@ pub struct Step {
     pub ends: Option<Timestamp>,
     /// When it did.
     pub timed_out: Option<Timestamp>,
+    /// It went with the definition of its kind.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub kind_not_served: bool,
     /// What its remediator says of it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<String>,
@@ -338,7 +341,12 @@ impl Step {
     /// What the remediator says of the remediation, which may be gone by now.
     pub fn take_conditions(&mut self, remediation: Option<&DynamicObject>) {
         let Some(remediation) = remediation else {
-            self.conditions = vec!["the remediation does not exist, or its kind is not served".to_owned()];
+            let absent = if self.kind_not_served {
+                "its kind is not served any more, and nobody can tell whether its remediator still works"
+            } else {
+                "the remediation does not exist"
+            };
+            self.conditions = vec![absent.to_owned()];
             return;
         };
         let conditions = &remediation.data["status"]["conditions"];
@@ -386,6 +394,7 @@ impl Step {
                 .zip(timeout)
                 .map(|(at, timeout)| saturating_add(at, timeout)),
             timed_out: remediation.timed_out,
+            kind_not_served: remediation.absence.as_deref() == Some(KIND_NOT_SERVED),
             conditions: Vec::new(),
             resource,
         })
@@ -514,18 +523,20 @@ fn cause(name: &str, text: &str) -> Option<Stop> {
     let (reason, detail) = stops
         .filter_map(|reason| Some((*reason, text.strip_prefix(reason.explanation())?)))
         .min_by_key(|(_, detail)| detail.len())?;
-    let detail = match detail.strip_prefix(": ") {
-        Some(detail) => detail,
-        None => detail.trim_start_matches(" (").trim_end_matches(')'),
-    };
+    let in_parentheses = || detail.strip_prefix(" (")?.strip_suffix(')');
+    let detail = detail.strip_prefix(": ").or_else(in_parentheses).unwrap_or_default();
     let until = detail.strip_prefix("until ").and_then(|until| until.parse().ok());
-    let detail = match until {
-        Some(_) => reason.explanation().trim_start_matches(BUT),
-        None => detail,
+    let explained = || match reason.explanation().trim_start_matches(BUT) {
+        was if was.starts_with("was ") => format!("it {was}"),
+        explained => explained.to_owned(),
     };
     Some(Stop {
         reason,
-        detail: detail.to_owned(),
+        detail: if until.is_some() || detail.is_empty() {
+            explained()
+        } else {
+            detail.to_owned()
+        },
         until,
     })
 }

@@ -304,7 +304,8 @@ impl Kind {
             ),
             Self::Remediation => (
                 NODE, "running remediation",
-                Some("health-check deletes it once the node is healthy, and nobody else does: its remediator goes on until then"), None,
+                Some("health-check deletes it once the node is healthy, and nobody else does; the node is not drained until then: where \
+                      health-check is gone, delete the remediation, then the NodeHealthCheck"), None,
             ),
             Self::ClosedBudget => (
                 BUDGET, "closed budget of ceph-pdb",

@@ -8,6 +8,7 @@ use nodeward_api::label::CONTROL_PLANE_ROLES;
 use nodeward_api::node_lease;
 use nodeward_api::reason::HealthReason;
 
+use crate::commands::printed::PrintedCommands;
 use crate::describe::prefixed;
 use crate::failure::Failure;
 use crate::fetch::Reader;
@@ -78,7 +79,7 @@ pub fn sentence(health: &NodeHealth) -> String {
     format!("{} [{}]", health.reason.explanation(), health.reason)
 }
 
-pub fn print(page: &mut Page, health: &NodeHealth, now: Timestamp) {
+pub fn print(page: &mut Page, node: &str, health: &NodeHealth, commands: &PrintedCommands, now: Timestamp) {
     if is_well(health) {
         return;
     }
@@ -121,14 +122,20 @@ pub fn print(page: &mut Page, health: &NodeHealth, now: Timestamp) {
         page.fields("says", &step.conditions);
     }
     page.fields("next", next(health, now));
+    if health.reason == HealthReason::HealthyDelayed {
+        page.command(
+            "",
+            &commands.kubectl(&format!("annotate node {node} {MANUALLY_CONFIRMED_HEALTHY}=")),
+        );
+    }
 }
 
 fn next(health: &NodeHealth, now: Timestamp) -> Vec<String> {
     let mut next = Vec::new();
     match (&health.next, health.reason) {
-        (_, HealthReason::HealthyDelayed) => next.push(format!(
-            "its remediations are deleted then; to end the delay now: kubectl annotate node NAME {MANUALLY_CONFIRMED_HEALTHY}="
-        )),
+        (_, HealthReason::HealthyDelayed) => {
+            next.push("its remediations are deleted then; to end the delay now:".to_owned());
+        }
         (_, HealthReason::WouldRemediate) => next.push("nothing: the NodeHealthCheck is a dry run".to_owned()),
         (Some(step), _) => {
             let at = step.at.filter(|at| *at > now).map(|at| moment(at, now));
@@ -146,7 +153,10 @@ fn next(health: &NodeHealth, now: Timestamp) -> Vec<String> {
                     .to_owned(),
             );
         }
-        (None, HealthReason::RemediationRunning) => next.push("no further step: it lasts until the node is healthy".to_owned()),
+        (None, HealthReason::RemediationRunning) => next.push(
+            "no further step: it lasts until the node is healthy, or the remediation fails or runs out of time"
+                .to_owned(),
+        ),
         (None, _) => (),
     }
     next
@@ -156,7 +166,10 @@ fn next(health: &NodeHealth, now: Timestamp) -> Vec<String> {
 mod tests {
     use rstest::rstest;
 
+    use clap::Parser;
+
     use super::*;
+    use crate::args::CommandLine;
     use crate::model::health::{MatchedCondition, NextStep, Stop};
 
     fn at(text: &str) -> Timestamp {
@@ -166,7 +179,9 @@ mod tests {
     /// At half past ten.
     fn told(health: &NodeHealth) -> String {
         let mut page = Page::new(1000);
-        print(&mut page, health, at("2026-01-01T10:30:00Z"));
+        let line = CommandLine::parse_from(["kubectl-nodeward", "status"]);
+        let commands = PrintedCommands::new(&line.global, None);
+        print(&mut page, "n1", health, &commands, at("2026-01-01T10:30:00Z"));
         page.lines().join("\n")
     }
 

@@ -16,6 +16,7 @@ use crate::describe::{self, prefixed};
 use crate::model::answer::{Answer, NodeState};
 use crate::model::component::{COMPONENT, Component, DRAIN_LOCK, stopped};
 use crate::model::drain::Drain;
+use crate::model::leftover::HEALTH_CHECK;
 use crate::model::locks::BudgetLocks;
 use crate::text::page::Page;
 use crate::text::time::moment;
@@ -237,6 +238,13 @@ impl Why {
         let about = blocked.pdb.as_ref().or(blocked.pod.as_ref()).or(blocked.node.as_ref());
         let about = prefixed("", about.map(|about| format!("{about}: ")));
         let remedy = format!("{about}{}", blocked.reason.remedy());
+        let idle = stopped(&self.components, HEALTH_CHECK).filter(|_| blocked.reason == LockReason::UnderRemediation);
+        if let Some((component, why)) = idle {
+            let text = format!(
+                "{about}{why}: let it work again, or delete the NodeHealthCheck if nothing remediates the node"
+            );
+            return vec![Step::with(text, restoring(component, commands))];
+        }
         let steps = match (blocked.reason, &blocked.pdb) {
             (LockReason::OwnerHold, Some(pdb)) => {
                 let locks = self.budgets.iter().filter(|locks| locks.pdb == *pdb);

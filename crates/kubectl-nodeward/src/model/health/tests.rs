@@ -491,11 +491,17 @@ fn only_nodes_with_a_remediation_that_runs_are_remediated() {
 #[case::time(
     HealthReason::BackingOff,
     " (until 2026-01-01T10:37:20Z)",
-    "was remediated not long ago",
+    "it was remediated not long ago",
     Some("2026-01-01T10:37:20Z")
 )]
 #[case::text(HealthReason::ClusterUpgrading, " (ClusterVersion)", "ClusterVersion", None)]
-#[case::nothing(HealthReason::BackingOff, "", "", None)]
+#[case::parentheses(
+    HealthReason::UnderMaintenance,
+    " (its NodeDrain (Drained))",
+    "its NodeDrain (Drained)",
+    None
+)]
+#[case::nothing(HealthReason::Settling, "", "nodes get a moment to report after an outage", None)]
 fn cause_tells_when_it_ends(
     #[case] reason: HealthReason,
     #[case] told: &str,
