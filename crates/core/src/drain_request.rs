@@ -171,7 +171,7 @@ pub fn join(present: Option<&NodeDrain>, request: &DrainRequest, now: Timestamp)
     {
         return JoinStep::Done(JoinOutcome::Conflicting(Conflict::OtherNode));
     }
-    let is_ours = present.spec.evict == Evictor::Nodeward;
+    let is_ours = present.spec.evict == Evictor::Nodeward && !present.spec.dry_run;
     let signs = [
         (annotation::LAST_EVICTION, request.eviction.is_some()),
         (
@@ -201,13 +201,15 @@ pub fn join(present: Option<&NodeDrain>, request: &DrainRequest, now: Timestamp)
             JoinStep::Patch(ending, signed())
         };
     }
-    if present.spec.dry_run && !request.changes_settings {
-        return JoinStep::Done(JoinOutcome::Preview);
-    }
-    let mut spec = if request.changes_settings {
-        changed_settings(&present.spec, request)
-    } else {
-        Map::new()
+    let mut spec = match request.eviction {
+        _ if request.changes_settings => changed_settings(&present.spec, request),
+        // Somebody drains the node in earnest, whoever had it planned.
+        Some(_) if present.spec.dry_run => Map::from_iter([
+            ("dryRun".to_owned(), json!(false)),
+            ("evict".to_owned(), json!(request.evict)),
+        ]),
+        None if present.spec.dry_run => return JoinStep::Done(JoinOutcome::Preview),
+        _ => Map::new(),
     };
     spec.extend(added_consents(&present.spec, request.consents));
     let is_known = has_requester(present, &request.requester);

@@ -124,7 +124,6 @@ fn crowded(requesters: usize) -> Value {
 #[case::of_an_unknown_node(json!({ "spec": { "nodeUID": null } }), NOW, JoinOutcome::Known)]
 #[case::ending(json!({ "metadata": { "deletionTimestamp": NOW } }), NOW, JoinOutcome::Conflicting(Conflict::Ending))]
 #[case::later_and_ending(json!({ "metadata": { "deletionTimestamp": NOW } }), "2026-01-01T00:01:00Z", JoinOutcome::Conflicting(Conflict::Ending))]
-#[case::a_preview(json!({ "spec": { "dryRun": true } }), NOW, JoinOutcome::Preview)]
 fn evictions_join_once_and_sign_every_minute(#[case] present: Value, #[case] now: &str, #[case] expected: JoinOutcome) {
     let (outcome, patch) = joined(present, &eviction(), now);
     assert_eq!(outcome, expected);
@@ -135,6 +134,24 @@ fn evictions_join_once_and_sign_every_minute(#[case] present: Value, #[case] now
         assert_eq!(patch["metadata"]["annotations"]["nodeward.dev/last-eviction"], now);
         assert_eq!(patch.get("spec"), None);
     }
+}
+
+#[test]
+fn eviction_makes_a_drain_of_a_preview() {
+    let preview = json!({ "spec": { "dryRun": true, "evict": "Nodeward", "requesters": [{ "name": "bob" }] } });
+    let (outcome, patch) = joined(preview.clone(), &eviction(), NOW);
+    let patch = patch.unwrap();
+    assert_eq!(outcome, JoinOutcome::Added);
+    assert_eq!(names(&patch), ["bob", "eviction:alice"]);
+    assert_eq!(
+        (&patch["spec"]["dryRun"], &patch["spec"]["evict"]),
+        (&json!(false), &json!("Requester"))
+    );
+    let asks = DrainRequest {
+        eviction: None,
+        ..eviction()
+    };
+    assert_eq!(joined(preview, &asks, NOW), (JoinOutcome::Preview, None));
 }
 
 /// That its node is drained again is told at once, whenever the last drain's evictions were.

@@ -171,7 +171,8 @@ fn conditions(verdict: &DrainVerdict, before: &NodeDrainStatus, now: Timestamp) 
 
 /// What of a drain's status is worth a write by itself: every write is told to everybody who watches, and texts that count
 /// seconds or pods of others would make one of each pass. They are written with the next change of anything else. The deadline
-/// is no such text: past it health-check takes the node for abandoned, and drain-keeper its disruptions.
+/// is no such text: past it health-check takes the node for abandoned, and drain-keeper its disruptions. Nor is which pods of a
+/// budget are not healthy, and why: a person looks at these.
 fn essence(status: &NodeDrainStatus) -> Value {
     let mut value = serde_json::to_value(status).unwrap_or_default();
     strip(&mut value);
@@ -183,7 +184,10 @@ const PASSING: [&str; 2] = ["message", "lastTransitionTime"];
 fn strip(value: &mut Value) {
     match value {
         Value::Object(fields) => {
-            fields.retain(|field, _| !PASSING.contains(&field.as_str()));
+            let names_cause = fields
+                .get("reason")
+                .is_some_and(|reason| reason == LockReason::BudgetUnhealthy.as_str());
+            fields.retain(|field, _| !PASSING.contains(&field.as_str()) || (names_cause && field == "message"));
             fields.values_mut().for_each(strip);
         }
         Value::Array(items) => items.iter_mut().for_each(strip),

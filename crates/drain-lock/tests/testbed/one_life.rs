@@ -4,7 +4,7 @@ use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::Node;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
-use nodeward_api::node_drain::{NodeDrainStatus, Phase};
+use nodeward_api::node_drain::{Evictor, NodeDrainStatus, Phase};
 use nodeward_api::reason::LockReason;
 use nodeward_testkit::foreign::Foreign;
 use nodeward_testkit::kubectl::{Kubectl, Said};
@@ -254,5 +254,27 @@ async fn node_is_drained_again_while_its_pod_is_back_and_not_ready() -> Result<(
         .await?;
         fleet::uncordon(&env.client, "n1").await?;
     }
+    reviewed.end([lock]).await
+}
+
+/// Somebody planned the drain of the node and left the plan there: who drains it in earnest does not wait for that.
+#[tokio::test(flavor = "multi_thread")]
+async fn kubectl_drain_makes_a_drain_of_a_plan() -> Result<()> {
+    let (reviewed, lock) = Reviewed::with(&["n1", "n2"], json!({})).await?;
+    let env = &reviewed.env;
+    add_held(env, "a", "n1").await?;
+    cover(env, "a", &["a"], 1).await?;
+    env.drain("n1", json!({ "dryRun": true })).await?;
+    env.phase("n1", Phase::Scheduled, secs(60)).await?;
+    let drain = Kubectl::of(&env.plane)?.start(["drain", "n1", "--ignore-daemonsets"])?;
+    wait::until("the drain to end", secs(60), || async {
+        ensure!(drain.ended() == Some(true), "{}", drain.text());
+        Ok(())
+    })
+    .await?;
+    let spec = env.drains().get("n1").await?.spec;
+    ensure!(!spec.dry_run && spec.evict == Evictor::Requester, "{spec:?}");
+    let claim = env.claim("n1").await?.context("no claim")?;
+    ensure!(claim.holds.len() == 1, "it went without a claim: {claim:?}");
     reviewed.end([lock]).await
 }

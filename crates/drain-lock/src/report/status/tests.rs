@@ -181,3 +181,12 @@ fn status_is_written_for_more_than_words(#[case] change: Value, #[case] expected
     let after = crate::tests::fixture::merged(before.clone(), change);
     assert_eq!(essence(&read(before)) != essence(&read(after)), expected);
 }
+
+/// Whoever reads the cause goes and looks at that pod.
+#[test]
+fn status_is_written_for_another_cause() {
+    let blocked_by = |pod: &str| -> NodeDrainStatus {
+        parse(json!({ "blockedBy": [{ "reason": "BudgetUnhealthy", "message": format!("{pod} is not Ready") }] }))
+    };
+    assert_ne!(essence(&blocked_by("a")), essence(&blocked_by("b")));
+}
