@@ -161,6 +161,7 @@ impl Claim {
     }
 
     /// The same without what it holds for these pods.
+    #[must_use]
     pub fn without_pods(&self, uids: &BTreeSet<String>) -> Self {
         let mut without = self.clone();
         for disruptions in &mut without.holds {

@@ -125,7 +125,7 @@ pub fn print(page: &mut Page, node: &str, health: &NodeHealth, commands: &Printe
     if health.reason == HealthReason::HealthyDelayed {
         page.command(
             "",
-            &commands.kubectl(&format!("annotate node {node} {MANUALLY_CONFIRMED_HEALTHY}=")),
+            commands.kubectl(&format!("annotate node {node} {MANUALLY_CONFIRMED_HEALTHY}=")),
         );
     }
 }
