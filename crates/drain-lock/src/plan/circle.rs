@@ -85,12 +85,7 @@ pub(super) fn circles(
     if waiting.is_empty() {
         return Circles::new();
     }
-    let drained = contexts.iter().filter_map(|context| {
-        let done_by = saturating_add(stays_cordoned_since(context)?, policy.expected_outage);
-        requeue_at.note(Some(done_by));
-        is_due(done_by, now).then(|| context.name.clone())
-    });
-    let drained: BTreeSet<NodeName> = drained.collect();
+    let drained: BTreeSet<NodeName> = contexts.iter().filter_map(stays_cordoned).collect();
     let missing = missing(&waiting, snapshot, policy, now, requeue_at);
     let blocking = |drain: &Waiting<'_>, waiting: &BTreeMap<NodeName, Waiting<'_>>| {
         blocking(drain, waiting, &drained, &missing, snapshot)
@@ -184,17 +179,13 @@ fn waiting<'a>(context: &'a DrainContext, snapshot: &'a Snapshot, stays: bool) -
     })
 }
 
-/// Since when somebody else has drained the node, which is up: nothing but his `uncordon` lets pods onto it again.
-fn stays_cordoned_since(context: &DrainContext) -> Option<Timestamp> {
+/// The node, if somebody else has drained it, and it is up: nothing but his `uncordon` lets pods onto it again.
+fn stays_cordoned(context: &DrainContext) -> Option<NodeName> {
     let node = context.node.as_deref()?;
-    let claim = context.claim.as_ref().filter(|claim| claim.may_go_down)?;
+    let is_drained = context.claim.as_ref().is_some_and(|claim| claim.may_go_down);
     let is_up = node.ready && !node.is_being_removed();
-    let stays = is_up && context.is_by_requester() && context.has_foreign_cordon();
-    let drained_at = context
-        .drain
-        .as_deref()
-        .and_then(|drain| drain.status.as_ref()?.drained_at);
-    stays.then(|| drained_at.unwrap_or(claim.since))
+    let stays = is_drained && is_up && context.is_by_requester() && context.has_foreign_cordon();
+    stays.then(|| context.name.clone())
 }
 
 /// The pods that the scheduler has found no node for, for long enough that it will find none.
