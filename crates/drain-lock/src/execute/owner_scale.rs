@@ -20,6 +20,9 @@ pub struct OwnerScale {
     pub owners: Vec<String>,
 }
 
+/// How Jobs are written. They have no scale, and end: there should be as many pods of one as there are.
+const JOBS: &str = "batch/v1/Job/";
+
 /// What an owner has answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Answer {
@@ -57,9 +60,17 @@ pub(super) async fn read(
             .map(|owner| (owner.clone(), None)),
     );
     owners.extend(tops.into_iter().map(|(owner, uid)| (owner, Some(uid))));
-    let answers = owners
-        .iter()
-        .map(|(owner, uid)| ask(client, namespace, owner, uid.as_deref()));
+    let pods_of = |uid: &str| {
+        let is_its = |pod: &&PodFacts| pod.owner.as_deref().is_some_and(|owner| *owner.uid == *uid);
+        i32::try_from(kept_up().filter(is_its).count()).unwrap_or(i32::MAX)
+    };
+    let answers = owners.iter().map(async |(owner, uid)| {
+        let uid = uid.as_deref();
+        if owner.starts_with(JOBS) {
+            return Ok(uid.map_or(Answer::Gone, |uid| Answer::Pods(pods_of(uid))));
+        }
+        ask(client, namespace, owner, uid).await
+    });
     let answers = try_join_all(answers).await?;
     let total = answers.iter().try_fold(0_i32, |sum, answer| match answer {
         Answer::Pods(pods) => Some(sum.saturating_add(*pods)),

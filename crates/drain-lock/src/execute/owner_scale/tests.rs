@@ -45,13 +45,14 @@ fn set(owner: Value) -> Value {
     })
 }
 
-/// Pods of a ReplicaSet `web`, of a StatefulSet `db`, and of an unknown kind `Load`.
+/// Pods of a ReplicaSet `web`, of a StatefulSet `db`, of a Job, and of an unknown kind `Load`.
 fn pods(names: &[&str]) -> Vec<PodFacts> {
     let pods = names.iter().map(|name| {
         let (kind, _) = name.split_once('-').unwrap();
         let owner = match kind {
             "db" => owner("apps/v1", "StatefulSet", "db"),
             "load" => owner("example.com/v1", "Load", "load"),
+            "job" => owner("batch/v1", "Job", "job"),
             _ => owner("apps/v1", "ReplicaSet", "web"),
         };
         let pod = merged(
@@ -83,6 +84,7 @@ fn of_deployment() -> (String, u16, Value) {
 )]
 #[case::kind_with_a_scale(&["load-1", "load-2"], &[(LOAD, 200, scale("uid-load", Some(4)))], 4, &["example.com/v1/Load/load"])]
 #[case::kind_without_a_scale(&["load-1", "load-2"], &[], 3, &["example.com/v1/Load/load"])]
+#[case::job(&["job-1", "db-0"], &[(STATEFUL_SET, 200, scale("uid-db", Some(1)))], 2, &["StatefulSet/db", "batch/v1/Job/job"])]
 #[case::kind_that_may_not_be_read(&["load-1", "load-2"], &[(LOAD, 403, Value::Null)], 3, &["example.com/v1/Load/load"])]
 #[case::another_owner_of_that_name(&["db-0", "db-1"], &[(STATEFUL_SET, 200, scale("another", Some(9)))], 3, &["StatefulSet/db"])]
 #[case::owner_that_is_gone_before_its_pods(&["db-0", "db-1"], &[], 3, &["StatefulSet/db"])]
@@ -119,6 +121,20 @@ async fn only_an_answer_lowers_the_scale(#[case] code: u16, #[case] replicas: Op
     };
     let answers = [(STATEFUL_SET, code, scale("whatever", replicas))];
     assert_eq!(read_with(&answers, Some(&row), &[]).await.0, expected);
+}
+
+/// Whether it was deleted or has finished.
+#[tokio::test]
+async fn job_without_pods_wants_none() {
+    let row = BudgetRow {
+        expected_pods: Some(4),
+        owners: vec!["Deployment/web".to_owned(), "batch/v1/Job/job".to_owned()],
+        ..BudgetRow::default()
+    };
+    let (path, code, set) = of_deployment();
+    let answers = [(&*path, code, set), (DEPLOYMENT, 200, scale("uid-web", Some(2)))];
+    let told = read_with(&answers, Some(&row), &["web-1", "web-2"]).await;
+    assert_eq!(told, (2, vec!["Deployment/web".to_owned()]));
 }
 
 #[tokio::test]
