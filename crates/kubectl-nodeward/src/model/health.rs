@@ -344,7 +344,7 @@ impl Step {
             let absent = if self.kind_not_served {
                 "its kind is not served any more, and nobody can tell whether its remediator still works"
             } else {
-                "the remediation does not exist"
+                "the remediation does not exist, or its kind is not served"
             };
             self.conditions = vec![absent.to_owned()];
             return;
