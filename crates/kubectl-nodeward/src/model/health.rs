@@ -524,7 +524,7 @@ fn cause(name: &str, text: &str) -> Option<Stop> {
         .filter_map(|reason| Some((*reason, text.strip_prefix(reason.explanation())?)))
         .min_by_key(|(_, detail)| detail.len())?;
     let in_parentheses = || detail.strip_prefix(" (")?.strip_suffix(')');
-    let detail = detail.strip_prefix(": ").or_else(in_parentheses).unwrap_or_default();
+    let detail = detail.strip_prefix(": ").or_else(in_parentheses).unwrap_or(detail);
     let until = detail.strip_prefix("until ").and_then(|until| until.parse().ok());
     let explained = || match reason.explanation().trim_start_matches(BUT) {
         was if was.starts_with("was ") => format!("it {was}"),

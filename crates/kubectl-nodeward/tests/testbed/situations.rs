@@ -3,7 +3,8 @@
 use anyhow::{Context, Result, ensure};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::ResourceExt;
 use kube::api::{Api, Patch, PatchParams};
 use nodeward_api::node_drain::Phase;
@@ -137,6 +138,13 @@ async fn singleton(env: &Environment, app: &str, nodes: &[&String]) -> Result<()
     Ok(())
 }
 
+/// The name of the pod of `web` that this node runs.
+async fn pod_on(env: &Environment, node: &str) -> Result<String> {
+    let pods = workload::ready_pods(&env.client, &env.name, "web", 2, secs(60)).await?;
+    let is_here = |pod: &&Pod| pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()) == Some(node);
+    Ok(pods.iter().find(is_here).context("no pod")?.name_any())
+}
+
 async fn scale(env: &Environment, app: &str, replicas: i32) -> Result<()> {
     let deployments = Api::<Deployment>::namespaced(env.client.clone(), &env.name);
     let scale = json!({ "spec": { "replicas": replicas } });
@@ -210,7 +218,7 @@ async fn pod_that_is_scaled_away_is_not_blamed_any_more() -> Result<()> {
     let [node] = env.workers().await?;
     singleton(&env, "room", &[&node]).await?;
     let budget = json!({ "spec": { "minAvailable": null, "maxUnavailable": 1 } });
-    let budgets = Api::<k8s_openapi::api::policy::v1::PodDisruptionBudget>::namespaced(env.client.clone(), &env.name);
+    let budgets = Api::<PodDisruptionBudget>::namespaced(env.client.clone(), &env.name);
     budgets
         .patch("room", &PatchParams::default(), &Patch::Merge(&budget))
         .await?;
@@ -236,12 +244,7 @@ async fn pod_that_is_scaled_away_is_not_blamed_any_more() -> Result<()> {
 async fn drain_with_pending(env: &Environment, node: &str) -> Result<()> {
     fleet::cordon(&env.client, node).await?;
     scale(env, "room", 2).await?;
-    wait::until("the budget to count both", secs(60), || async {
-        workload::counted_budget(&env.client, &env.name, "room", 2, secs(60))
-            .await
-            .map(drop)
-    })
-    .await?;
+    workload::counted_budget(&env.client, &env.name, "room", 2, secs(60)).await?;
     env.admin.page(&["drain", node, "--no-wait"]).await?;
     Ok(())
 }
@@ -257,12 +260,7 @@ async fn pod_of_two_budgets_goes_once_one_is_deleted() -> Result<()> {
     let blocked = told(&env, &node, "NeedsPerson", "SeveralPDBs").await?;
     blocked.step("until one of them selects the pod")?;
     ensure!(blocked.next.len() == 1, "it is told once: {blocked:#?}");
-    let pods = workload::ready_pods(&env.client, &env.name, "web", 2, secs(60)).await?;
-    let here = |pod: &&k8s_openapi::api::core::v1::Pod| {
-        pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()) == Some(node.as_str())
-    };
-    let pod = pods.iter().find(here).context("no pod")?;
-    let target = format!("pod/{}/{}", env.name, pod.name_any());
+    let target = format!("pod/{}/{}", env.name, pod_on(&env, &node).await?);
     says(&env.admin.page(&["why", &target]).await?, &["[SeveralPDBs]"])?;
     env.admin
         .kubectl(&["delete", "pdb", "second", "-n", &env.name])
@@ -308,11 +306,7 @@ async fn unknown_opt_out_ends_when_it_is_removed() -> Result<()> {
     let env = Environment::new().await?;
     let [node, other] = env.workers().await?;
     env.add_pinned("web", &[node.clone(), other]).await?;
-    let pods = workload::ready_pods(&env.client, &env.name, "web", 2, secs(60)).await?;
-    let here = |pod: &&k8s_openapi::api::core::v1::Pod| {
-        pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()) == Some(node.as_str())
-    };
-    let pod = pods.iter().find(here).context("no pod")?.name_any();
+    let pod = pod_on(&env, &node).await?;
     let opt_out = |value: Value| json!({ "annotations": { "nodeward.dev/drain": value } });
     workload::patch_metadata(&env.client, &env.name, &pod, opt_out(json!("perhaps"))).await?;
     drain(&env, &node).await?;
