@@ -1,6 +1,6 @@
 //! `NodeDrain`: the wish that a node be drained, and how far that has come.
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube_derive::CustomResource;
 use schemars::JsonSchema;
@@ -380,6 +380,10 @@ pub const REQUESTERS_AT_MOST: usize = 64;
 
 /// How many characters a requester's name has at most. Who makes one cuts it to as many bytes, which are never more.
 pub const REQUESTER_AT_MOST: usize = 512;
+
+/// How long a drainer may evict nothing before others may use what it does not use of its grant: kubectl, Karpenter and Cluster API
+/// try again within 20 seconds.
+pub const GRANT_IDLE: SignedDuration = SignedDuration::from_mins(2);
 
 /// How many characters a drain's purpose has at most.
 pub const PURPOSE_AT_MOST: usize = 1024;

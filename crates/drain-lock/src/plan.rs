@@ -57,7 +57,7 @@ use self::cordon::{ahead, cordons};
 use self::drain_context::{DrainContext, claim_of, drain_records};
 use self::eviction_budget::{EvictionBudget, take_out};
 use self::holds::{AnnotatedHoldVerdict, HoldVerdict, evaluate_annotated_holds, evaluate_holds};
-use self::intent::{Intent, in_windows, intent, last_sign, silent_from};
+use self::intent::{Intent, idle_from, in_windows, intent, last_sign, silent_from};
 use self::ledger_size::bytes_left;
 use self::need::{NodeNeed, classify};
 use self::node_groups::{NodeGroups, has_places};
@@ -185,9 +185,13 @@ fn drain_contexts(
         let unavailable = UnavailablePods::of(&record, snapshot, memory, now);
         let leaving = record.leaving(snapshot, memory, now);
         let last_sign = last_sign(&record, &leaving, snapshot);
-        let silent_from = silent_from(&record, last_sign, memory, ledger, policy);
-        requeue_at.note(silent_from);
-        let is_silent = silent_from.is_some_and(|from| is_due(from, now));
+        let mut is_past = |from: Option<Timestamp>| {
+            requeue_at.note(from);
+            from.is_some_and(|from| is_due(from, now))
+        };
+        let is_idle = is_past(idle_from(&record, last_sign, policy, memory, ledger));
+        let quiet_period = policy.auto.quiet_period;
+        let is_silent = is_past(silent_from(&record, last_sign, quiet_period, memory, ledger));
         let intent = intent(&record, &unavailable, is_silent);
         DrainContext {
             intent: in_windows(intent, &record, policy, now, requeue_at),
@@ -195,7 +199,7 @@ fn drain_contexts(
             unavailable,
             leaving,
             last_sign,
-            is_silent,
+            is_idle,
             classes: None,
         }
     });

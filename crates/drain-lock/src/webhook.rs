@@ -33,6 +33,7 @@ use nodeward_core::drain_request::{EvictionSign, JoinOutcome, sign_precision};
 use nodeward_runtime::events::{node_reference, pod_reference};
 use nodeward_runtime::{ConfigHandle, EventSink, EventSpec, Leadership, OperatorContext, Pause, ReconcileTrigger};
 use parking_lot::Mutex;
+use tokio::sync::Semaphore;
 
 use crate::observe::ClusterCache;
 use crate::settings::Settings;
@@ -63,9 +64,12 @@ const LEADERLESS_WARNING: &str = "drain-lock has no leader that plans: this evic
 /// What is told to a client that would have been refused, with the reason. `kubectl` prints it.
 const AUDIT_WARNING: &str = "drain-lock only audits, and would have refused this eviction";
 
-/// How long an eviction waits in an audit for the plan of its drain: a few passes of the loop, and less than the API server
-/// waits for the answer.
-const PLANNED_WITHIN: Duration = Duration::from_millis(1200);
+/// How long an eviction waits for the plan of its drain: a few passes of the loop, and less than the API server waits for the
+/// answer.
+const PLANNED_WITHIN: Duration = Duration::from_secs(1);
+
+/// How many evictions wait for a plan at once; beyond that they are answered as things stand, and drainers ask again.
+const PLANS_AWAITED_AT_ONCE: usize = 64;
 
 /// How often the plan is looked at meanwhile.
 const PLAN_LOOKUP_INTERVAL: Duration = Duration::from_millis(25);
@@ -92,6 +96,7 @@ pub struct Webhook {
     trigger: ReconcileTrigger,
     leadership: Leadership,
     pause: Pause,
+    awaiting_plans: Semaphore,
     warned: Mutex<Option<Instant>>,
 }
 
@@ -132,6 +137,7 @@ impl Webhook {
             trigger: context.trigger.clone(),
             leadership: context.leadership.clone(),
             pause: context.pause.clone(),
+            awaiting_plans: Semaphore::new(PLANS_AWAITED_AT_ONCE),
             warned: Mutex::default(),
         })
     }
@@ -188,12 +194,15 @@ impl Webhook {
         self.dry_run || self.config.current().policy.audits
     }
 
-    /// In an audit: asks for the drain that the eviction belongs to, and lets it be planned. A drainer that is refused asks again,
-    /// and what it meets then is to be told; one that is admitted does not, and what it has evicted meanwhile its drain can no
-    /// longer claim.
+    /// Asks for the drain that the eviction belongs to, and lets it be planned: a drainer that is refused for want of a plan asks
+    /// again in seconds alone. In an audit it is admitted, and what it would have met by then is to be told.
     async fn await_plan(&self, review: &EvictionReview, own_user: &str) {
+        let Ok(_waiting) = self.awaiting_plans.try_acquire() else {
+            return;
+        };
+        let audits = self.audits();
         let until = Instant::now() + PLANNED_WITHIN;
-        while self.leadership.is_leading_now() && Instant::now() < until {
+        while Instant::now() < until && (!audits || self.leadership.is_leading_now()) {
             let (now, instant) = (Timestamp::now(), Instant::now());
             let policy = Arc::clone(&self.config.current().policy);
             let found = self.lookup.look_up(review, &policy, now, instant);
@@ -207,7 +216,7 @@ impl Webhook {
             );
             match (&verdict.decision, &found) {
                 (Decision::Refuse(refused), LookupResult::Found(context))
-                    if verdict.requests_drain && is_about_to_change(refused) =>
+                    if verdict.requests_drain && is_about_to_change(refused, audits) =>
                 {
                     self.request_drain(review, context, &verdict, instant);
                 }
@@ -228,7 +237,7 @@ impl Webhook {
         if caller.is_some_and(|caller| !matches!(caller, Caller::Ourselves | Caller::Another(Drainer::No))) {
             self.lookup.await_cordon(review, &policy, Timestamp::now()).await;
         }
-        if let Some(own_user) = self.own_user.get().filter(|_| self.audits()) {
+        if let Some(own_user) = self.own_user.get() {
             self.await_plan(review, own_user).await;
         }
         self.lookup.classify_pods(review, &policy, Timestamp::now()).await;
@@ -377,9 +386,13 @@ fn waits_for_other_pods(reason: LockReason) -> bool {
     matches!(reason, LockReason::AwaitingPods | LockReason::WaitsForNodeGroup)
 }
 
-/// Whether it says no more than that the drain is on its way through a plan.
-fn is_about_to_change(refused: &Refused) -> bool {
-    refused.reason.is_a_step() || refused.reason == LockReason::Queued
+/// Whether it says no more than that the drain is on its way through a plan. Pods leave in an audit whatever it says.
+fn is_about_to_change(refused: &Refused, audits: bool) -> bool {
+    match refused.reason {
+        LockReason::NotPlanned | LockReason::AwaitsConfirmation | LockReason::Queued => true,
+        LockReason::AwaitingPods => audits,
+        _ => false,
+    }
 }
 
 async fn answer(

@@ -6,7 +6,7 @@ use std::fmt::{Display, Write as _};
 use jiff::Timestamp;
 use nodeward_api::CephClusterState;
 use nodeward_api::ceph_state::{DisruptionsPreview, PublishedCondition, PublishedDisruptions};
-use nodeward_api::node_drain::{BlockedBy, Fallback, Phase, PodCounts};
+use nodeward_api::node_drain::{BlockedBy, Evictor, Fallback, GRANT_IDLE, Phase, PodCounts};
 use nodeward_api::reason::CephReason;
 use nodeward_core::text::counted;
 
@@ -14,7 +14,7 @@ use crate::model::Unread;
 use crate::model::drain::Drain;
 use crate::text::Style;
 use crate::text::page::Page;
-use crate::text::time::{age, distance, moment};
+use crate::text::time::{age, distance, moment, span};
 
 pub fn phase_style(phase: Option<Phase>) -> Style {
     match phase {
@@ -93,6 +93,19 @@ pub fn requeue(drain: &Drain, now: Timestamp) -> Option<String> {
     let acts = acts && matches!(drain.phase?, Phase::Draining | Phase::Granted);
     let at = moment(deadline, now);
     acts.then(|| format!("drain-lock releases what it can and queues it again at {at} (fallback ReleaseAndRequeue)"))
+}
+
+/// What drain-lock does with a grant that the drain's own drainer does not use; nobody else hears when that one stops.
+pub fn idle(drain: &Drain) -> Option<String> {
+    let evicts = drain.granted && drain.evict == Evictor::Requester && drain.phase == Some(Phase::Draining);
+    evicts.then(|| {
+        format!(
+            "if the drainer of {} has stopped, others may use what it does not once it has evicted nothing for {}; to end that \
+             drain now",
+            drain.node,
+            span(GRANT_IDLE)
+        )
+    })
 }
 
 /// That drain-lock goes on without the pods that cannot go.

@@ -31,7 +31,7 @@ pub struct Claim {
     pub since: Timestamp,
     /// When its present turn in the queue began.
     pub queued_at: Timestamp,
-    /// How many times it was granted.
+    /// The number of its last grant: the first follows from the time at which it was queued, so that none is given twice.
     #[serde(default)]
     pub grant: i64,
     /// The node's boot at the grant, and from when it was drained at that moment; empty before the first grant.

@@ -29,8 +29,8 @@ pub struct DrainContext {
     pub leaving: LeavingPods,
     /// When it was last seen to go on.
     pub last_sign: Option<Timestamp>,
-    /// Whether others evict, and have shown no sign of life for a while.
-    pub is_silent: bool,
+    /// Whether others evict, and have shown no sign of life for so long that what they do not use is others'.
+    pub is_idle: bool,
     /// Its node's pods, where it is to be drained or previewed.
     pub classes: Option<PodClasses>,
 }

@@ -36,7 +36,7 @@ impl Planner<'_> {
     /// or its drainer asks for other pods first. What was asked for stays asked for, while its drainer shows a sign of life.
     pub(super) fn is_to_ask(&mut self, active: &ActiveDrain<'_>) -> bool {
         // Nobody would use it until the drainer evicts again.
-        if active.context.is_silent {
+        if active.context.is_idle {
             return false;
         }
         let (classes, uid) = (active.classes, active.uid());

@@ -1,8 +1,8 @@
 //! What is wanted of a drain: that it goes on, that it ends, and why.
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use nodeward_api::annotation;
-use nodeward_api::node_drain::{Evictor, NodeDrain};
+use nodeward_api::node_drain::{Evictor, GRANT_IDLE, NodeDrain};
 use nodeward_api::reason::LockReason;
 use nodeward_core::deadline::RequeueAt;
 use nodeward_core::drain_request::releases_by_itself;
@@ -168,18 +168,37 @@ pub fn last_sign(record: &DrainRecord, leaving: &LeavingPods, snapshot: &Snapsho
     signs.into_iter().flatten().max()
 }
 
-/// From when on others who evict count as silent. A new leader gives them the whole period: a pod that they waited for may have
-/// ended a moment before its first plan.
+/// From when on others who evict count as silent, where their last sign counts for so long. A new leader gives them the whole
+/// period: a pod that they waited for may have ended a moment before its first plan.
 pub fn silent_from(
     record: &DrainRecord,
     last_sign: Option<Timestamp>,
+    period: SignedDuration,
     memory: &Memory,
     ledger: &Ledger,
-    policy: &Policy,
 ) -> Option<Timestamp> {
     let sign = last_sign.filter(|_| record.is_by_requester())?;
     let sign = memory.first_plan_at.map_or(sign, |first| first.max(sign));
-    Some(until(sign, policy.auto.quiet_period, &ledger.leaderless))
+    Some(until(sign, period, &ledger.leaderless))
+}
+
+/// From when on others may use what its drainer does not. Queued again for that, it asks for nothing before its drainer does; one
+/// that waits for its first grant keeps its place while its drainer pauses.
+pub fn idle_from(
+    record: &DrainRecord,
+    last_sign: Option<Timestamp>,
+    policy: &Policy,
+    memory: &Memory,
+    ledger: &Ledger,
+) -> Option<Timestamp> {
+    let quiet_period = policy.auto.quiet_period;
+    let idle = silent_from(record, last_sign, quiet_period.min(GRANT_IDLE), memory, ledger)?;
+    match &record.claim {
+        Some(claim) if claim.state == ClaimState::Waiting && claim.queued_at < idle => {
+            silent_from(record, last_sign, quiet_period, memory, ledger)
+        }
+        Some(_) | None => Some(idle),
+    }
 }
 
 /// Whether somebody wants the drain who takes that back himself.

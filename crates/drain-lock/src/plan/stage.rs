@@ -176,7 +176,7 @@ impl Planner<'_> {
                 self.mark_draining(active);
                 // These go within what their budgets allow; the claim is for the pods that stay down.
                 self.set_needs(active, Vec::new());
-                if active.context.is_silent {
+                if active.context.is_idle {
                     verdict.set_message(LockReason::AwaitsDrainer.explanation());
                     verdict.block(LockReason::AwaitsDrainer, LockReason::AwaitsDrainer.explanation());
                     return;

@@ -169,7 +169,7 @@ impl Planner<'_> {
         if !is_drained && is_drain_over {
             self.fall_back(active);
         }
-        if !is_drained && context.is_silent {
+        if !is_drained && context.is_idle {
             let is_down = |pod: &_| context.unavailable.contains(pod);
             if self.write.next.has_unused(active.uid(), &is_down) {
                 self.give_back(active, "its drainer has evicted nothing for a while");

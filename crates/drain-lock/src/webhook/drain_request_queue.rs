@@ -1,5 +1,5 @@
-//! A drainer's eviction from a cordoned node asks for a drain of that node. The answer to the eviction never waits for it: a
-//! bounded channel takes the requests, and a task of its own finds out whether who evicts is a drainer, and writes them.
+//! A drainer's eviction from a cordoned node asks for a drain of that node. A bounded channel takes the requests, and a task of its
+//! own finds out whether who evicts is a drainer, and writes them; the eviction waits a moment for what comes of it, and no longer.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -2,7 +2,7 @@
 //! vertical pod autoscaler may evict, and no more.
 //!
 //! The API server says so (`SubjectAccessReview`), once for a while, and only where a drain would be asked for. No answer to
-//! an eviction waits for that.
+//! an eviction depends on that.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -4,7 +4,7 @@ use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::Node;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
-use nodeward_api::node_drain::{Evictor, NodeDrainStatus, Phase};
+use nodeward_api::node_drain::{Evictor, GRANT_IDLE, NodeDrainStatus, Phase};
 use nodeward_api::reason::LockReason;
 use nodeward_testkit::foreign::Foreign;
 use nodeward_testkit::kubectl::{Kubectl, Said};
@@ -276,5 +276,31 @@ async fn kubectl_drain_makes_a_drain_of_a_plan() -> Result<()> {
     ensure!(!spec.dry_run && spec.evict == Evictor::Requester, "{spec:?}");
     let claim = env.claim("n1").await?.context("no claim")?;
     ensure!(claim.holds.len() == 1, "it went without a claim: {claim:?}");
+    reviewed.end([lock]).await
+}
+
+/// Without drain-lock a drainer that stops keeps nothing. With it the next drain waits for as long as a drainer may pause, and not
+/// until the first one counts as over.
+#[tokio::test(flavor = "multi_thread")]
+async fn drainer_that_stopped_keeps_its_grant_for_a_moment() -> Result<()> {
+    let (reviewed, lock) = Reviewed::with(&["n1", "n2"], json!({})).await?;
+    let env = &reviewed.env;
+    add_held(env, "a", "n1").await?;
+    add_held(env, "b", "n2").await?;
+    cover(env, "both", &["a", "b"], 1).await?;
+    let kubectl = Kubectl::of(&env.plane)?;
+    let interrupted = kubectl.start(["drain", "n1", "--ignore-daemonsets"])?;
+    env.status_that("n1", "to have its grant", secs(60), NodeDrainStatus::is_granted)
+        .await?;
+    drop(interrupted);
+    ensure!(env.pods_on("n1").await?.len() == 1, "kubectl was faster");
+    let drain = kubectl.start(["drain", "n2", "--ignore-daemonsets"])?;
+    let waits = env.status_that("n2", "to wait for the first drain", secs(60), |status| {
+        let mut blocked = status.blocked_by.iter();
+        blocked.any(|blocked| blocked.node.as_deref() == Some("n1"))
+    });
+    waits.await?;
+    all_end(env, vec![("n2", drain)], GRANT_IDLE.unsigned_abs() + secs(60)).await?;
+    ensure!(env.pods_on("n1").await?.len() == 1, "the first drain's pod went");
     reviewed.end([lock]).await
 }

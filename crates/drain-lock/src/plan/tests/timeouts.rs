@@ -199,11 +199,21 @@ fn drain_with_pods_down_is_suspect_once_it_shows_no_sign_of_life(
     assert_eq!(lines, expected);
 }
 
+/// Two and a half minutes ago.
+const STOPPED: &str = "2026-01-01T11:57:30Z";
+
 /// One pod of it is down, and its drainer asks for no other: that one's disruption is for whoever uses it.
 #[rstest]
 #[case::its_drainer_goes_on(A_MINUTE_AGO, granted_since(A_MINUTE_AGO), &["n1 is Draining: StuckTerminating"])]
 #[case::its_drainer_is_silent("2026-01-01T11:40:00Z", granted_since("2026-01-01T11:40:00Z"), &[
     "ledger: n1#1 Waiting needs [] holds [a]", "n1 is Draining: AwaitsDrainer, StuckTerminating",
+])]
+#[case::it_has_stopped(STOPPED, granted_since(STOPPED), &[
+    "ledger: n1#1 Waiting needs [] holds [a]", "n1 is Draining: AwaitsDrainer, StuckTerminating",
+])]
+#[case::it_stopped_before_that(STOPPED, requeued_since("2026-01-01T11:59:50Z"), &["n1 is Draining: AwaitsDrainer, StuckTerminating"])]
+#[case::it_pauses_while_it_waits(STOPPED, requeued_since(STOPPED), &[
+    "ledger: n1#1 Waiting needs [d] holds [a]", "grant uid-n1", "n1 is Draining: StuckTerminating",
 ])]
 #[case::it_has_given_back("2026-01-01T11:40:00Z", requeued_since("2026-01-01T11:50:00Z"), &["n1 is Draining: AwaitsDrainer, StuckTerminating"])]
 #[case::its_drainer_is_back(A_MINUTE_AGO, requeued_since("2026-01-01T11:50:00Z"), &[

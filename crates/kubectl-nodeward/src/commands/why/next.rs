@@ -207,6 +207,7 @@ impl Why {
             }
         }
         next.extend(command_of_phase(drain, commands));
+        next.extend(describe::idle(drain).map(|text| Step::with(text, commands.end_of(drain))));
         next
     }
 
@@ -356,6 +357,9 @@ fn holder_ends(holder: &Drain, commands: &PrintedCommands, now: Timestamp) -> St
             format!("{text}. It releases them when its pods are ready again: once its work is done"),
             commands.end_of(holder),
         ),
-        _ => Step::with(format!("{text}; more"), commands.nodeward("why", node)),
+        _ => match describe::idle(holder) {
+            Some(idle) => Step::with(format!("{text}. {idle}"), commands.end_of(holder)),
+            None => Step::with(format!("{text}; more"), commands.nodeward("why", node)),
+        },
     }
 }
