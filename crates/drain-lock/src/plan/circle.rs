@@ -5,6 +5,7 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use nodeward_api::reason::LockReason;
@@ -14,7 +15,7 @@ use nodeward_core::ledger::{Claim, ClaimState, circle_of};
 use nodeward_scheduling::{Placement, SchedulingView};
 
 use crate::policy::Policy;
-use crate::snapshot::Snapshot;
+use crate::snapshot::{NodeFacts, Snapshot};
 
 use super::drain_context::DrainContext;
 use super::intent::Intent;
@@ -44,8 +45,8 @@ pub(super) enum UncordonedBy {
     Us,
     /// Its drainer, or whoever called that one, before it is drained.
     Drainer,
-    /// The same, once the work is done that it was drained for.
-    DrainerWhenDone,
+    /// Whoever cordoned it, once the work on it is done.
+    WhenDone,
 }
 
 impl InCircle {
@@ -85,10 +86,10 @@ pub(super) fn circles(
     if waiting.is_empty() {
         return Circles::new();
     }
-    let drained: BTreeSet<NodeName> = contexts.iter().filter_map(stays_cordoned).collect();
+    let closed = stay_cordoned(contexts, snapshot);
     let missing = missing(&waiting, snapshot, policy, now, requeue_at);
     let blocking = |drain: &Waiting<'_>, waiting: &BTreeMap<NodeName, Waiting<'_>>| {
-        blocking(drain, waiting, &drained, &missing, snapshot)
+        blocking(drain, waiting, &closed, &missing, snapshot)
     };
     // Whoever waits for pods that can come back elsewhere is in no circle, nor is who waits for such a drain.
     while let Some(ends) = waiting
@@ -116,8 +117,8 @@ pub(super) fn circles(
             };
             circles.insert(name.clone(), in_circle);
         };
-        if let Some(opener) = path.find(|at| drained.contains(*at)) {
-            insert(opener, UncordonedBy::DrainerWhenDone);
+        if let Some(opener) = path.find(|at| closed.contains(*at)) {
+            insert(opener, UncordonedBy::WhenDone);
             continue;
         }
         // Its own pods went for this very drain, and would be evicted again.
@@ -179,13 +180,20 @@ fn waiting<'a>(context: &'a DrainContext, snapshot: &'a Snapshot, stays: bool) -
     })
 }
 
-/// The node, if somebody else has drained it, and it is up: nothing but his `uncordon` lets pods onto it again.
-fn stays_cordoned(context: &DrainContext) -> Option<NodeName> {
-    let node = context.node.as_deref()?;
-    let is_drained = context.claim.as_ref().is_some_and(|claim| claim.may_go_down);
-    let is_up = node.ready && !node.is_being_removed();
-    let stays = is_drained && is_up && context.is_by_requester() && context.has_foreign_cordon();
-    stays.then(|| context.name.clone())
+/// The nodes that are up and that somebody else has drained, or cordoned without a drain: nothing but an `uncordon` lets pods onto
+/// them again.
+fn stay_cordoned(contexts: &[DrainContext], snapshot: &Snapshot) -> BTreeSet<NodeName> {
+    let goes_on = |context: &&DrainContext| {
+        let is_drained = context.claim.as_ref().is_some_and(|claim| claim.may_go_down);
+        !(is_drained && context.is_by_requester())
+    };
+    let drains: BTreeSet<&NodeName> = contexts.iter().filter(goes_on).map(|context| &context.name).collect();
+    let is_closed = |node: &&Arc<NodeFacts>| {
+        let by_others = node.is_cordoned() && !node.is_cordoned_by_us();
+        by_others && node.ready && !node.is_being_removed() && !drains.contains(&node.name)
+    };
+    let closed = snapshot.nodes.values().filter(is_closed);
+    closed.map(|node| node.name.clone()).collect()
 }
 
 /// The pods that the scheduler has found no node for, for long enough that it will find none.
@@ -222,18 +230,18 @@ fn missing<'a>(
     missing
 }
 
-/// A budget that the drain waits for in vain while `waiting` do and `drained` nodes stay cordoned, and the first of the nodes
-/// that its pods wait for, drained ones before others.
+/// A budget that the drain waits for in vain while `waiting` do and `closed` nodes stay cordoned, and the first of the nodes
+/// that its pods wait for, closed ones before others.
 fn blocking(
     drain: &Waiting<'_>,
     waiting: &BTreeMap<NodeName, Waiting<'_>>,
-    drained: &BTreeSet<NodeName>,
+    closed: &BTreeSet<NodeName>,
     missing: &Missing<'_>,
     snapshot: &Snapshot,
 ) -> Option<(BudgetKey, NodeName)> {
     drain.needs.iter().find_map(|(key, needed)| {
         let facts = snapshot.facts.get(*key).filter(|facts| facts.unusable.is_none())?;
-        let is_closed = |node: &NodeName| waiting.contains_key(node) || drained.contains(node);
+        let is_closed = |node: &NodeName| waiting.contains_key(node) || closed.contains(node);
         let waits_in_vain = |takers: &&BTreeSet<NodeName>| !takers.is_empty() && takers.iter().all(is_closed);
         let in_vain: Vec<_> = missing.get(*key)?.iter().filter(waits_in_vain).collect();
         let lost = i32::try_from(in_vain.len()).unwrap_or(i32::MAX);
@@ -241,7 +249,7 @@ fn blocking(
         let is_blocked = *needed <= facts.ceiling() && *needed > facts.ceiling().saturating_sub(lost);
         let nodes = in_vain.into_iter().flatten();
         let node = nodes
-            .min_by_key(|node| (!drained.contains(*node), *node))
+            .min_by_key(|node| (!closed.contains(*node), *node))
             .filter(|_| is_blocked)?;
         Some(((*key).clone(), node.clone()))
     })
@@ -293,8 +301,8 @@ impl Planner<'_> {
             UncordonedBy::Drainer => {
                 format!("uncordon node {opener}, so that its pods come back: kubectl uncordon {opener}")
             }
-            UncordonedBy::DrainerWhenDone => format!(
-                "its pods find no node but {opener}, which is drained and cordoned; once the work on it is done: kubectl uncordon {opener}"
+            UncordonedBy::WhenDone => format!(
+                "its pods find no node but {opener}, which stays cordoned; once the work on it is done: kubectl uncordon {opener}"
             ),
         };
         let pdb = budget.to_string();

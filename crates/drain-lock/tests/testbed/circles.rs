@@ -5,14 +5,16 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use kube::api::{EvictParams, ListParams};
 use nodeward_api::label;
-use nodeward_api::node_drain::Phase;
+use nodeward_api::node_drain::{BlockedBy, Phase};
 use nodeward_api::reason::LockReason;
+use nodeward_testkit::kubectl::Kubectl;
 use nodeward_testkit::wait::{self, secs};
 use nodeward_testkit::workload::{self, PodTemplate};
 use nodeward_testkit::{bulk, fleet};
 use serde_json::{Value, json};
 
 use crate::environment::{APPS, Environment, Lock};
+use crate::reviewed::Reviewed;
 
 const NODES: [&str; 2] = ["n1", "n2"];
 
@@ -146,4 +148,28 @@ async fn circle_with_our_cordon_is_opened() -> Result<()> {
     env.delete_drain("n1").await?;
     env.released("n1", secs(60)).await?;
     env.end([lock]).await
+}
+
+/// Pods that `kubectl drain --disable-eviction` deletes are no drain's, and find no node but the one that it leaves cordoned.
+#[tokio::test(flavor = "multi_thread")]
+async fn node_that_was_emptied_around_evictions_is_named() -> Result<()> {
+    let (reviewed, lock) = Reviewed::with(&NODES, json!({ "unschedulableAfter": "1s" })).await?;
+    let env = &reviewed.env;
+    env.add_pinned("a", &NODES).await?;
+    let kubectl = Kubectl::of(&env.plane)?;
+    let emptied = ["drain", "n1", "--ignore-daemonsets", "--disable-eviction"];
+    kubectl.run(emptied, secs(60)).await?;
+    let drain = kubectl.start(["drain", "n2", "--ignore-daemonsets"])?;
+    let is_named = |one: &BlockedBy| one.reason == LockReason::CircularWait && one.node.as_deref() == Some("n1");
+    let names = env.status_that("n2", "to name the other node", secs(60), |status| {
+        status.blocked_by.iter().any(is_named)
+    });
+    names.await?;
+    env.uncordon("n1").await?;
+    wait::until("the drain to end", secs(60), || async {
+        ensure!(drain.ended() == Some(true), "{}", drain.text());
+        Ok(())
+    })
+    .await?;
+    reviewed.end([lock]).await
 }

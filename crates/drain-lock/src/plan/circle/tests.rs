@@ -33,6 +33,20 @@ fn waits(app: &str, at: &[&str]) -> Value {
     waiting(&format!("{app}-{}", at.join("-")), of_app(app, at))
 }
 
+/// The pod of `x` would fit a node that somebody has cordoned, and does not drain, too.
+fn one_only_cordoned() -> Given {
+    Given {
+        nodes: ["n1", "n2", "n4"].map(cordoned).to_vec(),
+        pods: vec![
+            runs("y", "n1"),
+            runs("x", "n2"),
+            waits("x", &["n1", "n4"]),
+            waits("y", &["n2"]),
+        ],
+        ..two_away()
+    }
+}
+
 /// A budget of one over two pods of this application of which one is down.
 fn short(app: &str) -> Value {
     let numbers = json!({ "disruptionsAllowed": 0, "currentHealthy": 1, "desiredHealthy": 1, "expectedPods": 2 });
@@ -155,6 +169,7 @@ fn shown(plan: &Plan) -> Vec<String> {
 
 #[rstest]
 #[case::of_others(two_away(), &["n1: CircularWait n2", "n2: CircularWait n2"])]
+#[case::beside_a_node_without_a_drain(one_only_cordoned(), &["n1: CircularWait n4", "n2: CircularWait n4"])]
 #[case::of_three(three_away(), &["n1: CircularWait n3", "n2: CircularWait n3", "n3: CircularWait n3"])]
 #[case::with_one_of_ours(one_of_ours(ours("n1")), &["n1: CircularWait", "n2: CircularWait n1", "uncordon n1"])]
 #[case::that_our_cordon_would_close(one_of_ours(node("n1", json!({}))), &["n1: CircularWait", "n2: CircularWait n1"])]
@@ -233,13 +248,6 @@ fn drain_that_waits_for_a_node_keeps_its_reason(#[case] node_1: Value) {
                 "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "lastTransitionTime": "2026-01-01T11:59:45Z",
             }] } })),
         ],
-        ..two_away()
-    },
-)]
-#[case::pod_that_a_node_without_a_drain_would_take(
-    Given {
-        nodes: vec![cordoned("n1"), cordoned("n2"), cordoned("n4")],
-        pods: vec![runs("y", "n1"), runs("x", "n2"), waits("x", &["n1", "n4"]), waits("y", &["n2"])],
         ..two_away()
     },
 )]
