@@ -291,8 +291,10 @@ pub fn not_installed(page: &mut Page, unread: &[Unread]) {
 
 #[cfg(test)]
 mod tests {
+    use nodeward_api::NodeDrain;
     use nodeward_api::reason::LockReason;
     use rstest::rstest;
+    use serde_json::json;
 
     use super::*;
 
@@ -360,6 +362,28 @@ mod tests {
         };
         assert_eq!(obstacles_short(&[blocked.clone(), again]), short);
         assert_eq!(obstacles_short(&[blocked, other]), format!("{short}, +1"));
+    }
+
+    #[rstest]
+    #[case::granted_and_not_used(Evictor::Requester, "Draining", "True", true)]
+    #[case::waits_for_its_grant(Evictor::Requester, "Draining", "False", false)]
+    #[case::drained(Evictor::Requester, "Drained", "True", false)]
+    #[case::of_drain_lock(Evictor::Nodeward, "Draining", "True", false)]
+    fn drainer_that_stops_is_told_of_where_others_wait_for_it(
+        #[case] evict: Evictor,
+        #[case] phase: &str,
+        #[case] granted: &str,
+        #[case] told: bool,
+    ) {
+        let drain: NodeDrain = serde_json::from_value(json!({
+            "metadata": { "name": "n1" },
+            "spec": { "nodeName": "n1", "requesters": [], "evict": evict },
+            "status": { "phase": phase, "conditions": [{
+                "type": "Granted", "status": granted, "reason": "r", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z",
+            }] },
+        }))
+        .unwrap();
+        assert_eq!(idle(&Drain::of(&drain)).is_some(), told);
     }
 
     #[test]

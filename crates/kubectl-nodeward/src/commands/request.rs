@@ -2,6 +2,7 @@
 //! so that two people who do the same at once do it once.
 
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Node;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::runtime::wait::{await_condition, conditions};
 use kube::{Api, ResourceExt};
@@ -46,7 +47,11 @@ pub async fn request_drain(
     let node = request.node.as_str();
     for _ in 0..ATTEMPTS {
         let found = cluster.ask(drains.get_opt(node)).await?;
-        let step = if found.as_ref().is_some_and(is_released) {
+        let ends = match &found {
+            Some(found) => is_released(found) || is_uncordoned(cluster, found).await?,
+            None => false,
+        };
+        let step = if ends {
             JoinStep::Done(JoinOutcome::Conflicting(Conflict::Ending))
         } else {
             join(found.as_ref(), request, Timestamp::now())
@@ -105,6 +110,21 @@ fn requested(found: Option<&NodeDrain>, requester: &str) -> Requested {
 /// Whether the drain holds nothing any more: it is about to go, and another must be requested.
 fn is_released(drain: &NodeDrain) -> bool {
     drain.status.as_ref().and_then(|status| status.phase) == Some(Phase::Released)
+}
+
+/// Whether the node of a drain that had begun was uncordoned: drain-lock is about to end it, whoever joins it. A user who may not
+/// read nodes joins it.
+async fn is_uncordoned(cluster: &Cluster, drain: &NodeDrain) -> Result<bool, Failure> {
+    let phase = drain.status.as_ref().and_then(|status| status.phase);
+    if !matches!(phase, Some(Phase::Draining | Phase::Drained)) {
+        return Ok(false);
+    }
+    let nodes: Api<Node> = Api::all(cluster.client.clone());
+    match cluster.ask(nodes.get_opt(&drain.spec.node_name)).await {
+        Ok(node) => Ok(node.is_some_and(|node| !node.spec.and_then(|spec| spec.unschedulable).unwrap_or_default())),
+        Err(Failure::MissingRight(_)) => Ok(false),
+        Err(failure) => Err(failure),
+    }
 }
 
 /// Parameters that delete the drain only as it was read.

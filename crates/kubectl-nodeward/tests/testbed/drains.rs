@@ -313,6 +313,20 @@ async fn early_uncordon_withdraws_the_reboot_permission() -> Result<()> {
     env.gone(&n1).await
 }
 
+/// Whoever uncordons a node and drains it again means a new drain, and not the one that is ending.
+#[tokio::test(flavor = "multi_thread")]
+async fn drain_right_after_uncordon_is_a_new_one() -> Result<()> {
+    let env = Environment::new().await?;
+    let [node] = env.workers().await?;
+    let admin = &env.admin;
+    let drain = ["drain", &node, "--timeout", "90s"];
+    says(&admin.page(&drain).await?, &["is drained and may go down"])?;
+    fleet::uncordon(&env.client, &node).await?;
+    says(&admin.page(&drain).await?, &["is drained and may go down"])?;
+    admin.page(&["release", &node]).await?;
+    env.gone(&node).await
+}
+
 /// As with kubectl drain.
 #[tokio::test(flavor = "multi_thread")]
 async fn drain_begins_nothing_without_consent() -> Result<()> {
