@@ -301,6 +301,8 @@ reasons! {
         StatusBehind => "waits for a budget whose status is behind",
         /// What its next step rests on could not be read, or was not so; it is read again after a delay.
         ReadFailed => "waits for a read of what its next step rests on",
+        /// An admission webhook or policy, or a missing right, refuses a write of its next step.
+        WriteRefused => "waits for a write that the API server refuses",
         /// The ledger is there, and this version cannot read it.
         LedgerUnreadable => "may be held by a drain",
         /// The ledger is as large as it may become by further claims.
@@ -446,6 +448,7 @@ impl LockReason {
             | Self::OwnerHold
             | Self::StatusBehind
             | Self::ReadFailed
+            | Self::WriteRefused
             | Self::LedgerUnreadable
             | Self::LedgerFull
             | Self::StaleTicket
@@ -507,6 +510,7 @@ impl LockReason {
                 | Self::InvalidDrain
                 | Self::NodeReplaced
                 | Self::LeaseLost
+                | Self::WriteRefused
                 | Self::CircularWait
                 | Self::WaitsForWindow
                 | Self::DeadlinePassed
@@ -980,7 +984,8 @@ mod tests {
             R::WaitsForNodeGroup | R::GroupUnhealthy | R::ControlPlaneBusy => false,
             R::Suspect | R::AwaitsDrainer | R::AwaitingPods | R::AwaitingReady => false,
             // What is not known, or not to be.
-            R::LedgerUnreadable | R::LedgerFull | R::ReadFailed | R::StaleTicket | R::ForgedTicket => false,
+            R::LedgerUnreadable | R::LedgerFull | R::ReadFailed | R::WriteRefused => false,
+            R::StaleTicket | R::ForgedTicket => false,
             // Its owner's wish, or what it is.
             R::OptedOut | R::WaitCompleted | R::UnknownOptOut | R::OptOutIgnored => false,
             R::ToleratesCordon | R::Surging => false,

@@ -105,6 +105,7 @@ impl LockReason {
             Self::OwnerHold => "wait for the end of the hold, or talk to the budget's owner",
             Self::StatusBehind => "wait; if it lasts, check kube-controller-manager",
             Self::ReadFailed => "wait; if it lasts, check the API server and drain-lock's rights",
+            Self::WriteRefused => "see which admission webhook, policy or missing right refuses drain-lock's write",
             Self::LedgerUnreadable => {
                 "undo the last edit of the DrainLedger, or run the version of drain-lock that wrote it"
             }

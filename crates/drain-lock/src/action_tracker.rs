@@ -10,11 +10,11 @@ use nodeward_core::id::{NodeUid, PodUid};
 use nodeward_core::ledger::Leaderless;
 use nodeward_runtime::control::EXPECTATION_TIMEOUT;
 use nodeward_runtime::pause::PastPause;
-use nodeward_runtime::{ActionResult, BackoffPolicy, Backoffs, LeaderState, Stop};
+use nodeward_runtime::{ActionResult, ApiError, BackoffPolicy, Backoffs, LeaderState, Stop};
 
-use crate::execute::{Eviction, TaskOutcome};
+use crate::execute::{Eviction, TaskKey, TaskOutcome};
 use crate::plan::Plan;
-use crate::snapshot::Memory;
+use crate::snapshot::{Memory, WriteTarget};
 
 /// How long an eviction may be under way: one request with its own time limit.
 const UNDER_WAY: SignedDuration = SignedDuration::from_mins(2);
@@ -94,6 +94,11 @@ impl ActionTracker {
         self.memory.to_be_down = std::mem::take(&mut plan.to_be_down);
         self.memory.obstructed = std::mem::take(&mut plan.obstructed);
         self.memory.stale_budgets = std::mem::take(&mut plan.stale_budgets);
+        let is_planned = |target: &WriteTarget| match target {
+            WriteTarget::Ledger => true,
+            WriteTarget::Node(node) => plan.writes_node(node),
+        };
+        self.memory.refused_writes.retain(|target, _| is_planned(target));
     }
 
     /// Notes for how long nobody planned: before this process led, while it could not, and while it was paused. A failover is
@@ -136,7 +141,8 @@ impl ActionTracker {
     }
 
     /// Something has come to its end.
-    pub fn completed(&mut self, outcome: &TaskOutcome, now: Timestamp) {
+    pub fn completed(&mut self, key: &TaskKey, outcome: &TaskOutcome, now: Timestamp) {
+        self.note_refusal(key, &outcome.done);
         for Eviction { pod, done, .. } in &outcome.evictions {
             self.evicted(&pod.uid, done, now);
         }
@@ -162,6 +168,27 @@ impl ActionTracker {
         }
         if outcome.leases_absent {
             self.memory.leases_absent_until = Some(saturating_add(now, NO_LEASES_FOR));
+        }
+    }
+
+    /// Notes a refusal that does not pass by itself, until the write is done.
+    fn note_refusal(&mut self, key: &TaskKey, done: &ActionResult) {
+        let target = match key {
+            TaskKey::Ledger => WriteTarget::Ledger,
+            TaskKey::Node(node) => WriteTarget::Node(node.clone()),
+            _ => return,
+        };
+        let refused = &mut self.memory.refused_writes;
+        match done {
+            ActionResult::Failed(
+                refusal @ (ApiError::Denied { .. } | ApiError::Forbidden { .. } | ApiError::Invalid { .. }),
+            ) => {
+                refused.insert(target, refusal.to_string());
+            }
+            ActionResult::Acted(()) | ActionResult::AlreadyDone => {
+                refused.remove(&target);
+            }
+            ActionResult::Failed(_) | ActionResult::Outdated(_) | ActionResult::Stopped(_) => {}
         }
     }
 
@@ -251,6 +278,22 @@ mod tests {
         assert_eq!(kept_times(&mut tracker), [], "it can again");
     }
 
+    #[rstest]
+    #[case::denied(ActionResult::Failed(ApiError::Denied { message: "no".to_owned() }), true)]
+    #[case::forbidden(ActionResult::Failed(ApiError::Forbidden { message: "no".to_owned() }), true)]
+    #[case::lost(ActionResult::Failed(ApiError::Timeout), false)]
+    #[case::outdated(ActionResult::Outdated("changed".to_owned()), false)]
+    fn refusal_is_kept_until_the_write_is_done(#[case] done: ActionResult, #[case] kept: bool) {
+        let mut tracker = ActionTracker::nothing();
+        tracker.completed(&TaskKey::Ledger, &done.into(), now());
+        assert_eq!(
+            tracker.at(now()).refused_writes.contains_key(&WriteTarget::Ledger),
+            kept
+        );
+        tracker.completed(&TaskKey::Ledger, &ActionResult::Acted(()).into(), now());
+        assert!(tracker.at(now()).refused_writes.is_empty());
+    }
+
     #[test]
     fn clock_that_steps_back_makes_no_time_without_plans() {
         let mut tracker = ActionTracker::nothing();
@@ -267,7 +310,7 @@ mod tests {
             doubted: vec![("uid-n1".into(), "a read failed".to_owned())],
             ..ActionResult::Acted(()).into()
         };
-        tracker.completed(&doubted, now());
+        tracker.completed(&TaskKey::Ledger, &doubted, now());
         let back = saturating_add(now(), -SignedDuration::from_hours(1));
         assert_eq!(
             tracker.at(back).doubted(back).count(),

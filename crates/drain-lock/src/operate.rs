@@ -180,7 +180,7 @@ impl Operator for DrainLock {
                 self.finished_pass(now);
             }
             self.reporter.acted(&completed.key, outcome);
-            self.tracker.completed(outcome, now);
+            self.tracker.completed(&completed.key, outcome, now);
         }
     }
 

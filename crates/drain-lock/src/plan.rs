@@ -49,7 +49,9 @@ use nodeward_core::ledger::{Ledger, NodeGroupVerdict, Reservations};
 use nodeward_scheduling::Cordons;
 
 use crate::policy::Policy;
-use crate::snapshot::{LeavingPods, LedgerFacts, Memory, NodeFacts, PodFacts, PodToBeDown, Snapshot, StaleBudgets};
+use crate::snapshot::{
+    LeavingPods, LedgerFacts, Memory, NodeFacts, PodFacts, PodToBeDown, Snapshot, StaleBudgets, WriteTarget,
+};
 
 use self::bypass::{Bypassed, bypassed};
 use self::circle::{Circles, circles};
@@ -101,6 +103,14 @@ pub struct Plan {
     pub stale_budgets: StaleBudgets,
     /// When to plan again at the latest.
     pub requeue_at: Option<Timestamp>,
+}
+
+impl Plan {
+    /// Whether the node is to be written.
+    pub fn writes_node(&self, node: &NodeUid) -> bool {
+        let mut actions = self.actions.iter();
+        actions.any(|action| matches!(action, Action::Node(write) if write.node.uid == *node))
+    }
 }
 
 /// Decides.
@@ -498,12 +508,44 @@ impl Planner<'_> {
         }
     }
 
+    /// Says of each drain what the API server refused to write for it the last time.
+    fn name_refused_writes(&mut self) {
+        for (target, refusal) in &self.memory.refused_writes {
+            let (what, nodes): (_, Vec<NodeUid>) = match target {
+                WriteTarget::Ledger => ("the DrainLedger".to_owned(), self.changed_claims()),
+                WriteTarget::Node(node) if self.plan.writes_node(node) => ("the node".to_owned(), vec![node.clone()]),
+                WriteTarget::Node(_) => continue,
+            };
+            let text = format!("{} ({what}: {refusal})", LockReason::WriteRefused.explanation());
+            let is_meant =
+                |verdict: &&mut DrainVerdict| verdict.node_uid.as_ref().is_some_and(|node| nodes.contains(node));
+            for verdict in self.plan.drains.iter_mut().filter(is_meant) {
+                verdict.block(LockReason::WriteRefused, text.clone());
+                verdict.set_message(text.clone());
+            }
+        }
+    }
+
+    /// The nodes whose claims this pass changes, or wants to be granted.
+    fn changed_claims(&self) -> Vec<NodeUid> {
+        let asked = self.write.grants.iter().map(|ask| &ask.node_uid);
+        let asked: Vec<&NodeUid> = asked
+            .chain(self.write.confirms.iter().map(|ask| &ask.node_uid))
+            .collect();
+        let nodes = self.plan.drains.iter().filter_map(|verdict| verdict.node_uid.as_ref());
+        let is_changed = |node: &&NodeUid| {
+            asked.contains(node) || claim_of(Some(node), &self.before) != claim_of(Some(node), &self.write.next)
+        };
+        nodes.filter(is_changed).cloned().collect()
+    }
+
     /// The end of the pass: of the claims that could be granted each by itself, those that can be granted together.
     fn finish(mut self) -> Plan {
         self.remove_stale_entries();
         self.keep_control_plane_lease();
         self.touch_stale_budgets();
         self.leave_out_doubted();
+        self.name_refused_writes();
         self.write.leaving = self.leaving();
         let mut facts = self.snapshot.facts.clone();
         take_out(&mut facts, &self.write.leaving);

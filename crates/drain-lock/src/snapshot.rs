@@ -15,7 +15,7 @@ use nodeward_core::ledger::{Claim, Facts, Ledger};
 use nodeward_core::remediation::Remediations;
 use nodeward_scheduling::SchedulingView;
 
-pub use memory::{Contradiction, Doubted, LeavingPods, Memory, PodToBeDown, StaleBudgets, Touched};
+pub use memory::{Contradiction, Doubted, LeavingPods, Memory, PodToBeDown, StaleBudgets, Touched, WriteTarget};
 pub use nodeward_scheduling::{NodeFacts, PodFacts};
 
 /// For so long after its eviction the disruption controller counts a pod as gone that it still sees (`DeletionTimeout` in

@@ -220,6 +220,7 @@ impl Lock {
             return;
         };
         let now = timestamp(world.now);
+        self.tracker.completed(&key, &outcome, now);
         match &outcome.done {
             ActionResult::Acted(()) | ActionResult::AlreadyDone => self.backoffs.succeeded(&key),
             ActionResult::Stopped(_) => {}
@@ -230,7 +231,6 @@ impl Lock {
                 self.backoffs.failed(key, now, None);
             }
         }
-        self.tracker.completed(&outcome, now);
         self.wake(world, world.now);
     }
 }

@@ -61,6 +61,8 @@ pub struct Memory {
     evictions: BTreeMap<PodUid, Attempt>,
     refused_grants: BTreeMap<NodeUid, RefusedGrant>,
     doubted: BTreeMap<NodeUid, Doubted>,
+    /// By what was to be written, with the API server's words. The same write would be refused again.
+    pub refused_writes: BTreeMap<WriteTarget, String>,
     departed: BTreeMap<PodUid, (Arc<PodFacts>, Timestamp)>,
     /// Budgets whose pods' owners were asked for their scale, until when they are not asked again.
     scales: BTreeMap<BudgetKey, Timestamp>,
@@ -78,6 +80,13 @@ pub struct Memory {
     pub first_plan_at: Option<Timestamp>,
     /// Long times in which nobody planned: nobody led before this process did, it could not, or a person had paused it.
     pub leaderless: Vec<Leaderless>,
+}
+
+/// Something of a drain that is written.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum WriteTarget {
+    Ledger,
+    Node(NodeUid),
 }
 
 /// The last attempt at a pod.

@@ -1,11 +1,13 @@
 //! What no wait can mend: it is named, it holds nothing, and it stops no other drain.
 
 use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use kube::api::{Api, DeleteParams, Patch, PatchParams};
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use nodeward_api::node_drain::Phase;
 use nodeward_api::reason::LockReason;
 use nodeward_testkit::bulk;
+use nodeward_testkit::fleet::NodeSpec;
 use nodeward_testkit::wait::{self, secs};
 use nodeward_testkit::workload::{self, Budget, PodTemplate};
 use serde_json::{Value, json};
@@ -155,5 +157,61 @@ async fn invalid_drains_say_why_and_stop_no_other() -> Result<()> {
         env.delete_drain(node).await?;
         env.released(node, secs(60)).await?;
     }
+    env.end([lock]).await
+}
+
+/// An admission policy lets nobody cordon: the drain says who refuses what, and goes on once that is over.
+#[tokio::test(flavor = "multi_thread")]
+async fn refused_cordon_is_named_until_it_is_written() -> Result<()> {
+    let env = Environment::new(&["n1", "n2"]).await?;
+    let policies: Api<ValidatingAdmissionPolicy> = Api::all(env.client.clone());
+    let bindings: Api<ValidatingAdmissionPolicyBinding> = Api::all(env.client.clone());
+    let nodes =
+        json!({ "apiGroups": [""], "apiVersions": ["v1"], "resources": ["nodes"], "operations": ["CREATE", "UPDATE"] });
+    let policy = json!({ "metadata": { "name": "no-cordons" }, "spec": {
+        "matchConstraints": { "resourceRules": [nodes] },
+        "validations": [{
+            "expression": "!has(object.spec.unschedulable) || !object.spec.unschedulable",
+            "message": "nodes stay in use",
+        }],
+    } });
+    let binding = json!({ "metadata": { "name": "no-cordons" }, "spec": {
+        "policyName": "no-cordons", "validationActions": ["Deny"],
+    } });
+    let params = PostParams::default();
+    policies.create(&params, &serde_json::from_value(policy)?).await?;
+    bindings.create(&params, &serde_json::from_value(binding)?).await?;
+    let mut cordoned = NodeSpec::worker("probe").build()?;
+    cordoned.spec.get_or_insert_default().unschedulable = Some(true);
+    let dry_run = PostParams {
+        dry_run: true,
+        ..PostParams::default()
+    };
+    wait::until("the policy to be in force", secs(60), || async {
+        ensure!(
+            env.nodes().create(&dry_run, &cordoned).await.is_err(),
+            "a cordon is taken"
+        );
+        Ok(())
+    })
+    .await?;
+    let lock = env.start(json!({})).await?;
+    env.drain("n1", json!({})).await?;
+    let status = env.status_that("n1", "to name the refusal", secs(60), |status| {
+        let mut blocked = status.blocked_by.iter();
+        blocked.any(|one| one.reason == LockReason::WriteRefused && one.message.contains("nodes stay in use"))
+    });
+    status.await?;
+    env.event("n1", LockReason::WriteRefused, secs(60)).await?;
+    bindings.delete("no-cordons", &DeleteParams::default()).await?;
+    let status = env.phase("n1", Phase::Drained, secs(90)).await?;
+    ensure!(
+        status
+            .blocked_by
+            .iter()
+            .all(|one| one.reason != LockReason::WriteRefused),
+        "{:?}",
+        status.blocked_by
+    );
     env.end([lock]).await
 }

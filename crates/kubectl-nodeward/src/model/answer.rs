@@ -477,6 +477,7 @@ fn of_obstacle(reason: LockReason) -> Severity {
             LockReason::CircularWait
                 | LockReason::BudgetUnhealthy
                 | LockReason::GroupUnhealthy
+                | LockReason::WriteRefused
                 | LockReason::LedgerUnreadable
                 | LockReason::LedgerFull
                 | LockReason::UnknownOptOut

@@ -2,6 +2,8 @@
 
 use nodeward_core::id::NodeUid;
 
+use crate::snapshot::WriteTarget;
+
 use super::*;
 
 #[rstest]
@@ -189,4 +191,26 @@ fn doubted_claim_asks_again_after_its_backoff(#[case] seconds_left: i64, #[case]
         .any(|why| why.reason == LockReason::ReadFailed);
     assert_eq!(is_told, !asks);
     assert!(asks || plan.requeue_at.is_some_and(|at| at <= until));
+}
+
+/// What an admission policy refuses is named while it is to be written, and not after.
+#[rstest]
+#[case::its_node(WriteTarget::Node("uid-n1".into()), true)]
+#[case::another_node(WriteTarget::Node("uid-n2".into()), false)]
+#[case::the_ledger(WriteTarget::Ledger, true)]
+fn refused_write_is_named(#[case] target: WriteTarget, #[case] expected: bool) {
+    let cluster = cluster(
+        node("n1", json!({})),
+        Some(drain(json!({}))),
+        &[],
+        &[held("a", json!({}))],
+    );
+    let mut memory = Memory::default();
+    memory.refused_writes.insert(target, "policy says no".to_owned());
+    let plan = plan(&cluster.snapshot(), &memory, &policy(), now());
+    let verdict = &plan.drains[0];
+    let mut blocked = verdict.blocked_by.iter();
+    let is_named = blocked.any(|why| why.reason == LockReason::WriteRefused && why.message.contains("policy says no"));
+    assert_eq!(is_named, expected, "{:?}", verdict.blocked_by);
+    assert_eq!(verdict.message.contains("policy says no"), expected);
 }
