@@ -210,7 +210,10 @@ impl Status {
     fn phases(&self) -> String {
         let mut counts: BTreeMap<_, usize> = BTreeMap::new();
         for drain in &self.drains {
-            *counts.entry((drain.phase, describe::phase(drain))).or_default() += 1;
+            let word = describe::phase(drain);
+            // Drains of several phases have the words that are none.
+            let phase = drain.phase.filter(|phase| phase.as_str() == word);
+            *counts.entry((phase, word)).or_default() += 1;
         }
         let counts = counts.into_iter().map(|((_, phase), count)| format!("{count} {phase}"));
         let counts = counts.collect::<Vec<_>>().join(", ");
@@ -428,6 +431,27 @@ mod tests {
             ..Status::default()
         };
         assert_eq!(status.exit(), exit);
+    }
+
+    /// A drain that ends has a phase beside, and no word for it.
+    #[test]
+    fn each_word_of_drains_has_one_count() {
+        let drain = |phase: &str, deleted: bool| {
+            let drain = json!({
+                "metadata": { "name": "n1", "deletionTimestamp": deleted.then_some("2026-01-01T10:00:00Z") },
+                "spec": { "nodeName": "n1" }, "status": { "phase": phase },
+            });
+            Drain::of(&serde_json::from_value(drain).unwrap())
+        };
+        let status = Status {
+            drains: vec![
+                drain("Drained", true),
+                drain("Queued", false),
+                drain("Recovering", true),
+            ],
+            ..Status::default()
+        };
+        assert_eq!(status.phases(), "2 Ending, 1 Queued");
     }
 
     /// Thirty nodes with one cause are one line.
