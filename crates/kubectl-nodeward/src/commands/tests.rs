@@ -296,6 +296,11 @@ fn unhealthy_counts() -> BudgetHealth {
     }
 }
 
+fn answered(target: Explained) -> WhyAnswer {
+    let next = target.next(&commands(), now());
+    WhyAnswer { target, next }
+}
+
 fn busy_why() -> Why {
     let why = Why {
         name: "node-1".to_owned(),
@@ -553,7 +558,7 @@ fn next_step_for_a_budget_that_allows_nothing(#[case] never_overridden: Option<B
         unread: vec![],
     };
     let mut page = Page::new(120);
-    why.print(&mut page, &commands(), now());
+    answered(Explained::Budget(Box::new(why))).print(&mut page, &commands(), now());
     let text = page.print(false);
     let (_, next) = text.split_once("next").unwrap();
     assert!(next.contains(named), "{next}");
@@ -596,7 +601,7 @@ fn rollout_is_offered_where_it_helps(#[case] rollout: Rollout, #[case] expected:
     let rollout = Some(rollout);
     let why = WhyPod { rollout, ..why_pod() };
     let mut page = Page::new(120);
-    why.print(&mut page, &commands(), now());
+    answered(Explained::Pod(Box::new(why))).print(&mut page, &commands(), now());
     let text = page.print(false);
     assert!(text.contains(expected), "{text}");
     assert_eq!(
@@ -757,17 +762,35 @@ fn pages(width: usize) -> Vec<(&'static str, Page)> {
         print(&mut page);
         page
     };
+    let node = |why: Why| answered(Explained::Node(Box::new(why)));
     vec![
         ("status", page(&|page| busy_status().print(page, now()))),
         ("status_bare", page(&|page| bare_status.print(page, now()))),
         ("status_idle", page(&|page| Status::default().print(page, now()))),
-        ("why", page(&|page| busy_why().print(page, &commands(), now()))),
-        ("why_bare", page(&|page| bare_why().print(page, &commands(), now()))),
-        ("why_budget", page(&|page| why_budget().print(page, &commands(), now()))),
-        ("why_ceph", page(&|page| exempt_why().print(page, &commands(), now()))),
+        ("why", page(&|page| node(busy_why()).print(page, &commands(), now()))),
+        (
+            "why_bare",
+            page(&|page| node(bare_why()).print(page, &commands(), now())),
+        ),
+        (
+            "why_budget",
+            page(&|page| answered(Explained::Budget(Box::new(why_budget()))).print(page, &commands(), now())),
+        ),
+        (
+            "why_ceph",
+            page(&|page| node(exempt_why()).print(page, &commands(), now())),
+        ),
         (
             "why_outdated",
-            page(&|page| outdated_why().print(page, &commands(), now())),
+            page(&|page| node(outdated_why()).print(page, &commands(), now())),
+        ),
+        (
+            "why_parked",
+            page(&|page| node(parked_why()).print(page, &commands(), now())),
+        ),
+        (
+            "why_pod",
+            page(&|page| answered(Explained::Pod(Box::new(why_pod()))).print(page, &commands(), now())),
         ),
         ("why_parked", page(&|page| parked_why().print(page, &commands(), now()))),
         ("why_pod", page(&|page| why_pod().print(page, &commands(), now()))),
@@ -855,10 +878,7 @@ fn printed_commands_are_valid_command_lines() {
 #[test]
 fn models_are_stable() {
     insta::assert_snapshot!("json_status", pretty(&busy_status()));
-    let answer = |target: Explained| {
-        let next = target.next(&commands(), now());
-        pretty(&WhyAnswer { target, next })
-    };
+    let answer = |target: Explained| pretty(&answered(target));
     insta::assert_snapshot!("json_why", answer(Explained::Node(Box::new(busy_why()))));
     insta::assert_snapshot!("json_why_bare", answer(Explained::Node(Box::new(bare_why()))));
     insta::assert_snapshot!("json_why_budget", answer(Explained::Budget(Box::new(why_budget()))));

@@ -20,6 +20,7 @@ use nodeward_core::pod::PodView;
 use nodeward_core::text::counted;
 use serde::Serialize;
 
+use self::next::Step;
 use self::pods::PodsOnNode;
 use super::locks;
 use super::printed::PrintedCommands;
@@ -214,7 +215,7 @@ impl Why {
         self
     }
 
-    pub fn print(&self, page: &mut Page, commands: &PrintedCommands, now: Timestamp) {
+    pub fn print(&self, page: &mut Page, next: &[Step], commands: &PrintedCommands, now: Timestamp) {
         page.heading(&self.name);
         describe::cannot_tell(page, &self.unread);
         if let Some(answer) = &self.answer {
@@ -230,7 +231,7 @@ impl Why {
             None if self.unread.iter().any(|unread| unread.what() == "drains") => (),
             None => page.field("drain", "not requested from drain-lock"),
         }
-        next::print(page, &self.next(commands, now));
+        next::print(page, next);
         let tells = self.components.iter().filter_map(|component| component.leads(now));
         page.fields("told by", tells);
         self.print_keeper(page, now);

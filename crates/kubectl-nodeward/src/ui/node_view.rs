@@ -38,7 +38,7 @@ impl NodeView {
         let why = Why::read(base.reader(), name, false).await?;
         let at = Timestamp::now();
         let mut page = Page::new(usize::MAX);
-        why.print(&mut page, &live.commands, at);
+        why.print(&mut page, &why.next(&live.commands, at), &live.commands, at);
         let fleet = live.fleets().borrow().clone();
         let events = fleet.as_deref().map(|fleet| events_of(fleet, name)).unwrap_or_default();
         Ok(Self {

@@ -40,12 +40,13 @@ impl WhyAnswer {
         })
     }
 
-    /// With the times of the moment at which it is printed.
+    /// With the times of the moment at which it is printed; what comes next is of the moment at which it was asked.
     pub fn print(&self, page: &mut Page, commands: &PrintedCommands, now: Timestamp) {
-        match &self.target {
-            Explained::Node(why) => why.print(page, commands, now),
-            Explained::Pod(why) => why.print(page, commands, now),
-            Explained::Budget(why) => why.print(page, commands, now),
+        let Self { target, next } = self;
+        match target {
+            Explained::Node(why) => why.print(page, next, commands, now),
+            Explained::Pod(why) => why.print(page, next, now),
+            Explained::Budget(why) => why.print(page, next, now),
         }
     }
 }

@@ -78,7 +78,7 @@ impl WhyBudget {
         })
     }
 
-    pub fn print(&self, page: &mut Page, commands: &PrintedCommands, now: Timestamp) {
+    pub fn print(&self, page: &mut Page, next: &[Step], now: Timestamp) {
         page.heading(format!("PDB {}", self.locks.pdb));
         describe::cannot_tell(page, &self.unread);
         if let Some(status) = self.locks.status {
@@ -103,7 +103,7 @@ impl WhyBudget {
         if let Some(Override { at, pod }) = &self.last_override {
             page.field("overridden", format!("last for {pod}, {}", moment(*at, now)));
         }
-        next::print(page, &self.next(commands, now));
+        next::print(page, next);
         if let Some(counts) = self.counts.as_ref().filter(|counts| !counts.is_sound()) {
             print_counts(page, counts);
         }

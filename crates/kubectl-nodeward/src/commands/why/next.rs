@@ -140,7 +140,7 @@ pub fn ahead_of(ahead: usize) -> String {
 
 impl Why {
     /// What happens here and who does it: the components, in the order in which they act, and a person.
-    pub(super) fn next(&self, commands: &PrintedCommands, now: Timestamp) -> Vec<Step> {
+    pub fn next(&self, commands: &PrintedCommands, now: Timestamp) -> Vec<Step> {
         let of_drain_lock = self.drain.iter().flat_map(|drain| self.in_time(drain, now));
         let mut next: Vec<Step> = self.of_keeper(commands, now).into_iter().chain(of_drain_lock).collect();
         next.sort_by_key(|step| step.at);

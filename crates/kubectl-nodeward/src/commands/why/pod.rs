@@ -135,7 +135,7 @@ impl WhyPod {
         })
     }
 
-    pub fn print(&self, page: &mut Page, commands: &PrintedCommands, now: Timestamp) {
+    pub fn print(&self, page: &mut Page, next: &[Step], now: Timestamp) {
         page.heading(format!("pod {}", self.pod));
         describe::cannot_tell(page, &self.unread);
         let controller = match &self.controller {
@@ -171,7 +171,7 @@ impl WhyPod {
         if let Some(said) = &self.drain_keeper {
             page.field("forced", with_distances(said, now));
         }
-        next::print(page, &self.next(commands));
+        next::print(page, next);
         for counts in &self.counts {
             print_counts(page, counts);
         }
