@@ -17,6 +17,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
 use crate::lenient::{Fields, or_default, readable};
+use crate::reason::HealthReason;
 use crate::schema;
 
 /// Which nodes are watched, when one counts as unhealthy, and what remediates it.
@@ -263,6 +264,25 @@ pub struct UnhealthyNode {
     #[serde(default, deserialize_with = "or_default", skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::timestamp")]
     pub last_transition_time: Option<Timestamp>,
+    /// What stops its remediation, or the next step of it. Left out of all nodes where the status would be too large.
+    #[serde(default, deserialize_with = "or_default", skip_serializing_if = "Option::is_none")]
+    pub stopped_by: Option<StoppedBy>,
+}
+
+/// What stops a remediation that is due.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct StoppedBy {
+    /// What it is, in one CamelCase word.
+    #[schemars(with = "String")]
+    pub reason: HealthReason,
+    /// Human-readable detail.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub message: String,
+    /// When it ends by itself, where that is known. A lease ends when its holder renews it no more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::timestamp")]
+    pub until: Option<Timestamp>,
 }
 
 /// A remediation that was created for a node, or is about to be: then its resource has no uid yet.

@@ -721,6 +721,25 @@ reasons! {
 }
 
 impl HealthReason {
+    /// Whether it stops a remediation that is due, or the next step of one that runs.
+    pub const fn stops(self) -> bool {
+        !matches!(
+            self,
+            Self::Healthy
+                | Self::ReadyUnknown
+                | Self::NotExpired
+                | Self::LeftToTerminationHandler
+                | Self::WouldRemediate
+                | Self::StartingRemediation
+                | Self::RemediationRunning
+                | Self::Escalating
+                | Self::ChainExhausted
+                | Self::HealthyDelayed
+                | Self::RemovingRemediations
+                | Self::ReplacementExpected
+        )
+    }
+
     /// Whether what stops a remediation ends without a person: by time, or with another node's remediation.
     pub const fn ends_by_itself(self) -> bool {
         matches!(

@@ -20,10 +20,11 @@ use nodeward_api::disruption_hold::DisruptionHold;
 use nodeward_api::drain_ledger::{self, DrainLedger};
 use nodeward_api::node_drain::BlockedBy;
 use nodeward_api::node_drain::NodeDrain;
-use nodeward_api::reason::{HealthEvent, LockReason};
+use nodeward_api::reason::LockReason;
 use nodeward_api::{NodeHealthCheck, node_lease};
 use nodeward_core::lease::LeaseView;
 use nodeward_core::ledger::Ledger;
+use nodeward_core::node_health_check::{RemediationKind, TemplateRef};
 use nodeward_runtime::cache::Content;
 use serde::de::DeserializeOwned;
 
@@ -322,37 +323,44 @@ impl<'a> Reader<'a> {
         Ok(lease.as_ref().and_then(LeaseView::project))
     }
 
-    /// Events that say why the node is not remediated.
-    pub async fn remediation_skipped(&mut self, node: &str) -> Result<Vec<Event>, Failure> {
-        let reason = HealthEvent::RemediationSkipped;
-        let fields = format!("involvedObject.kind=Node,involvedObject.name={node},reason={reason}");
-        let (events, params) = (self.api::<Event>(None), ListParams::default().fields(&fields));
-        let events = self.list("events", events, params, |event| event).await?;
-        Ok(events.unwrap_or_default())
-    }
-
     /// A remediation; `None` where it does not exist, or its kind is not served.
     pub async fn remediation(&mut self, reference: &ObjectReference) -> Result<Option<DynamicObject>, Failure> {
-        let text = |part: &Option<String>| part.clone().unwrap_or_default();
-        let (api_version, kind) = (text(&reference.api_version), text(&reference.kind));
-        let (namespace, name) = (text(&reference.namespace), text(&reference.name));
-        let Ok(kind) = GroupVersionKind::try_from(TypeMeta { api_version, kind }) else {
+        let parts = [
+            &reference.api_version,
+            &reference.kind,
+            &reference.namespace,
+            &reference.name,
+        ];
+        let [api_version, kind, namespace, name] = parts.map(|part| part.as_deref().unwrap_or_default());
+        let Some(remediations) = self.remediations_of(api_version, kind, namespace) else {
             return Ok(None);
         };
+        let found = or_not_served(remediations.get(name));
+        Ok(self.read("remediation", found).await?.flatten())
+    }
+
+    /// The remediations that a template's kind makes; none where they may not be listed, or their kind is not served.
+    pub async fn remediations(&mut self, template: &TemplateRef) -> Result<Vec<DynamicObject>, Failure> {
+        let RemediationKind { api_version, kind } = template.remediation_kind();
+        let Some(remediations) = self.remediations_of(&api_version, &kind, &template.namespace) else {
+            return Ok(Vec::new());
+        };
+        let params = ListParams::default();
+        let found = self
+            .read("remediations", or_not_served(remediations.list(&params)))
+            .await?;
+        Ok(found.flatten().map(|found| found.items).unwrap_or_default())
+    }
+
+    fn remediations_of(&self, api_version: &str, kind: &str, namespace: &str) -> Option<Api<DynamicObject>> {
+        let (api_version, kind) = (api_version.to_owned(), kind.to_owned());
+        let kind = GroupVersionKind::try_from(TypeMeta { api_version, kind }).ok()?;
         let resource = ApiResource::from_gvk(&kind);
         let client = self.cluster.client.clone();
-        let remediations: Api<DynamicObject> = match namespace.as_str() {
+        Some(match namespace {
             "" => Api::all_with(client, &resource),
             namespace => Api::namespaced_with(client, namespace, &resource),
-        };
-        let found = async {
-            match remediations.get_opt(&name).await {
-                // Of a kind that is not served, which the API server words in another way.
-                Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
-                found => found,
-            }
-        };
-        Ok(self.read("remediation", found).await?.flatten())
+        })
     }
 
     /// In one namespace or in all.
@@ -364,6 +372,14 @@ impl<'a> Reader<'a> {
             Some(namespace) => Api::namespaced(self.cluster.client.clone(), namespace),
             None => Api::all(self.cluster.client.clone()),
         }
+    }
+}
+
+/// `None` also of a kind that is not served, which the API server words in another way.
+async fn or_not_served<T>(request: impl Future<Output = kube::Result<T>>) -> kube::Result<Option<T>> {
+    match request.await {
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
+        found => found.map(Some),
     }
 }
 

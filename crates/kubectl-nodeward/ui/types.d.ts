@@ -57,7 +57,7 @@ export interface BudgetLocks { pdb: string; status?: { disruptionsAllowed:number
   waiting?: { node:string; ticket:number; disruptions:number; since:string }[];
   ownerHolds?: { name?:string; pdb:string; disruptions?:number; reason:string; until?:string; phase?:string }[] }
 
-export interface HealthCheck { name:string; phase?: "Enabled"|"Remediating"|"Paused"|"Disabled"; healthy?:number; observed?:number; minHealthy?: string; maxUnhealthy?: string; remediating?: string[]; reason?: string; dryRun?: boolean;
+export interface HealthCheck { name:string; phase?: "Enabled"|"Remediating"|"Paused"|"Disabled"; healthy?:number; observed?:number; minHealthy?: string; maxUnhealthy?: string; remediating?: string[]; reason?: string; stopped?: { reason:string; detail:string; until?:string; nodes:string[] }[]; dryRun?: boolean;
   nodes?: { node:string; sentence:string; condition?: {type:string; status:string; since:string; expires:string}; step?: {number:number; of:number; remediation:string; started?:string; ends?:string; timedOut?:string; conditions?:string[]}; next?: {number:number; template:string; at?:string}; stoppedBy?: {reason:string; detail:string; until?:string}[] }[] }  // nodes that are not simply healthy
 
 export interface CephCluster { namespace:string; name:string; unreadable?: string;

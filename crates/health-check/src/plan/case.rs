@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use nodeward_api::node_health_check::UnhealthyNode;
+use nodeward_api::node_health_check::{StoppedBy, UnhealthyNode};
 use nodeward_api::reason::HealthReason;
 use nodeward_core::id::NodeName;
 
@@ -134,6 +134,17 @@ impl Case<'_> {
     /// Whether a remediator is at work on it, or is about to be.
     pub fn is_at_work(&self, now: Timestamp) -> bool {
         self.is_starting || self.chain.intent().is_some() || self.chain.is_at_work(&self.health, now)
+    }
+
+    /// What stops the step that is due. When somebody's lease ends is left out: it moves with each renewal.
+    pub fn stopped_by(&self) -> Option<StoppedBy> {
+        let Standing { reason, detail, until } = &self.standing;
+        let is_leased = matches!(reason, HealthReason::LeaseTaken | HealthReason::ControlPlaneNodeAway);
+        (self.expired().is_some() && reason.stops()).then(|| StoppedBy {
+            reason: *reason,
+            message: detail.clone(),
+            until: until.filter(|_| !is_leased),
+        })
     }
 
     /// The unhealthy condition that has lasted for long enough.

@@ -48,13 +48,14 @@ impl Planner<'_> {
     }
 
     /// How many nodes are healthy is not told by a watch that may be dead: a bookmark comes each minute.
-    pub(super) fn check_nodes_heard(&self) -> Result<(), Standing> {
+    pub(super) fn check_nodes_heard(&mut self) -> Result<(), Standing> {
         if self.snapshot.nodes_silent_for < NODES_RELIED_ON_FOR {
             return Ok(());
         }
-        let text = format!("nodes have not been heard of for {} s", NODES_RELIED_ON_FOR.as_secs());
         // A bookmark wakes nobody.
-        Err(unreadable(&text).until(saturating_add(self.now, NODES_LOOKED_AT_AGAIN)))
+        self.requeue_at.note(saturating_add(self.now, NODES_LOOKED_AT_AGAIN));
+        let text = format!("nodes have not been heard of for {} s", NODES_RELIED_ON_FOR.as_secs());
+        Err(unreadable(&text))
     }
 
     pub(super) fn check_exclusion(node: &NodeFacts) -> Result<(), Standing> {

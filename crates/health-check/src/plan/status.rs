@@ -29,6 +29,9 @@ const LARGEST: usize = 1_000_000 - 128;
 /// What the status may say of itself: of pause requests, a person may write any number.
 const LONGEST_REASON: usize = 4096;
 
+/// What the status may say of what stops a node: an API server's words may be long.
+const LONGEST_MESSAGE: usize = 512;
+
 /// A write may take as long, and an intent that is due meanwhile has to wait for its end.
 const SHORTLY: SignedDuration = SignedDuration::from_millis(250);
 
@@ -199,11 +202,15 @@ impl Planner<'_> {
     }
 }
 
-/// Whether nothing but numbers has changed. The next expiry takes them along: a write under way would hold up its intent.
+/// Whether nothing but numbers has changed, in what stops nodes, too. The next expiry takes them along: a write under way would
+/// hold up its intent.
 fn tells_only_counts(status: &NodeHealthCheckStatus, before: &NodeHealthCheckStatus) -> bool {
-    status.unhealthy_nodes == before.unhealthy_nodes
-        && status.conditions == before.conditions
-        && status.phase == before.phase
+    let unstopped = |node: &UnhealthyNode| UnhealthyNode {
+        stopped_by: None,
+        ..node.clone()
+    };
+    let nodes = |status: &NodeHealthCheckStatus| status.unhealthy_nodes.iter().map(unstopped).collect::<Vec<_>>();
+    nodes(status) == nodes(before) && status.conditions == before.conditions && status.phase == before.phase
 }
 
 /// What the status says of a node; nothing of one that is neither unhealthy for long enough nor remediated.
@@ -228,6 +235,7 @@ fn entry(case: &Case<'_>) -> Option<UnhealthyNode> {
         earlier_remediations,
         conditions_healthy_timestamp: case.healthy_since,
         healthy_delayed: case.is_delayed.then_some(true),
+        stopped_by: case.stopped_by(),
     })
 }
 
@@ -300,14 +308,23 @@ fn is_true(conditions: &[Condition], type_: &str) -> bool {
     conditions.any(|condition| condition.type_ == type_ && condition.status == "True")
 }
 
-/// Drops the oldest steps whose remediations are there to tell of them, where the status would be too large for the API server.
+/// Drops what stops nodes, and then the oldest steps whose remediations are there to tell of them, where the status
+/// would be too large for the API server.
 fn fit(status: &mut NodeHealthCheckStatus, check: &Check<'_>) {
-    if status.reason.len() > LONGEST_REASON {
-        let end = status.reason.floor_char_boundary(LONGEST_REASON);
-        status.reason.truncate(end);
-        status.reason.push('…');
-    }
+    shorten(&mut status.reason, LONGEST_REASON);
+    let stops = status
+        .unhealthy_nodes
+        .iter_mut()
+        .filter_map(|node| node.stopped_by.as_mut());
+    stops.for_each(|stop| shorten(&mut stop.message, LONGEST_MESSAGE));
     let mut size = size_of(status);
+    if size > LARGEST {
+        status
+            .unhealthy_nodes
+            .iter_mut()
+            .for_each(|node| node.stopped_by = None);
+        size = size_of(status);
+    }
     if size <= LARGEST {
         return;
     }
@@ -343,6 +360,13 @@ fn fit(status: &mut NodeHealthCheckStatus, check: &Check<'_>) {
         "{}; {dropped} remediations are not listed, for the status would be too large",
         status.reason
     );
+}
+
+fn shorten(text: &mut String, longest: usize) {
+    if text.len() > longest {
+        text.truncate(text.floor_char_boundary(longest));
+        text.push('…');
+    }
 }
 
 /// How long it is as JSON, which is not built for that.

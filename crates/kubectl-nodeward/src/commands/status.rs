@@ -28,14 +28,14 @@ use crate::model::answer::{Answer, Answering, NodeState, Sight};
 use crate::model::ceph::CephCluster;
 use crate::model::component::{Component, ComponentObjects, PART_OF, components};
 use crate::model::drain::Drain;
-use crate::model::health::HealthCheck;
+use crate::model::health::{HealthCheck, StoppedNodes};
 use crate::model::locks::{BudgetLocks, Sources, of_budgets};
 use crate::model::node::NodeSummary;
 use crate::model::outdated::Present;
 use crate::text::Style;
 use crate::text::page::Page;
 use crate::text::table::{Cell, Column, Table};
-use crate::text::time::age;
+use crate::text::time::{age, moment, with_distances};
 
 /// The fleet at a glance.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
@@ -100,7 +100,7 @@ pub struct LockCounts {
     pub owner_held: usize,
 }
 
-/// How many of the nodes that a NodeHealthCheck remediates are named.
+/// How many of the nodes that a NodeHealthCheck remediates, or that something stops, are named.
 const NAMED: usize = 3;
 
 impl Status {
@@ -193,7 +193,7 @@ impl Status {
         print_needs_person(page, &self.needs_person, now);
         print_drains(page, &self.drains, now);
         print_timed(page, &self.timed, now);
-        print_health_checks(page, &self.health_checks);
+        print_health_checks(page, &self.health_checks, now);
         ceph::print(page, &self.ceph_clusters, now);
         describe::not_installed(page, &self.unread);
     }
@@ -379,7 +379,7 @@ fn print_timed(page: &mut Page, nodes: &[NodeSummary], now: Timestamp) {
     }
 }
 
-fn print_health_checks(page: &mut Page, checks: &[HealthCheck]) {
+fn print_health_checks(page: &mut Page, checks: &[HealthCheck], now: Timestamp) {
     let mut table = Table::new([
         Column::Flexible("HEALTH CHECK"),
         Column::Fixed("PHASE"),
@@ -401,10 +401,24 @@ fn print_health_checks(page: &mut Page, checks: &[HealthCheck]) {
             Cell::new(style, phase),
             prefixed("", counts.map(|(healthy, observed)| format!("{healthy}/{observed}"))).into(),
             describe::first(&check.remediating, NAMED).into(),
-            format!("{dry_run}{}", check.reason).into(),
+            format!("{dry_run}{}", why(check, now)).into(),
         ]);
     }
     page.separate_table(table);
+}
+
+/// Why its phase is as it is, and what stops which nodes.
+fn why(check: &HealthCheck, now: Timestamp) -> String {
+    // Of an enabled one health-check's own sentence is of the first of these nodes.
+    let is_told = check.reason.is_empty() || (check.phase == Some(Phase::Enabled) && !check.stopped.is_empty());
+    let own = Some(&check.reason).filter(|_| !is_told);
+    let stops = check.stopped.iter().map(|StoppedNodes { stop, nodes }| {
+        let ahead = stop.until.filter(|until| *until > now);
+        let until = prefixed(", until ", ahead.map(|until| moment(until, now)));
+        let detail = with_distances(&stop.detail, now);
+        format!("{}: {detail} [{}{until}]", describe::first(nodes, NAMED), stop.reason)
+    });
+    own.cloned().into_iter().chain(stops).collect::<Vec<_>>().join("; ")
 }
 
 #[cfg(test)]

@@ -34,7 +34,7 @@ use crate::model::budget_health::{BudgetHealth, UnhealthyPod};
 use crate::model::ceph::{CephCluster, NodeCeph};
 use crate::model::component::{Component, ComponentState};
 use crate::model::drain::{Drain, Durations};
-use crate::model::health::{HealthCheck, HealthSources, NodeHealth, of_node};
+use crate::model::health::{HealthCheck, HealthSources, KeptRemediation, NodeHealth, of_node};
 use crate::model::leftover::Leftovers;
 use crate::model::locks::{BudgetLocks, BudgetNumbers, Held, NodeAway, NodeGroups, OwnerHold, Waiting, WaitsForGroup};
 use crate::model::node::NodeSummary;
@@ -320,6 +320,12 @@ fn busy_why() -> Why {
         node: Some(blocked_node("node-1")),
         drain: Some(waiting_drain()),
         health: Some(sick_health()),
+        kept: vec![KeptRemediation {
+            check: "workers".to_owned(),
+            remediation: "SelfNodeRemediation medik8s/node-1".to_owned(),
+            deleted: at("2026-01-01T10:20:00Z"),
+            finalizers: vec!["self-node-remediation.medik8s.io/snr-finalizer".to_owned()],
+        }],
         ceph: Some(node_ceph("node-1")),
         ahead: Some(2),
         durations: Some(Durations {
@@ -376,7 +382,10 @@ fn health_checks() -> Vec<NodeHealthCheck> {
             json!({ "selector": {}, "escalatingRemediations": chain }),
             json!({
                 "phase": "Remediating", "healthyNodes": 40, "observedNodes": 42, "reason": "",
-                "unhealthyNodes": [{ "name": "node-1", "remediations": [remediation] }, { "name": LONG }],
+                "unhealthyNodes": [
+                    { "name": "node-1", "remediations": [remediation] },
+                    { "name": LONG, "stoppedBy": { "reason": "ConcurrencyLimitReached", "message": "1 of 1: node-1" } },
+                ],
             }),
         ),
     ]
@@ -642,6 +651,7 @@ fn bare_why() -> Why {
         node: None,
         drain: None,
         health: None,
+        kept: vec![],
         ceph: None,
         ahead: None,
         durations: None,
@@ -792,8 +802,6 @@ fn pages(width: usize) -> Vec<(&'static str, Page)> {
             "why_pod",
             page(&|page| answered(Explained::Pod(Box::new(why_pod()))).print(page, &commands(), now())),
         ),
-        ("why_parked", page(&|page| parked_why().print(page, &commands(), now()))),
-        ("why_pod", page(&|page| why_pod().print(page, &commands(), now()))),
         ("plan", page(&|page| busy_plan().print(page))),
         ("plan_empty", page(&|page| empty_plan.print(page))),
         ("locks", page(&|page| locks.print(page, now()))),

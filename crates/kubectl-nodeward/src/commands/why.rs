@@ -36,7 +36,7 @@ use crate::model::budget_health::{BudgetHealth, nodes_of_interest};
 use crate::model::ceph::NodeCeph;
 use crate::model::component::Component;
 use crate::model::drain::{Drain, Durations};
-use crate::model::health::NodeHealth;
+use crate::model::health::{KeptRemediation, NodeHealth};
 use crate::model::locks::{BudgetLocks, Sources, of_budgets};
 use crate::model::node::NodeSummary;
 use crate::model::outdated::Present;
@@ -64,6 +64,9 @@ pub struct Why {
     pub components: Vec<Component>,
     /// Its health in the eyes of each NodeHealthCheck that watches it; absent where they could not be read.
     pub health: Option<Vec<NodeHealth>>,
+    /// Remediations of it that are being deleted, and what keeps them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub kept: Vec<KeptRemediation>,
     /// The CephClusters with OSDs on it; absent where they could not be read.
     pub ceph: Option<Vec<NodeCeph>>,
     /// Older drains that need or hold budgets which it waits for; absent where that could not be read.
@@ -105,8 +108,8 @@ impl Why {
         };
         let mut drain = drain_of(name);
         let known = node.as_ref().and_then(Option::as_ref);
-        let health = health::fetch(&mut reader, name, known, drain.as_ref()).await?;
-        let is_remediated = health.iter().flatten().any(|health| health.step.is_some());
+        let (health, kept) = health::fetch(&mut reader, name, known, drain.as_ref()).await?;
+        let is_remediated = !kept.is_empty() || health.iter().flatten().any(|health| health.step.is_some());
         if node == Some(None) && drain.is_none() && !is_remediated {
             return Err(Failure::NotFound(format!("there is no node {name}")));
         }
@@ -183,6 +186,7 @@ impl Why {
             answer: None,
             node,
             health,
+            kept,
             ceph,
             components,
             ahead: ledger
@@ -225,6 +229,7 @@ impl Why {
             print_node(page, node, now);
         }
         health::print_summary(page, self.health.as_deref());
+        health::print_kept(page, &self.kept, now);
         ceph::print_summary(page, self.ceph.as_deref());
         match &self.drain {
             Some(drain) => print_drain(page, drain, now),

@@ -147,7 +147,10 @@ impl<'a> Answering<'a> {
             drain,
             ..HealthSources::default()
         };
-        let concerned = self.judges.iter().filter(|judge| judge.concerns(&summary.name, node));
+        let concerned = self
+            .judges
+            .iter()
+            .filter(|judge| judge.concerns(&summary.name, node, self.now));
         let health = concerned.filter_map(|judge| judge.judge(&summary.name, &sources, self.now));
         let health: Vec<NodeHealth> = health.collect();
         let sources = AnswerSources {
@@ -299,9 +302,8 @@ fn remediating(health: &NodeHealth, now: Timestamp) -> Option<Answer> {
     let step = health.step.as_ref()?;
     let is_overdue = step.ends.is_some_and(|ends| ends <= now);
     let stops = stops(health);
-    let lasts = |stop: &Stop| stop.until.is_none() && stop.reason != HealthReason::UnderMaintenance;
     // A stop matters once the time of the step is over.
-    let is_stuck = is_overdue && health.stopped_by.iter().any(lasts);
+    let is_stuck = is_overdue && !health.stopped_by.iter().all(|stop| stop.ends_by_itself(now));
     let needs_person = health.reason == HealthReason::ChainExhausted || is_stuck || step.kind_not_served;
     let severity = if needs_person {
         Severity::NeedsPerson
@@ -393,10 +395,9 @@ fn unhealthy(health: &NodeHealth, now: Timestamp) -> Option<Answer> {
         return None;
     }
     let is_counting = condition.expires > now;
-    let ends_by_itself = |stop: &Stop| stop.reason.ends_by_itself() || stop.until.is_some_and(|until| now < until);
     let severity = if is_counting || health.stopped_by.is_empty() {
         Severity::Acts
-    } else if health.stopped_by.iter().all(ends_by_itself) {
+    } else if health.stopped_by.iter().all(|stop| stop.ends_by_itself(now)) {
         Severity::Waits
     } else {
         Severity::NeedsPerson
@@ -613,6 +614,8 @@ mod tests {
         false
     )]
     #[case::stop_ends_by_itself("2026-01-01T09:55:00Z", Some(HealthReason::Settling), Severity::Acts, false)]
+    #[case::stop_ends_with_others("2026-01-01T09:55:00Z", Some(HealthReason::StormCooldown), Severity::Acts, false)]
+    #[case::lease_has_run_out("2026-01-01T09:55:00Z", Some(HealthReason::LeaseTaken), Severity::NeedsPerson, false)]
     #[case::is_down_for_its_drain("2026-01-01T09:55:00Z", Some(HealthReason::UnderMaintenance), Severity::Acts, true)]
     fn stopped_step_that_is_over_needs_a_person(
         #[case] ends: &str,
@@ -631,7 +634,7 @@ mod tests {
                 .map(|reason| Stop {
                     reason,
                     detail: "it".to_owned(),
-                    until: (reason == HealthReason::Settling).then_some(now()),
+                    until: (reason != HealthReason::StormCooldown).then_some(now()),
                 })
                 .collect(),
             step: Some(Step {

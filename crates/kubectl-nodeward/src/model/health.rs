@@ -1,19 +1,18 @@
 //! The health of nodes, as NodeHealthChecks judge it: made of their specs and statuses, and of what stands in the way of a
-//! remediation. What only the operator knows (an upgrade, a backoff, etcd's quorum) comes from its word in the status, or from
-//! its last Event on the node.
+//! remediation. What only the operator knows (an upgrade, a backoff, etcd's quorum) comes from its word in the status.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Event, Node, ObjectReference};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, OwnerReference};
 use kube::ResourceExt;
 use kube::core::DynamicObject;
 use nodeward_api::condition::{DISABLED, STORM_COOLDOWN_ACTIVE};
 use nodeward_api::label::{EXCLUDE_FROM_REMEDIATION, EXCLUDE_FROM_REMEDIATION_TRUE, WORKER_ROLE};
 use nodeward_api::node_health_check::{
-    KIND_NOT_SERVED, MISSING, NodeHealthCheck, NodeHealthCheckStatus, Phase, Remediation, UnhealthyNode,
+    KIND_NOT_SERVED, MISSING, NodeHealthCheck, NodeHealthCheckStatus, Phase, Remediation, StoppedBy, UnhealthyNode,
 };
 use nodeward_api::node_lease::holder_of;
 use nodeward_api::reason::HealthReason;
@@ -22,6 +21,7 @@ use nodeward_core::drain::is_maintenance;
 use nodeward_core::labels::Labels;
 use nodeward_core::lease::{LeaseState, LeaseView, lease_state};
 use nodeward_core::node_health_check::{CheckSpec, HealthyDelay, RemediationKind, ThresholdState};
+use nodeward_core::remediation::node_of;
 use serde::{Deserialize, Serialize};
 
 use super::drain::Drain;
@@ -44,8 +44,20 @@ pub struct HealthCheck {
     /// Why its phase is as it is.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub reason: String,
+    /// What stops remediations that are due, and of which nodes; not what stops all of them, which is told by the phase.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub stopped: Vec<StoppedNodes>,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub dry_run: bool,
+}
+
+/// What stops the remediation of some nodes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct StoppedNodes {
+    #[serde(flatten)]
+    pub stop: Stop,
+    pub nodes: Vec<String>,
 }
 
 /// How a node stands in the eyes of a NodeHealthCheck.
@@ -113,6 +125,17 @@ pub struct Step {
     pub resource: ObjectReference,
 }
 
+/// A remediation that is being deleted, and what keeps it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct KeptRemediation {
+    pub check: String,
+    /// As `KIND NAMESPACE/NAME`.
+    pub remediation: String,
+    pub deleted: Timestamp,
+    pub finalizers: Vec<String>,
+}
+
 /// The step after the present one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -132,10 +155,6 @@ pub struct HealthSources<'a> {
     pub drain: Option<&'a Drain>,
     /// The lease of whoever has taken the node.
     pub lease: Option<&'a LeaseView>,
-    /// The lease of whoever takes a control-plane node down; absent for a worker.
-    pub control_plane: Option<&'a LeaseView>,
-    /// Events that say why the node is not remediated, of whichever NodeHealthCheck.
-    pub skipped: &'a [Event],
 }
 
 impl HealthCheck {
@@ -147,9 +166,32 @@ impl HealthCheck {
             healthy: status.healthy_nodes,
             observed: status.observed_nodes,
             remediating: running(&status),
-            reason: status.reason.clone(),
+            stopped: stopped(&status),
+            reason: status.reason,
             dry_run: check.spec.dry_run,
         }
+    }
+}
+
+impl KeptRemediation {
+    /// Of the node, and of this NodeHealthCheck; `None` for any other, and for one that nothing keeps.
+    pub fn of(kind: &str, remediation: &DynamicObject, node: &str, check: &NodeHealthCheck) -> Option<Self> {
+        let deleted = remediation.metadata.deletion_timestamp.as_ref()?.0;
+        let is_owner = |owner: &OwnerReference| Some(&owner.uid) == check.metadata.uid.as_ref();
+        let is_kept = !remediation.finalizers().is_empty()
+            && node_of(&remediation.name_any(), remediation.annotations()).as_str() == node
+            && remediation.owner_references().iter().any(is_owner);
+        is_kept.then(|| Self {
+            check: check.name_any(),
+            remediation: named(&ObjectReference {
+                kind: Some(kind.to_owned()),
+                namespace: remediation.namespace(),
+                name: remediation.metadata.name.clone(),
+                ..ObjectReference::default()
+            }),
+            deleted,
+            finalizers: remediation.finalizers().to_vec(),
+        })
     }
 }
 
@@ -197,8 +239,9 @@ impl<'a> Judge<'a> {
     }
 
     /// Whether there is more to tell of a node than that it is healthy.
-    pub fn concerns(&self, name: &str, node: &Node) -> bool {
-        self.names_node(name) || (MatchedCondition::of(&self.spec, node).is_some() && selects(&self.spec, node))
+    pub fn concerns(&self, name: &str, node: &Node, now: Timestamp) -> bool {
+        let has_condition = || MatchedCondition::of(&self.spec, node, false, now).is_some();
+        self.names_node(name) || (has_condition() && selects(&self.spec, node))
     }
 
     /// The node in its eyes; `None` for one that it neither selects nor remediates.
@@ -210,23 +253,18 @@ impl<'a> Judge<'a> {
         if entry.is_none() && !sources.node.is_some_and(|node| selects(spec, node)) {
             return None;
         }
+        let told = entry.and_then(|entry| entry.stopped_by.as_ref());
+        let condition = sources
+            .node
+            .and_then(|node| MatchedCondition::of(spec, node, entry.is_some(), now));
         let entry = entry.filter(|entry| is_remediated(entry));
-        let condition = sources.node.and_then(|node| MatchedCondition::of(spec, node));
         let has_expired = condition.as_ref().is_some_and(|condition| condition.expires <= now);
         let step = entry.and_then(|entry| Step::of(entry, spec));
-        // A first step is stopped by more than a further one.
         let mut stopped_by = Vec::new();
         if condition.is_some() {
             stopped_by = stops_of_every_step(name, check, spec, status, sources, now);
-            if entry.is_none() {
-                let expired = condition.as_ref().filter(|_| has_expired);
-                stopped_by.extend(stops_of_first_step(name, check, spec, status, sources, expired, now));
-                stopped_by.dedup_by_key(|stop| stop.reason);
-            } else if let Some(due) = step.as_ref().and_then(|step| step.escalates_at(now))
-                && stopped_by.is_empty()
-            {
-                stopped_by.extend(said(name, check, sources.skipped, due));
-            }
+            let told = told.filter(|told| stopped_by.iter().all(|stop| stop.reason != told.reason));
+            stopped_by.extend(told.map(Stop::told));
         }
         let reason = match (entry, &step) {
             (Some(_), _) if sources.node.is_none() => HealthReason::RemediatedNodeGone,
@@ -276,6 +314,27 @@ fn running(status: &NodeHealthCheckStatus) -> Vec<String> {
     nodes.map(|node| node.name.clone()).collect()
 }
 
+/// Nodes by what stops their remediations.
+fn stopped(status: &NodeHealthCheckStatus) -> Vec<StoppedNodes> {
+    let mut stopped: Vec<StoppedNodes> = Vec::new();
+    for node in &status.unhealthy_nodes {
+        let told = node.stopped_by.as_ref();
+        let is_of_all =
+            |told: &&StoppedBy| matches!(told.reason, HealthReason::CheckDisabled | HealthReason::CheckPaused);
+        let Some(stop) = told.filter(|told| !is_of_all(told)).map(Stop::told) else {
+            continue;
+        };
+        match stopped.iter_mut().find(|known| known.stop == stop) {
+            Some(known) => known.nodes.push(node.name.clone()),
+            None => stopped.push(StoppedNodes {
+                stop,
+                nodes: vec![node.name.clone()],
+            }),
+        }
+    }
+    stopped
+}
+
 fn has_ready(node: &Node) -> bool {
     condition(node, "Ready").is_some()
 }
@@ -318,17 +377,45 @@ fn end_of_delay(spec: &CheckSpec, node: &UnhealthyNode) -> Option<Timestamp> {
     Some(saturating_add(node.conditions_healthy_timestamp?, delay))
 }
 
+impl Stop {
+    /// In health-check's own words.
+    fn told(told: &StoppedBy) -> Self {
+        let StoppedBy { reason, message, until } = told;
+        let meaning = match reason.explanation().trim_start_matches("is unhealthy, but ") {
+            was if was.starts_with("was ") => format!("it {was}"),
+            meaning => meaning.to_owned(),
+        };
+        let is_its_end = until.is_some() && message.starts_with("until ");
+        let more = Some(message).filter(|message| !message.is_empty() && !is_its_end);
+        Self {
+            reason: *reason,
+            detail: meaning + &prefixed(": ", more),
+            until: *until,
+        }
+    }
+
+    /// Whether it ends without a person.
+    pub fn ends_by_itself(&self, now: Timestamp) -> bool {
+        self.reason.ends_by_itself() || self.until.is_some_and(|until| now < until)
+    }
+}
+
 impl MatchedCondition {
-    fn of(spec: &CheckSpec, node: &Node) -> Option<Self> {
+    /// A stamp in the future is of a clock that is wrong: health-check counts such a condition from when it first saw it, and has
+    /// counted it where its status lists the node. Else that is now at the latest.
+    fn of(spec: &CheckSpec, node: &Node, is_listed: bool, now: Timestamp) -> Option<Self> {
         let matched = spec.conditions.iter().filter_map(|unhealthy| {
             let since = match (condition(node, &unhealthy.type_), &unhealthy.status) {
                 (Some(found), Some(status)) if *found.status == **status => found.last_transition_time.as_ref(),
                 (None, None) => node.metadata.creation_timestamp.as_ref(),
                 _ => return None,
             }?;
+            let has_counted = now < since.0 && is_listed;
+            let since = since.0.min(now);
+            let expires = saturating_add(since, unhealthy.duration);
             Some(Self {
-                since: since.0,
-                expires: saturating_add(since.0, unhealthy.duration),
+                since,
+                expires: if has_counted { now } else { expires },
                 type_: unhealthy.type_.to_string(),
                 status: unhealthy.status.as_deref().unwrap_or(MISSING).to_owned(),
             })
@@ -366,12 +453,6 @@ impl Step {
         if remediation.metadata.deletion_timestamp.is_some() {
             self.conditions.push("it is being deleted".to_owned());
         }
-    }
-
-    /// When the next step was due, if there is one and it is.
-    fn escalates_at(&self, now: Timestamp) -> Option<Timestamp> {
-        let over = self.timed_out.or(self.ends).filter(|over| *over <= now);
-        over.filter(|_| self.number < self.of)
     }
 
     fn of(node: &UnhealthyNode, spec: &CheckSpec) -> Option<Self> {
@@ -452,93 +533,6 @@ fn stops_of_every_step(
         stop(HealthReason::StormCooldown, cooldown.message.clone(), until);
     }
     stops
-}
-
-/// What stops a first step alone.
-fn stops_of_first_step(
-    name: &str,
-    check: &NodeHealthCheck,
-    spec: &CheckSpec,
-    status: &NodeHealthCheckStatus,
-    sources: &HealthSources<'_>,
-    expired: Option<&MatchedCondition>,
-    now: Timestamp,
-) -> Vec<Stop> {
-    let mut stops = Vec::new();
-    let mut stop = |reason, detail: String, until| stops.push(Stop { reason, detail, until });
-    let this = check.name_any();
-    for other in sources
-        .checks
-        .iter()
-        .map(HealthCheck::of)
-        .filter(|other| other.name != this)
-    {
-        if other.remediating.iter().any(|node| node == name) {
-            let detail = format!("NodeHealthCheck {}", other.name);
-            stop(HealthReason::RemediatedByAnotherCheck, detail, None);
-        }
-    }
-    let running = running(status);
-    if let Some(most) = spec.max_concurrent.filter(|most| running.len() >= *most) {
-        let (count, names) = (running.len(), running.join(", "));
-        let detail = format!("{count} nodes are being remediated, maxConcurrentRemediations is {most}: {names}");
-        stop(HealthReason::ConcurrencyLimitReached, detail, None);
-    }
-    let us = format!("{}/{name}", holder_of(&this));
-    if let LeaseState::Others { holder, until } = lease_state(sources.control_plane, &us, now) {
-        let detail = format!("{holder} takes one down");
-        stop(HealthReason::ControlPlaneNodeAway, detail, Some(until));
-    }
-    if let Some(condition) = expired.filter(|_| stops.is_empty()) {
-        let told = cause(name, &status.reason);
-        let said = || said(name, check, sources.skipped, condition.expires);
-        stops.extend(told.or_else(said));
-    }
-    stops
-}
-
-/// The cause that the operator gave last in an Event for this NodeHealthCheck since a step is due.
-fn said(name: &str, check: &NodeHealthCheck, skipped: &[Event], due: Timestamp) -> Option<Stop> {
-    let this = check.name_any();
-    let is_of_another = |event: &&Event| {
-        let related = event.related.as_ref().and_then(|related| related.name.as_ref());
-        related.is_some_and(|related| *related != this)
-    };
-    let told = skipped.iter().filter(|event| !is_of_another(event));
-    let told = told.filter_map(|event| Some((time_of(event)?, cause(name, event.message.as_deref()?)?)));
-    let (at, stop) = told.max_by_key(|(at, _)| *at)?;
-    (at >= due).then_some(stop)
-}
-
-/// How what stops a remediation begins.
-const BUT: &str = "is unhealthy, but ";
-
-/// What stops this node's remediation, as health-check words it: `node NAME is unhealthy, but …`, and the detail in
-/// parentheses or after a colon.
-fn cause(name: &str, text: &str) -> Option<Stop> {
-    let text = text.strip_prefix("node ")?.strip_prefix(name)?.strip_prefix(' ')?;
-    let stops = HealthReason::ALL
-        .iter()
-        .filter(|reason| reason.explanation().starts_with(BUT));
-    let (reason, detail) = stops
-        .filter_map(|reason| Some((*reason, text.strip_prefix(reason.explanation())?)))
-        .min_by_key(|(_, detail)| detail.len())?;
-    let in_parentheses = || detail.strip_prefix(" (")?.strip_suffix(')');
-    let detail = detail.strip_prefix(": ").or_else(in_parentheses).unwrap_or(detail);
-    let until = detail.strip_prefix("until ").and_then(|until| until.parse().ok());
-    let explained = || match reason.explanation().trim_start_matches(BUT) {
-        was if was.starts_with("was ") => format!("it {was}"),
-        explained => explained.to_owned(),
-    };
-    Some(Stop {
-        reason,
-        detail: if until.is_some() || detail.is_empty() {
-            explained()
-        } else {
-            detail.to_owned()
-        },
-        until,
-    })
 }
 
 /// When an Event was seen last.

@@ -2,13 +2,12 @@
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::{Node, Pod};
-use k8s_openapi::api::events::v1::Event;
 use kube::ResourceExt;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use nodeward_api::NodeHealthCheck;
 use nodeward_api::node_drain::Phase;
-use nodeward_api::reason::HealthReason;
 use nodeward_testkit::fleet;
+use nodeward_testkit::remediator::Family;
 use nodeward_testkit::wait::{self, secs};
 use nodeward_testkit::workload::{Budget, PodTemplate};
 use nodeward_testkit::{bulk, workload};
@@ -272,17 +271,15 @@ async fn why_and_status_tell_of_remediations_that_run_alone() -> Result<()> {
         record
     };
     let over = record(json!({ "timedOut": "2026-01-01T00:01:00Z" }));
-    for (what, steps, entry) in [
-        ("over", vec![step(1)], json!({ "name": node, "remediations": [over] })),
-        (
-            "late",
-            vec![step(1), step(2)],
-            json!({ "name": node, "remediations": [record(json!({}))] }),
-        ),
+    let entry = |node: &str, record: Value| json!({ "name": node, "remediations": [record] });
+    let stop = json!({ "reason": "ConcurrencyLimitReached", "message": "1 of 1: another" });
+    for (what, steps, entries) in [
+        ("over", vec![step(1)], json!([entry(&node, over)])),
+        ("late", vec![step(1), step(2)], json!([entry(&node, record(json!({})))])),
         (
             "limited",
             vec![step(1)],
-            json!({ "name": "another", "remediations": [record(json!({}))] }),
+            json!([entry("another", record(json!({}))), { "name": node, "stoppedBy": stop }]),
         ),
     ] {
         let check = json!({
@@ -294,25 +291,12 @@ async fn why_and_status_tell_of_remediations_that_run_alone() -> Result<()> {
             },
         });
         bulk::create(&env.client, [serde_json::from_value::<NodeHealthCheck>(check)?]).await?;
-        let status = json!({ "status": { "healthyNodes": 0, "observedNodes": 1, "unhealthyNodes": [entry] } });
+        let status = json!({ "status": { "healthyNodes": 0, "observedNodes": 1, "unhealthyNodes": entries } });
         checks
             .patch_status(&named(what), &PatchParams::default(), &Patch::Merge(status))
             .await?;
     }
     fleet::set_ready(&env.client, &node, false).await?;
-    // What stops one NodeHealthCheck is not said of another.
-    let event = json!({
-        "metadata": { "generateName": "skipped-", "namespace": "default" },
-        "regarding": { "apiVersion": "v1", "kind": "Node", "name": node },
-        "related": { "apiVersion": "remediation.medik8s.io/v1alpha1", "kind": "NodeHealthCheck", "name": named("none") },
-        "reason": "RemediationSkipped", "action": "ClusterUpgrading", "type": "Warning",
-        "note": format!("node {node} {}: its annotation", HealthReason::ClusterUpgrading.explanation()),
-        "eventTime": "2050-01-01T00:00:00.000000Z", "reportingController": "test", "reportingInstance": "test",
-    });
-    let events: Api<Event> = Api::namespaced(env.client.clone(), "default");
-    events
-        .create(&PostParams::default(), &serde_json::from_value(event)?)
-        .await?;
     let admin = &env.admin;
     wait::until("the condition to count", secs(60), || async {
         let why = admin.page(&["why", &node]).await?;
@@ -326,7 +310,6 @@ async fn why_and_status_tell_of_remediations_that_run_alone() -> Result<()> {
                 "step 2, Some2Template n/t",
             ],
         )?;
-        ensure!(!why.contains("[ClusterUpgrading]"), "{why}");
         let next = why
             .lines()
             .find(|line| line.contains("step 2, "))
@@ -348,9 +331,62 @@ async fn why_and_status_tell_of_remediations_that_run_alone() -> Result<()> {
             .find(|told| told["name"] == named(what))
             .context("not told")?;
         ensure!(told["remediating"] == remediating, "{what}: {told}");
+        let stopped = if what == "limited" { json!([node]) } else { json!(null) };
+        ensure!(told["stopped"][0]["nodes"] == stopped, "{what}: {told}");
     }
     for what in ["over", "late", "limited"] {
         checks.delete(&named(what), &DeleteParams::default()).await?;
     }
+    Ok(())
+}
+
+/// Also of a node that is gone: nothing else tells of it.
+#[tokio::test(flavor = "multi_thread")]
+async fn why_names_a_remediation_that_a_finalizer_keeps() -> Result<()> {
+    let env = Environment::new().await?;
+    let [node] = env.workers().await?;
+    let gone = format!("{}-gone", env.name);
+    let checks = health_checks(&env).await?;
+    let family = Family::Custom;
+    family.install(&env.client).await?;
+    let template = family.create_template(&env.client, &env.name, "t").await?;
+    let check = json!({
+        "apiVersion": "remediation.medik8s.io/v1alpha1", "kind": "NodeHealthCheck", "metadata": { "name": env.name },
+        "spec": {
+            "selector": { "matchLabels": { "kubernetes.io/hostname": node } },
+            "remediationTemplate": template, "pauseRequests": ["a test"],
+        },
+    });
+    let check = checks
+        .create(&PostParams::default(), &serde_json::from_value(check)?)
+        .await?;
+    let remediations = family.remediation().api(&env.client, Some(&env.name));
+    let finalizer = "example.com/remediator";
+    for node in [&node, &gone] {
+        let remediation = json!({
+            "apiVersion": "remediators.example.com/v1", "kind": "CustomRemediation",
+            "metadata": {
+                "name": node, "finalizers": [finalizer],
+                "ownerReferences": [{
+                    "apiVersion": "remediation.medik8s.io/v1alpha1", "kind": "NodeHealthCheck", "name": env.name,
+                    "uid": check.uid(),
+                }],
+            },
+        });
+        remediations
+            .create(&PostParams::default(), &serde_json::from_value(remediation)?)
+            .await?;
+        remediations.delete(node, &DeleteParams::default()).await?;
+        let why = env.admin.page(&["why", node]).await?;
+        let kept = format!("CustomRemediation {}/{node} is being deleted since", env.name);
+        says(&why, &[&kept, &format!("its finalizers keep it: {finalizer}")])?;
+    }
+    let patch = Patch::Merge(json!({ "metadata": { "finalizers": null } }));
+    for node in [&node, &gone] {
+        remediations.patch(node, &PatchParams::default(), &patch).await?;
+    }
+    let error = env.admin.nodeward(&["why", &gone]).await?.error()?;
+    says(&error, &["there is no node"])?;
+    checks.delete(&env.name, &DeleteParams::default()).await?;
     Ok(())
 }

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use jiff::SignedDuration;
 use nodeward_api::condition::PERMISSION_MISSING;
 use nodeward_api::node_health_check::{NodeHealthCheckStatus, Phase};
-use nodeward_api::reason::HealthEvent;
+use nodeward_api::reason::{HealthEvent, HealthReason};
 use nodeward_runtime::{ActionResult, ApiError};
 use rstest::rstest;
 use serde_json::json;
@@ -92,6 +92,52 @@ fn unhealthy_node_without_a_remediation_is_listed() {
     assert_eq!(world.entry("w1"), None);
     world.settle(300);
     assert_eq!(world.entry("w1").unwrap().remediations, []);
+}
+
+/// Each node, and each once: not only the first one, which the reason of the status names.
+#[test]
+fn each_stopped_node_is_told_with_what_stops_it() {
+    let mut world = World::workers(9)
+        .check("workers", json!({ "maxConcurrentRemediations": 1 }))
+        .failed("w1", 0);
+    world.settle(300);
+    world.fail_all(["w2", "w3"], 1);
+    world.change_node("w3", |node| {
+        drop(node.view.annotations.insert("upgrading".to_owned(), String::new()));
+        let history = json!({ "count": 5, "lastEnd": at(300) }).to_string();
+        drop(
+            node.view
+                .annotations
+                .insert("nodeward.dev/remediations".to_owned(), history),
+        );
+    });
+    world.settle(301);
+    let stop = |node: &str| world.entry(node).unwrap().stopped_by.clone();
+    let told = |node: &str| stop(node).map(|stop| (stop.reason, stop.message, stop.until));
+    assert_eq!(told("w1"), None);
+    let limit = (HealthReason::ConcurrencyLimitReached, "1 of 1: w1".to_owned(), None);
+    assert_eq!(told("w2"), Some(limit));
+    let until = at(300 + 480);
+    let backoff = (HealthReason::BackingOff, format!("until {until}"), Some(until));
+    assert_eq!(told("w3"), Some(backoff));
+    assert!(world.plan(305).written("workers").is_none(), "nothing has changed");
+}
+
+/// The holder of a lease renews it, and a silent watch is looked at again: neither makes a write.
+#[test]
+fn stop_that_goes_on_is_written_once() {
+    let mut world = World::watched(5).failed("w1", 0);
+    world.lease("node-w1", "somebody", 290, 1);
+    world.settle(300);
+    assert_eq!(world.entry("w1").unwrap().stopped_by.as_ref().unwrap().until, None);
+    world.lease("node-w1", "somebody", 305, 1);
+    assert!(world.plan(310).written("workers").is_none());
+    let mut world = World::watched(5).failed("w1", 0);
+    world.snapshot.nodes_silent_for = SignedDuration::from_mins(5);
+    world.settle(300);
+    let planned = world.plan(305);
+    assert_eq!(planned.requeue_second(), 310);
+    assert!(planned.written("workers").is_none());
 }
 
 #[test]

@@ -1,33 +1,36 @@
 //! The health of a node: which condition counts against it, what stops its remediation, and what comes next.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
 use nodeward_api::annotation::MANUALLY_CONFIRMED_HEALTHY;
-use nodeward_api::label::CONTROL_PLANE_ROLES;
-use nodeward_api::node_lease;
 use nodeward_api::reason::HealthReason;
+use nodeward_api::{NodeHealthCheck, node_lease};
+use nodeward_core::node_health_check::{CheckSpec, RemediationKind};
 
 use crate::commands::printed::PrintedCommands;
 use crate::describe::prefixed;
 use crate::failure::Failure;
 use crate::fetch::Reader;
 use crate::model::drain::Drain;
-use crate::model::health::{HealthSources, NodeHealth, of_node};
+use crate::model::health::{HealthSources, KeptRemediation, NodeHealth, of_node};
 use crate::text::Style;
 use crate::text::page::Page;
 use crate::text::table::Cell;
 use crate::text::time::{moment, with_distances};
 
-/// The health of the node; `None` where there are no NodeHealthChecks, or they cannot be read.
+/// The health of the node, which is `None` where there are no NodeHealthChecks, or they cannot be read; and the remediations of
+/// it that something keeps.
 pub async fn fetch(
     reader: &mut Reader<'_>,
     name: &str,
     node: Option<&Node>,
     drain: Option<&Drain>,
-) -> Result<Option<Vec<NodeHealth>>, Failure> {
+) -> Result<(Option<Vec<NodeHealth>>, Vec<KeptRemediation>), Failure> {
     let Some(checks) = reader.health_checks().await? else {
-        return Ok(None);
+        return Ok((None, Vec::new()));
     };
     let mut sources = HealthSources {
         checks: &checks,
@@ -36,27 +39,70 @@ pub async fn fetch(
         ..HealthSources::default()
     };
     let now = reader.now;
-    if of_node(name, &sources, now).iter().all(is_well) {
-        return Ok(Some(of_node(name, &sources, now)));
+    let judged = of_node(name, &sources, now);
+    let concerned = checks.iter().filter(|check| {
+        let judges = judged.iter().any(|health| health.check == check.name_any());
+        node.is_none() || (judges && !counts_all_healthy(check))
+    });
+    let kept = kept(reader, name, concerned).await?;
+    if judged.iter().all(is_well) {
+        return Ok((Some(judged), kept));
     }
     // Only what is unhealthy is worth more requests.
     let lease = reader.node_lease(&node_lease::name_of(name)).await?;
-    let has_role = |node: &Node| CONTROL_PLANE_ROLES.iter().any(|role| node.labels().contains_key(*role));
-    let control_plane = if node.is_some_and(has_role) {
-        reader.node_lease(node_lease::CONTROL_PLANE).await?
-    } else {
-        None
-    };
-    let skipped = reader.remediation_skipped(name).await?;
     sources.lease = lease.as_ref();
-    sources.control_plane = control_plane.as_ref();
-    sources.skipped = &skipped;
     let mut health = of_node(name, &sources, now);
     for step in health.iter_mut().filter_map(|health| health.step.as_mut()) {
         let remediation = reader.remediation(&step.resource).await?;
         step.take_conditions(remediation.as_ref());
     }
-    Ok(Some(health))
+    Ok((Some(health), kept))
+}
+
+/// A node does not count as healthy for as long as a remediation of it is there.
+fn counts_all_healthy(check: &NodeHealthCheck) -> bool {
+    let status = check.status.as_ref();
+    status.is_some_and(|status| status.healthy_nodes.is_some() && status.healthy_nodes == status.observed_nodes)
+}
+
+async fn kept(
+    reader: &mut Reader<'_>,
+    name: &str,
+    checks: impl Iterator<Item = &NodeHealthCheck>,
+) -> Result<Vec<KeptRemediation>, Failure> {
+    let mut kept = Vec::new();
+    for check in checks {
+        let steps = CheckSpec::compile(&check.spec).steps;
+        let sources: BTreeMap<_, _> = steps
+            .iter()
+            .map(|step| {
+                (
+                    (step.template.remediation_kind(), &step.template.namespace),
+                    &step.template,
+                )
+            })
+            .collect();
+        for ((RemediationKind { kind, .. }, _), template) in sources {
+            let found = reader.remediations(template).await?;
+            let of_node = |found| KeptRemediation::of(&kind, found, name, check);
+            kept.extend(found.iter().filter_map(of_node));
+        }
+    }
+    Ok(kept)
+}
+
+/// A remediation that something keeps, in the operator's words.
+pub fn print_kept(page: &mut Page, kept: &[KeptRemediation], now: Timestamp) {
+    let told = kept.iter().map(|kept| {
+        let (remediation, deleted) = (&kept.remediation, moment(kept.deleted, now));
+        let (finalizers, check) = (kept.finalizers.join(", "), &kept.check);
+        let text = format!(
+            "{remediation} is being deleted since {deleted}, and its finalizers keep it: {finalizers}; to do: see why its \
+             remediator does not remove them (NodeHealthCheck {check})"
+        );
+        Cell::new(Style::Warning, text)
+    });
+    page.fields("kept", told);
 }
 
 fn is_well(health: &NodeHealth) -> bool {

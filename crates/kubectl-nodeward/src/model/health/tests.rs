@@ -146,9 +146,9 @@ fn the_condition_that_counts_first_is_shown() {
 )]
 #[case::cap(
     json!({ "maxConcurrentRemediations": 1 }),
-    json!({ "unhealthyNodes": [{ "name": "n2", "remediations": [remediation("First", json!({}))] }] }),
+    entry(json!([]), json!({ "stoppedBy": { "reason": "ConcurrencyLimitReached", "message": "1 of 1: n2" } })),
     HealthReason::ConcurrencyLimitReached,
-    "1 nodes are being remediated, maxConcurrentRemediations is 1: n2"
+    "as many nodes as allowed are being remediated: 1 of 1: n2"
 )]
 #[case::dry_run(json!({ "dryRun": true }), json!({}), HealthReason::WouldRemediate, "")]
 fn first_step_is_stopped(
@@ -237,133 +237,134 @@ fn drain_within_its_deadline_is_maintenance(
     assert_eq!(health.reason == HealthReason::UnderMaintenance, stops, "{health:?}");
 }
 
+/// What health-check says of each node is told beside what the status shows, each once.
+#[rstest]
+#[case::what_only_it_knows(
+    json!({}),
+    json!({ "reason": "EtcdQuorumAtRisk", "message": "2 of 3 are Ready" }),
+    &[(HealthReason::EtcdQuorumAtRisk, "etcd may lose its quorum without it: 2 of 3 are Ready")]
+)]
+#[case::its_end_alone(
+    json!({}),
+    json!({ "reason": "BackingOff", "message": "until 2026-01-01T10:37:20Z", "until": "2026-01-01T10:37:20Z" }),
+    &[(HealthReason::BackingOff, "it was remediated not long ago")]
+)]
+#[case::no_detail(
+    json!({}),
+    json!({ "reason": "Settling", "until": "2026-01-01T10:31:00Z" }),
+    &[(HealthReason::Settling, "nodes get a moment to report after an outage")]
+)]
+#[case::beside_what_is_seen(
+    json!({ "pauseRequests": ["bob"] }),
+    json!({ "reason": "ClusterUpgrading", "message": "ClusterVersion" }),
+    &[(HealthReason::CheckPaused, "bob"), (HealthReason::ClusterUpgrading, "being upgraded: ClusterVersion")]
+)]
+#[case::seen_and_told(
+    json!({ "pauseRequests": ["bob"] }),
+    json!({ "reason": "CheckPaused", "message": "alice; bob" }),
+    &[(HealthReason::CheckPaused, "bob")]
+)]
+#[case::of_another_version(json!({}), json!({ "reason": "MoonIsFull", "message": "m" }), &[])]
+fn what_health_check_says_stops_the_node(
+    #[case] spec: Value,
+    #[case] stop: Value,
+    #[case] expected: &[(HealthReason, &str)],
+) {
+    let until = stop.get("until").and_then(Value::as_str).map(at);
+    let status = entry(json!([]), json!({ "stoppedBy": stop }));
+    let health = health(check("workers", spec, status), &sick());
+    let told = health.stopped_by.iter().map(|stop| (stop.reason, &*stop.detail));
+    assert_eq!(told.collect::<Vec<_>>(), expected);
+    let first = expected
+        .first()
+        .map_or(HealthReason::StartingRemediation, |(reason, _)| *reason);
+    assert_eq!(health.reason, first);
+    assert_eq!(health.stopped_by.last().and_then(|stop| stop.until), until);
+}
+
+/// An upgrade, NodeMaintenance or an outage stops an escalation too, and only the operator knows of them.
 #[test]
-fn first_check_that_remediates_the_node_stops_the_others() {
-    let remediated = entry(json!([remediation("First", json!({}))]), json!({}));
-    let checks = [
-        check("first", json!({}), remediated),
-        check("second", json!({}), json!({})),
-    ];
-    let node = sick();
-    let sources = HealthSources {
-        checks: &checks,
-        node: Some(&node),
-        ..HealthSources::default()
-    };
-    let reasons: Vec<_> = of_node("n1", &sources, at(NOW))
-        .iter()
-        .map(|health| health.reason)
-        .collect();
+fn what_stops_an_escalation_is_told_beside_its_step() {
+    let stop = json!({ "stoppedBy": { "reason": "ClusterUpgrading", "message": "its annotation upgrading" } });
+    let late = json!([remediation("First", json!({ "started": "2026-01-01T10:15:00Z" }))]);
+    let health = health(check("workers", json!({}), entry(late, stop)), &sick());
+    let stop = health.stopped_by.first().map(|stop| stop.reason);
     assert_eq!(
-        reasons,
-        [HealthReason::RemediationRunning, HealthReason::RemediatedByAnotherCheck]
+        (health.reason, stop),
+        (HealthReason::RemediationRunning, Some(HealthReason::ClusterUpgrading))
+    );
+}
+
+/// Each stopped node is told by its cause, and not the first one alone.
+#[test]
+fn stopped_nodes_of_a_check_are_told_by_their_cause() {
+    let node = |name: &str, reason: &str| json!({ "name": name, "stoppedBy": { "reason": reason, "message": "m" } });
+    let nodes = [
+        node("n1", "EtcdQuorumAtRisk"),
+        node("n2", "PermissionMissing"),
+        node("n3", "EtcdQuorumAtRisk"),
+        node("n4", "CheckPaused"),
+        json!({ "name": "n5" }),
+    ];
+    let told = HealthCheck::of(&check("workers", json!({}), json!({ "unhealthyNodes": nodes }))).stopped;
+    let told: Vec<_> = told
+        .into_iter()
+        .map(|stopped| (stopped.stop.reason, stopped.nodes.join(" ")))
+        .collect();
+    let expected = [
+        (HealthReason::EtcdQuorumAtRisk, "n1 n3"),
+        (HealthReason::PermissionMissing, "n2"),
+    ];
+    assert_eq!(told, expected.map(|(reason, nodes)| (reason, nodes.to_owned())));
+}
+
+/// The writer's clock is ahead: health-check counts from when it first saw the condition, so no later than from now on.
+#[rstest]
+#[case::listed(true, HealthReason::StartingRemediation, NOW)]
+#[case::not_yet(false, HealthReason::NotExpired, "2026-01-01T10:35:00Z")]
+fn stamp_in_the_future_counts_as_health_check_counts_it(
+    #[case] is_listed: bool,
+    #[case] reason: HealthReason,
+    #[case] expires: &str,
+) {
+    let status = if is_listed {
+        entry(json!([]), json!({}))
+    } else {
+        json!({})
+    };
+    let node = node(json!({}), not_ready("2026-01-01T11:00:00Z"));
+    let health = health(check("workers", json!({}), status), &node);
+    let condition = health.condition.unwrap();
+    assert_eq!(
+        (health.reason, condition.since, condition.expires),
+        (reason, at(NOW), at(expires))
     );
 }
 
 #[rstest]
-#[case::this_node(
-    "node n1 is unhealthy, but etcd may lose its quorum without it (2 of 3 are Ready)",
-    HealthReason::EtcdQuorumAtRisk
-)]
-#[case::another_node(
-    "node n10 is unhealthy, but etcd may lose its quorum without it",
-    HealthReason::StartingRemediation
-)]
-#[case::another_word("no remediation is under way", HealthReason::StartingRemediation)]
-fn what_only_the_operator_knows_comes_from_its_status(#[case] said: &str, #[case] reason: HealthReason) {
-    let health = health(check("workers", json!({}), json!({ "reason": said })), &sick());
-    assert_eq!(health.reason, reason);
-    let details: Vec<_> = health.stopped_by.iter().map(|stop| stop.detail.as_str()).collect();
-    let expected: &[&str] = if reason == HealthReason::EtcdQuorumAtRisk {
-        &["2 of 3 are Ready"]
-    } else {
-        &[]
-    };
-    assert_eq!(details, expected);
-}
-
-#[rstest]
-#[case::since_it_counts(
-    "node n1 is unhealthy, but etcd may lose its quorum without it: its guard pod is Ready",
-    "2026-01-01T10:06:00Z",
-    HealthReason::EtcdQuorumAtRisk
-)]
-#[case::of_ceph(
-    "node n1 is unhealthy, but another failure domain of Ceph is down: CephCluster rook-ceph/rook: its OSDs are of rack b",
-    "2026-01-01T10:06:00Z",
-    HealthReason::CephDomainDown
-)]
-#[case::of_ceph_that_is_not_known(
-    "node n1 is unhealthy, but the state of Ceph is not known: namespace rook-ceph: nobody renews a lease",
-    "2026-01-01T10:06:00Z",
-    HealthReason::CephStateUnknown
-)]
-#[case::of_an_earlier_failure(
-    "node n1 is unhealthy, but etcd may lose its quorum without it",
-    "2026-01-01T09:00:00Z",
-    HealthReason::StartingRemediation
-)]
-#[case::of_another_version(
-    "node n1 is unhealthy, but the moon is full",
-    "2026-01-01T10:06:00Z",
-    HealthReason::StartingRemediation
-)]
-fn what_only_the_operator_knows_comes_from_its_event(
-    #[case] note: &str,
-    #[case] at_: &str,
-    #[case] reason: HealthReason,
-) {
-    let event = json!({
-        "metadata": {}, "involvedObject": { "kind": "Node", "name": "n1" }, "reason": "RemediationSkipped",
-        "action": "Remediation", "message": note, "lastTimestamp": at_,
+#[case::kept(json!({}), true)]
+#[case::of_another_node(json!({ "annotations": { "remediation.medik8s.io/node-name": "n2" } }), false)]
+#[case::of_another_check(json!({ "ownerReferences": [] }), false)]
+#[case::nothing_keeps_it(json!({ "finalizers": [] }), false)]
+#[case::not_in_deletion(json!({ "deletionTimestamp": null }), false)]
+fn remediation_that_a_finalizer_keeps_is_named(#[case] change: Value, #[case] is_named: bool) {
+    let mut metadata = json!({
+        "name": "n1", "namespace": "n", "deletionTimestamp": "2026-01-01T10:00:00Z", "finalizers": ["a.example/f"],
+        "ownerReferences": [{ "apiVersion": "a/v1", "kind": "NodeHealthCheck", "name": "workers", "uid": "c" }],
     });
-    let event = serde_json::from_value(event).unwrap();
-    let (node, checks) = (sick(), [check("workers", json!({}), json!({}))]);
-    let sources = HealthSources {
-        checks: &checks,
-        node: Some(&node),
-        skipped: std::slice::from_ref(&event),
-        ..HealthSources::default()
-    };
-    let health = of_node("n1", &sources, at(NOW)).pop().unwrap();
-    assert_eq!(health.reason, reason);
-    let details: Vec<_> = health.stopped_by.iter().map(|stop| &*stop.detail).collect();
-    let expected = match health.reason {
-        HealthReason::EtcdQuorumAtRisk => vec!["its guard pod is Ready"],
-        HealthReason::CephDomainDown => vec!["CephCluster rook-ceph/rook: its OSDs are of rack b"],
-        HealthReason::CephStateUnknown => vec!["namespace rook-ceph: nobody renews a lease"],
-        _ => vec![],
-    };
-    assert_eq!(details, expected);
-}
-
-/// An upgrade, NodeMaintenance or an outage stops an escalation too, and only the operator knows of them.
-#[rstest]
-#[case::the_step_is_over("2026-01-01T10:15:00Z", "2026-01-01T10:26:00Z", Some(HealthReason::ClusterUpgrading))]
-#[case::said_before_it_was("2026-01-01T10:15:00Z", "2026-01-01T10:24:00Z", None)]
-#[case::the_step_runs("2026-01-01T10:25:00Z", "2026-01-01T10:26:00Z", None)]
-fn what_stops_an_escalation_comes_from_the_operators_event(
-    #[case] started: &str,
-    #[case] said: &str,
-    #[case] expected: Option<HealthReason>,
-) {
-    let event = json!({
-        "metadata": {}, "involvedObject": {}, "action": "Remediation",
-        "message": "node n1 is unhealthy, but being upgraded: its annotation upgrading",
-        "eventTime": said.replace('Z', ".000000Z"),
+    for (field, value) in change.as_object().unwrap() {
+        metadata[field] = value.clone();
+    }
+    let remediation = serde_json::from_value(json!({ "metadata": metadata })).unwrap();
+    let mut check = check("workers", json!({}), json!({}));
+    check.metadata.uid = Some("c".to_owned());
+    let expected = is_named.then(|| KeptRemediation {
+        check: "workers".to_owned(),
+        remediation: "First n/n1".to_owned(),
+        deleted: at("2026-01-01T10:00:00Z"),
+        finalizers: vec!["a.example/f".to_owned()],
     });
-    let event = serde_json::from_value(event).unwrap();
-    let remediations = json!([remediation("First", json!({ "started": started }))]);
-    let (node, checks) = (sick(), [check("workers", json!({}), entry(remediations, json!({})))]);
-    let sources = HealthSources {
-        checks: &checks,
-        node: Some(&node),
-        skipped: std::slice::from_ref(&event),
-        ..HealthSources::default()
-    };
-    let health = of_node("n1", &sources, at(NOW)).pop().unwrap();
-    assert_eq!(health.reason, HealthReason::RemediationRunning);
-    assert_eq!(health.stopped_by.first().map(|stop| stop.reason), expected);
+    assert_eq!(KeptRemediation::of("First", &remediation, "n1", &check), expected);
 }
 
 #[rstest]
@@ -400,8 +401,8 @@ fn steps_follow_the_escalation_chain(
 /// A step whose remediation is gone starts anew, as the first one does, and waits as that does.
 #[test]
 fn remediation_that_is_gone_does_not_run() {
-    let mut status = entry(json!([remediation("First", json!({ "absence": "Gone" }))]), json!({}));
-    status["reason"] = json!("node n1 is unhealthy, but was remediated not long ago (until 2026-01-01T10:40:00Z)");
+    let stop = json!({ "stoppedBy": { "reason": "BackingOff", "until": "2026-01-01T10:40:00Z" } });
+    let status = entry(json!([remediation("First", json!({ "absence": "Gone" }))]), stop);
     let health = health(check("workers", json!({}), status), &sick());
     assert_eq!((health.reason, health.step), (HealthReason::BackingOff, None));
 }
@@ -438,37 +439,6 @@ fn only_selected_nodes_are_watched(#[case] selector: Value, #[case] watched: boo
     assert_eq!(of_node("n1", &sources, at(NOW)).len(), usize::from(watched));
 }
 
-/// Two NodeHealthChecks watch the node, and each says why it waits.
-#[test]
-fn an_event_is_of_the_check_that_it_names() {
-    let event = |check: &str, why: &str, at: &str| {
-        let event = json!({
-            "metadata": {}, "involvedObject": { "kind": "Node", "name": "n1" }, "reason": "RemediationSkipped",
-            "related": { "kind": "NodeHealthCheck", "name": check }, "lastTimestamp": at, "message": why,
-        });
-        serde_json::from_value(event).unwrap()
-    };
-    let upgraded = "node n1 is unhealthy, but being upgraded: its annotation upgrading";
-    let events = [
-        event("workers", upgraded, "2026-01-01T10:26:00Z"),
-        event("others", "node n1 is unhealthy, but settling", "2026-01-01T10:27:00Z"),
-        event(
-            "workers",
-            "Reboot ns/n1 of node n1 is being deleted",
-            "2026-01-01T10:28:00Z",
-        ),
-    ];
-    let (node, checks) = (sick(), [check("workers", json!({}), json!({}))]);
-    let sources = HealthSources {
-        checks: &checks,
-        node: Some(&node),
-        skipped: &events,
-        ..HealthSources::default()
-    };
-    let health = of_node("n1", &sources, at(NOW)).pop().unwrap();
-    assert_eq!(health.reason, HealthReason::ClusterUpgrading);
-}
-
 #[test]
 fn only_nodes_with_a_remediation_that_runs_are_remediated() {
     for over in [
@@ -485,32 +455,4 @@ fn only_nodes_with_a_remediation_that_runs_are_remediated() {
     ]);
     let told = HealthCheck::of(&check("workers", json!({}), entry(running, json!({}))));
     assert_eq!(told.remediating, ["n1"]);
-}
-
-#[rstest]
-#[case::time(
-    HealthReason::BackingOff,
-    " (until 2026-01-01T10:37:20Z)",
-    "it was remediated not long ago",
-    Some("2026-01-01T10:37:20Z")
-)]
-#[case::text(HealthReason::ClusterUpgrading, " (ClusterVersion)", "ClusterVersion", None)]
-#[case::parentheses(
-    HealthReason::UnderMaintenance,
-    " (its NodeDrain (Drained))",
-    "its NodeDrain (Drained)",
-    None
-)]
-#[case::nothing(HealthReason::Settling, "", "nodes get a moment to report after an outage", None)]
-fn cause_tells_when_it_ends(
-    #[case] reason: HealthReason,
-    #[case] told: &str,
-    #[case] detail: &str,
-    #[case] until: Option<&str>,
-) {
-    let stop = cause("w1", &format!("node w1 {}{told}", reason.explanation())).unwrap();
-    assert_eq!(
-        (stop.reason, &*stop.detail, stop.until),
-        (reason, detail, until.map(at))
-    );
 }
