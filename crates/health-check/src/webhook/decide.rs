@@ -8,13 +8,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
 use nodeward_api::NodeHealthCheck;
-use nodeward_api::node_health_check::{NodeHealthCheckSpec, Remediation};
+use nodeward_api::node_health_check::{MISSING, NodeHealthCheckSpec, Remediation};
 use nodeward_core::deadline::saturating_add;
 
 use crate::plan;
 use crate::snapshot::{RemediationKind, TemplateRef, TemplateState};
 use crate::template_problem::template_problem;
-use nodeward_core::node_health_check::CheckSpec;
+use nodeward_core::node_health_check::{CheckSpec, UnhealthyCondition};
 
 /// A remediation that a NodeHealthCheck's status has as one that is not over.
 #[derive(Debug, Clone, PartialEq)]
@@ -86,7 +86,7 @@ fn templates_of(spec: &CheckSpec) -> Vec<TemplateRef> {
 pub fn open_records(change: Change<'_>) -> Vec<OpenRecord> {
     let old = match change {
         Change::Create(_) => return Vec::new(),
-        Change::Update { old, new } if !changes_what_runs(&old.spec, &new.spec) => return Vec::new(),
+        Change::Update { old, new } if !bears_on_what_runs(&old.spec, &new.spec) => return Vec::new(),
         Change::Update { old, .. } | Change::Delete(old) => old,
     };
     let spec = CheckSpec::compile(&old.spec);
@@ -205,10 +205,32 @@ fn judge_running(
             advice(old)
         ));
     }
+    let dropped = dropped_conditions(&old.spec, new);
+    if !dropped.is_empty() {
+        // Whoever has taken a sound node for a sick one ends that by this.
+        decision.warnings.push(format!(
+            "{nodes} being remediated, and spec.unhealthyConditions no longer has {}: a node that none of the others makes \
+             unhealthy counts as healthy, and its remediations are deleted",
+            dropped.join(", ")
+        ));
+    }
 }
 
-fn changes_what_runs(old: &NodeHealthCheckSpec, new: &NodeHealthCheckSpec) -> bool {
-    changes_remediations(old, new) || changes_selector(old, new)
+fn bears_on_what_runs(old: &NodeHealthCheckSpec, new: &NodeHealthCheckSpec) -> bool {
+    changes_remediations(old, new) || changes_selector(old, new) || !dropped_conditions(old, new).is_empty()
+}
+
+/// Conditions that make no node unhealthy any more, each as `Ready=False`.
+fn dropped_conditions(old: &NodeHealthCheckSpec, new: &NodeHealthCheckSpec) -> Vec<String> {
+    let [old, new] = [old, new].map(|spec| {
+        let conditions = CheckSpec::compile(spec).conditions;
+        let named = |condition: &UnhealthyCondition| {
+            let status = condition.status.as_deref().unwrap_or(MISSING);
+            format!("{}={status}", condition.type_)
+        };
+        conditions.iter().map(named).collect::<Vec<_>>()
+    });
+    old.into_iter().filter(|condition| !new.contains(condition)).collect()
 }
 
 /// Resolving an absent selector changes nothing.

@@ -225,11 +225,27 @@ fn what_a_running_remediation_rests_on_cannot_change(#[case] fields: Value, #[ca
 
 #[rstest]
 #[case::thresholds(json!({ "minHealthy": "60%" }))]
-#[case::conditions(json!({ "unhealthyConditions": [{ "type": "Ready", "status": "Unknown", "duration": "10m" }] }))]
+#[case::durations(json!({ "unhealthyConditions": [
+    { "type": "Ready", "status": "Unknown", "duration": "10m" }, { "type": "Ready", "status": "False", "duration": "10m" },
+] }))]
 #[case::delay(json!({ "healthyDelay": "1m" }))]
 fn other_fields_change_while_a_remediation_runs(#[case] fields: Value) {
     let decision = update(&check(json!({}), &["n1"]), &check(fields, &[]), &in_order());
     assert_eq!(decision, Decision::default());
+}
+
+/// It may be meant: the condition was wrong.
+#[rstest]
+#[case::remediated(&["n1"], &["Ready=False"])]
+#[case::at_rest(&[], &[])]
+fn condition_that_is_dropped_may_end_a_remediation(#[case] nodes: &[&str], #[case] named: &[&str]) {
+    let left = json!({ "unhealthyConditions": [{ "type": "Ready", "status": "Unknown", "duration": "300s" }] });
+    let decision = update(&check(json!({}), nodes), &check(left, &[]), &in_order());
+    assert_eq!(decision.refusals, Vec::<String>::new());
+    assert_eq!(decision.warnings.len(), named.len(), "{decision:?}");
+    for (warning, condition) in decision.warnings.iter().zip(named) {
+        assert!(warning.contains("node n1 is being remediated") && warning.contains(condition), "{warning}");
+    }
 }
 
 #[test]
