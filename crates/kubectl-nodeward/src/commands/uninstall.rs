@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 use jiff::Timestamp;
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Node, Secret};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Node, Secret, Service};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::ListParams;
 use kube::{Api, ResourceExt};
-use nodeward_api::{COMPONENTS, DisruptionHold, DrainLedger, NodeDrain, crd};
+use nodeward_api::{COMPONENTS, DisruptionHold, DrainLedger, NodeDrain, NodeHealthCheck, crd};
 use serde::Serialize;
 
 use super::Exit;
@@ -22,7 +22,7 @@ use crate::fetch::Reader;
 use crate::model::Unread;
 use crate::model::ceph::Published;
 use crate::model::component::{COMPONENT, Component, DRAIN_LOCK, PART_OF, components};
-use crate::model::leftover::{ALL, DRY_RUN, HEALTH_CHECK, Kind, Leftover, Leftovers};
+use crate::model::leftover::{self, ALL, DRY_RUN, HEALTH_CHECK, Kind, Leftover, Leftovers};
 use crate::text::Style;
 use crate::text::page::Page;
 use crate::text::table::{Column, Table};
@@ -45,6 +45,14 @@ pub struct UninstallCheck {
     /// What could not be read.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unread: Vec<Unread>,
+}
+
+/// Whether health-check has written the status, and not medik8s' operator.
+fn has_answered(check: &NodeHealthCheck) -> bool {
+    check
+        .status
+        .as_ref()
+        .is_some_and(|status| status.observed_generation.is_some())
 }
 
 fn called(name: &str) -> ListParams {
@@ -88,11 +96,11 @@ impl UninstallCheck {
             .await?;
         let components = components(&objects, reader.now);
         // medik8s' operator serves the same kind.
-        let has_health_check = components.iter().any(|component| component.name == HEALTH_CHECK);
+        let mut has_health_check = components.iter().any(|component| component.name == HEALTH_CHECK);
+        let checks = reader.health_checks().await?.unwrap_or_default();
+        has_health_check |= checks.iter().any(has_answered);
         if has_health_check {
-            for check in reader.health_checks().await?.iter().flatten() {
-                found.add_health_check(check);
-            }
+            checks.iter().for_each(|check| found.add_health_check(check));
         }
         for ceph in reader.ceph_clusters().await?.iter().flatten() {
             found.add_ceph_cluster(ceph);
@@ -104,9 +112,23 @@ impl UninstallCheck {
         }
         let webhooks: Api<ValidatingWebhookConfiguration> = Api::all(cluster.client.clone());
         let ours = ListParams::default().labels(PART_OF);
-        reader
-            .list("webhooks", webhooks, ours, |webhook| found.add_webhook(&webhook))
-            .await?;
+        let webhooks = reader.list("webhooks", webhooks, ours, |webhook| webhook).await?;
+        for webhook in webhooks.iter().flatten() {
+            let mut is_served = false;
+            for service in leftover::services(webhook) {
+                let found = reader
+                    .list_metadata::<Service>("services", called(&service.name))
+                    .await?;
+                is_served |= found
+                    .iter()
+                    .any(|one| one.namespace().as_ref() == Some(&service.namespace));
+            }
+            is_served |= leftover::services(webhook).next().is_none();
+            found.add_webhook(
+                webhook,
+                is_served || reader.unread.iter().any(|unread| unread.hides("services")),
+            );
+        }
         for component in COMPONENTS {
             let dry_run = called(&format!("{component}{DRY_RUN}"));
             for lease in reader.list_metadata::<Lease>("leases of dry runs", dry_run).await? {

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
+use k8s_openapi::api::admissionregistration::v1::{ServiceReference, ValidatingWebhookConfiguration};
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
@@ -80,6 +80,7 @@ pub enum Kind {
     HealthCheckDefault,
     Remediations,
     CephState,
+    UnservedWebhook,
     Definition,
     Lease,
     Certificate,
@@ -195,13 +196,19 @@ impl Leftovers {
         );
     }
 
-    pub fn add_webhook(&mut self, configuration: &ValidatingWebhookConfiguration) {
+    /// One that is not served stays, for Helm would have deleted it with its Service.
+    pub fn add_webhook(&mut self, configuration: &ValidatingWebhookConfiguration, is_served: bool) {
         let mut webhooks = configuration.webhooks.iter().flatten();
-        if webhooks.any(|webhook| webhook.failure_policy.as_deref() != Some("Ignore")) {
-            let component = configuration.labels().get(COMPONENT);
-            let component = component.map_or(ALL, |component| known(component));
-            self.add(component, Kind::Webhook, configuration.name_any());
-        }
+        let kind = if webhooks.any(|webhook| webhook.failure_policy.as_deref() != Some("Ignore")) {
+            Kind::Webhook
+        } else if !is_served {
+            Kind::UnservedWebhook
+        } else {
+            return;
+        };
+        let component = configuration.labels().get(COMPONENT);
+        let component = component.map_or(ALL, |component| known(component));
+        self.add(component, kind, configuration.name_any());
     }
 
     /// Helm deletes what is its own, and with a CRD all objects of it, unless it is told to keep it.
@@ -236,6 +243,12 @@ impl Leftovers {
         stays.retain(|leftover| !removed.contains(&leftover.resource.replacen('.', "s.", 1)));
         (blocks, stays)
     }
+}
+
+/// What answers the webhooks of a configuration, as far as it is in the cluster.
+pub fn services(configuration: &ValidatingWebhookConfiguration) -> impl Iterator<Item = &ServiceReference> {
+    let webhooks = configuration.webhooks.iter().flatten();
+    webhooks.filter_map(|webhook| webhook.client_config.service.as_ref())
 }
 
 /// `namespace/name`, or the name of what has no namespace.
@@ -283,6 +296,7 @@ impl Kind {
         const NODE: &str = "node";
         const BUDGET: &str = "poddisruptionbudget.policy";
         const CONFIG_MAP: &str = "configmap";
+        const WEBHOOK: &str = "validatingwebhookconfiguration.admissionregistration.k8s.io";
         match self {
             Self::FinalizedDrain => (
                 DRAIN, "NodeDrain with the finalizer nodeward.dev/drain-lock",
@@ -322,7 +336,7 @@ impl Kind {
                       the CephCluster, and wait for ManagedByRook"), None,
             ),
             Self::Webhook => (
-                "validatingwebhookconfiguration.admissionregistration.k8s.io", "webhook whose failurePolicy is not Ignore",
+                WEBHOOK, "webhook whose failurePolicy is not Ignore",
                 Some("what it reviews is refused while nobody answers: set its failurePolicy to Ignore, or delete it"), None,
             ),
             Self::OtherDrain => (DRAIN, "NodeDrain that drain-lock has not begun", None, None),
@@ -339,6 +353,7 @@ impl Kind {
             Self::HealthCheck => ("nodehealthcheck.remediation.medik8s.io", "NodeHealthCheck", None, None),
             Self::HealthCheckDefault => (CONFIG_MAP, "ConfigMap nodeward-health-check-default", None, None),
             Self::Remediations => (NODE, "annotation nodeward.dev/remediations", None, None),
+            Self::UnservedWebhook => (WEBHOOK, "webhook whose Service is gone", None, None),
             Self::CephState => (CONFIG_MAP, "ConfigMap nodeward-ceph-pdb", None, None),
             Self::Definition => ("customresourcedefinition.apiextensions.k8s.io", "CustomResourceDefinition", None, None),
             Self::Lease => ("lease.coordination.k8s.io", "Lease", None, None),

@@ -1,6 +1,7 @@
 //! `uninstall --check`: what would stay, and what would block.
 
 use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
@@ -160,6 +161,20 @@ async fn what_was_named_is_what_an_uninstall_leaves() -> Result<()> {
         of_object(&after, "stays", "nodeward-system/nodeward-pause"),
         ["ConfigMap nodeward-pause"]
     );
+    let of_nobody = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
+        "metadata": { "name": "left", "labels": { "app.kubernetes.io/part-of": "nodeward" } },
+        "webhooks": [{
+            "name": "a.nodeward.dev", "sideEffects": "None", "admissionReviewVersions": ["v1"], "failurePolicy": "Ignore",
+            "clientConfig": { "service": { "namespace": "gone", "name": "left" } },
+        }],
+    });
+    let webhooks: Api<ValidatingWebhookConfiguration> = Api::all(client.clone());
+    webhooks
+        .create(&PostParams::default(), &serde_json::from_value(of_nobody)?)
+        .await?;
+    let (left, _) = checked(&admin, 1).await?;
+    assert_eq!(of_object(&left, "stays", "left"), ["webhook whose Service is gone"]);
     drains.delete("n1", &DeleteParams::default()).await?;
     ensure!(drains.get_opt("n1").await?.is_some(), "nothing has kept it");
     let none = Patch::Merge(json!({ "metadata": { "finalizers": null } }));
@@ -186,6 +201,12 @@ async fn only_own_remediations_count(client: &Client, admin: &Person) -> Result<
     let status = Patch::Merge(json!({ "status": { "unhealthyNodes": unhealthy } }));
     checks.patch_status("workers", &PatchParams::default(), &status).await?;
     checked(admin, 0).await?;
+    let patch = |generation: Value| Patch::Merge(json!({ "status": { "observedGeneration": generation } }));
+    let params = PatchParams::default();
+    checks.patch_status("workers", &params, &patch(json!(1))).await?;
+    let (check, _) = checked(admin, 1).await?;
+    assert_eq!(of_object(&check, "blocks", "n1"), ["running remediation"]);
+    checks.patch_status("workers", &params, &patch(json!(null))).await?;
     let leases: Api<Lease> = Api::namespaced(client.clone(), "nodeward-system");
     let lease = json!({ "metadata": { "name": "health-check" } });
     leases

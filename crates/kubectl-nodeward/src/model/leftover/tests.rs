@@ -181,20 +181,25 @@ fn running_remediation_and_noout_block() {
 }
 
 #[rstest]
-#[case::fails_open("Ignore", false)]
-#[case::fails_closed("Fail", true)]
-fn webhook_blocks_where_it_fails_closed(#[case] policy: &str, #[case] blocks: bool) {
+#[case::fails_open("Ignore", true, &[], &[])]
+#[case::fails_open_and_is_left("Ignore", false, &[], &["drain-lock: webhook whose Service is gone (nodeward-drain-lock)"])]
+#[case::fails_closed("Fail", true, &["drain-lock: webhook whose failurePolicy is not Ignore (nodeward-drain-lock)"], &[])]
+#[case::fails_closed_and_is_left(
+    "Fail", false, &["drain-lock: webhook whose failurePolicy is not Ignore (nodeward-drain-lock)"], &[]
+)]
+fn webhook_blocks_where_it_fails_closed(
+    #[case] policy: &str,
+    #[case] is_served: bool,
+    #[case] blocks: &[&str],
+    #[case] stays: &[&str],
+) {
     let webhook = |policy: &str| json!({ "name": "a.b.c", "sideEffects": "None", "admissionReviewVersions": ["v1"], "clientConfig": {}, "failurePolicy": policy });
     let configuration: ValidatingWebhookConfiguration = read(json!({
         "metadata": { "name": "nodeward-drain-lock", "labels": { "app.kubernetes.io/component": "drain-lock" } },
         "webhooks": [webhook("Ignore"), webhook(policy)],
     }));
-    let expected = "drain-lock: webhook whose failurePolicy is not Ignore (nodeward-drain-lock)";
-    let expected: Vec<String> = blocks.then(|| expected.to_owned()).into_iter().collect();
-    assert_eq!(
-        sorted(|found| found.add_webhook(&configuration)),
-        (expected, Vec::new())
-    );
+    let found = sorted(|found| found.add_webhook(&configuration, is_served));
+    assert_eq!(found, (owned(blocks), owned(stays)));
 }
 
 /// What is removed with its CRD does not stay; what a finalizer keeps blocks all the same.
