@@ -40,7 +40,7 @@ export interface FleetNode {
 }
 export interface Command { label: string; command: string }  // label: what it does, e.g. "Show what blocks it"
 
-export interface Component { name: string; state: "Leading"|"NotPlanning"|"Ready"|"NotLeading"|"NotReady"; version?: string; namespace: string; ready?: number; replicas?: number; leader?: string; renewed?: string; text: string; style: Style }
+export interface Component { name: string; state: "Leading"|"NotPlanning"|"Ready"|"NotLeading"|"NotReady"|"NotInstalled"; version?: string; namespace: string; ready?: number; replicas?: number; leader?: string; renewed?: string; text: string; style: Style }
 
 export interface Drain { node: string; phase?: "Queued"|"Granted"|"Draining"|"Drained"|"Recovering"|"Released"|"Suspect"|"Failed"; word: string /* phase in one word, also Ending, Planned, Requested */; ticket?: number; requesters?: string[]; purpose?: string;
   evict: string; fallback: string; dryRun?: boolean; ending?: boolean; askedAt?: string; startedAt?: string; grantedAt?: string; drainedAt?: string; deadline?: string;

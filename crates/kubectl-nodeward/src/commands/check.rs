@@ -77,17 +77,20 @@ impl Check {
             check.failures.extend(failures);
         }
         check.unread = reader.unread;
-        if check.components.is_empty() && !check.unread.iter().any(Unread::is_hidden) {
+        if !check.has_component() && !check.unread.iter().any(Unread::is_hidden) {
             check.failures.push("no component of Nodeward is installed".to_owned());
         }
         Ok(check)
     }
 
     fn of(components: Vec<Component>, webhooks: &[ValidatingWebhookConfiguration]) -> Self {
-        let stopped = components.iter().filter_map(|component| {
-            let why = component.acts_not()?;
-            Some(format!("{why} (namespace {})", component.namespace))
-        });
+        let stopped = components
+            .iter()
+            .filter(|component| component.is_installed())
+            .filter_map(|component| {
+                let why = component.acts_not()?;
+                Some(format!("{why} (namespace {})", component.namespace))
+            });
         let without_ca = webhooks.iter().filter(|webhook| !is_trusted(webhook));
         let without_ca = without_ca.map(|configuration| {
             let name = configuration.name_any();
@@ -100,6 +103,10 @@ impl Check {
         }
     }
 
+    fn has_component(&self) -> bool {
+        self.components.iter().any(Component::is_installed)
+    }
+
     fn print(&self, page: &mut Page, now: Timestamp) {
         describe::cannot_tell(page, &self.unread);
         page.fields(
@@ -107,7 +114,7 @@ impl Check {
             self.components.iter().map(|component| component.line(now)),
         );
         self.print_failures(page);
-        if self.failures.is_empty() && !self.components.is_empty() {
+        if self.failures.is_empty() && self.has_component() {
             page.text(Style::Good, "All that is installed works.");
         }
     }
@@ -140,6 +147,7 @@ mod tests {
             version: None,
             namespace: "nodeward-system".to_owned(),
             deployment: None,
+            runs_elsewhere: false,
             ready: Some(2),
             replicas: Some(2),
             leader: None,
@@ -168,6 +176,7 @@ mod tests {
     #[case::leases_cannot_be_read(ComponentState::Ready, Some("Q0E="), &[])]
     #[case::plans_nothing(ComponentState::NotPlanning, Some("Q0E="), &["drain-lock leads and plans nothing (namespace nodeward-system)"])]
     #[case::nobody_leads(ComponentState::NotLeading, Some("Q0E="), &["no replica of drain-lock leads (namespace nodeward-system)"])]
+    #[case::lease_is_left(ComponentState::NotInstalled, Some("Q0E="), &[])]
     #[case::no_certificate_yet(ComponentState::Leading, None, &[NO_CA])]
     #[case::empty_certificate(ComponentState::Leading, Some(""), &[NO_CA])]
     fn what_does_not_work_is_named(

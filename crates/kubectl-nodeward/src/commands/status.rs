@@ -263,21 +263,27 @@ pub(super) async fn component_objects(reader: &mut Reader<'_>) -> Result<Compone
     let params = ListParams::default().labels(PART_OF);
     let deployments = Api::<Deployment>::all(client.clone());
     let deployments = reader.list("components", deployments, params, |deployment| deployment);
-    let deployments = deployments.await?.unwrap_or_default();
+    let deployments = deployments.await?;
     let mut leases = Vec::new();
+    let mut sees_leases = true;
     for name in COMPONENTS {
         let params = ListParams::default().fields(&format!("metadata.name={name}"));
         let found = reader.list("leaders", Api::all(client.clone()), params, |lease: Lease| lease);
         match found.await? {
             Some(found) => leases.extend(found),
             // The right to the others is missing as well.
-            None => break,
+            None => {
+                sees_leases = false;
+                break;
+            }
         }
     }
     let params = ListParams::default().fields(&format!("metadata.name={CONFIG_MAP}"));
     let pauses = reader.list("pauses", Api::all(client), params, |pause: ConfigMap| pause);
     Ok(ComponentObjects {
-        deployments,
+        sees_deployments: deployments.is_some(),
+        sees_leases,
+        deployments: deployments.unwrap_or_default(),
         leases,
         pauses: pauses.await?.unwrap_or_default(),
     })

@@ -233,6 +233,7 @@ fn component(name: &str, state: ComponentState) -> Component {
         version: Some("0.1.0".to_owned()),
         namespace: "nodeward-system".to_owned(),
         deployment: None,
+        runs_elsewhere: false,
         ready: Some(2),
         replicas: Some(2),
         leader: (state == ComponentState::Leading).then(|| "nodeward-drain-lock-7d9c5b8f6d-x2x5z".to_owned()),

@@ -260,7 +260,9 @@ impl Why {
     }
 
     fn has_component(&self, name: &str) -> bool {
-        self.components.iter().any(|component| component.name == name)
+        self.components
+            .iter()
+            .any(|component| component.name == name && component.is_installed())
     }
 }
 

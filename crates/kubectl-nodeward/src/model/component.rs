@@ -39,6 +39,9 @@ pub struct Component {
     /// The name of its Deployment.
     #[serde(skip)]
     pub deployment: Option<String>,
+    /// It has none, as far as Deployments may be read.
+    #[serde(skip)]
+    pub runs_elsewhere: bool,
     /// Replicas that are ready; absent without a Deployment.
     pub ready: Option<i32>,
     pub replicas: Option<i32>,
@@ -66,6 +69,8 @@ pub enum ComponentState {
     NotLeading,
     /// It is installed, and no replica is ready.
     NotReady,
+    /// Its Lease is left: it has no Deployment, and nobody renews it.
+    NotInstalled,
 }
 
 /// A component's objects in the cluster.
@@ -82,6 +87,10 @@ pub struct ComponentObjects {
     pub leases: Vec<Lease>,
     /// ConfigMaps that pause components of their namespaces.
     pub pauses: Vec<ConfigMap>,
+    /// Whether a Deployment that is absent is not there, and may not only not be read.
+    pub sees_deployments: bool,
+    /// The same of leases.
+    pub sees_leases: bool,
 }
 
 /// Components by name and namespace.
@@ -104,13 +113,19 @@ pub fn components(objects: &ComponentObjects, now: Timestamp) -> Vec<Component> 
         let own = pauses.find(|pause| pause.namespace().as_ref() == Some(&namespace));
         Component {
             paused: own.and_then(|own| pause::paused(own, &name)),
-            ..component(name, namespace, &traces, now)
+            ..component(name, namespace, &traces, objects, now)
         }
     });
     components.collect()
 }
 
-fn component(name: String, namespace: String, traces: &Traces<'_>, now: Timestamp) -> Component {
+fn component(
+    name: String,
+    namespace: String,
+    traces: &Traces<'_>,
+    objects: &ComponentObjects,
+    now: Timestamp,
+) -> Component {
     let deployment = traces.deployment;
     let lease = traces.lease.and_then(|lease| lease.spec.as_ref());
     let leader = lease.and_then(|lease| lease.holder_identity.clone());
@@ -129,12 +144,15 @@ fn component(name: String, namespace: String, traces: &Traces<'_>, now: Timestam
     let acquired = lease.and_then(|lease| lease.acquire_time.as_ref()).map(|time| time.0);
     let is_new = acquired.is_some_and(|acquired| now.duration_since(acquired).unsigned_abs() < STALE_AFTER);
     let plans = name != DRAIN_LOCK || is_new || planned.is_some_and(|planned| plans(&planned));
-    let state = match (leader.is_some() && renews, lease.is_some(), ready) {
-        (true, ..) if plans => ComponentState::Leading,
-        (true, ..) => ComponentState::NotPlanning,
-        (false, _, Some(0)) => ComponentState::NotReady,
-        (false, true, _) | (false, false, None) => ComponentState::NotLeading,
-        (false, false, Some(_)) => ComponentState::Ready,
+    // Without an election a lease is of an earlier installation.
+    let is_led = (lease.is_some() || objects.sees_leases) && deployment.is_none_or(elects);
+    let state = match (leader.is_some() && renews, ready) {
+        (true, _) if plans => ComponentState::Leading,
+        (true, _) => ComponentState::NotPlanning,
+        (false, None) if objects.sees_deployments => ComponentState::NotInstalled,
+        (false, Some(0)) => ComponentState::NotReady,
+        (false, Some(_)) if !is_led => ComponentState::Ready,
+        (false, _) => ComponentState::NotLeading,
     };
     Component {
         name,
@@ -142,6 +160,7 @@ fn component(name: String, namespace: String, traces: &Traces<'_>, now: Timestam
         version: deployment.and_then(|deployment| deployment.labels().get(VERSION).cloned()),
         namespace,
         deployment: deployment.map(ResourceExt::name_any),
+        runs_elsewhere: deployment.is_none() && objects.sees_deployments,
         ready,
         replicas: deployment.and_then(|deployment| deployment.spec.as_ref()?.replicas),
         leader: leader.filter(|_| renews),
@@ -149,6 +168,14 @@ fn component(name: String, namespace: String, traces: &Traces<'_>, now: Timestam
         planned: planned.and_then(|planned| planned.written),
         paused: None,
     }
+}
+
+/// Whether its replicas elect a leader, as they do unless they are told otherwise.
+fn elects(deployment: &Deployment) -> bool {
+    let pod = deployment.spec.as_ref().and_then(|spec| spec.template.spec.as_ref());
+    let containers = pod.iter().flat_map(|pod| &pod.containers);
+    let mut args = containers.flat_map(|container| container.args.iter().flatten());
+    !args.any(|arg| arg == "--leader-elect=false")
 }
 
 /// Whether the leader has said within two minutes that it plans, as the webhook has it. It says no time, and a look is but one:
@@ -172,12 +199,21 @@ pub fn stopped<'a>(components: &'a [Component], name: &str) -> Option<(&'a Compo
 
 impl Component {
     pub fn line(&self, now: Timestamp) -> Cell {
+        let without = if self.runs_elsewhere {
+            ", without a Deployment"
+        } else {
+            ""
+        };
         let (style, state) = match (self.state, &self.paused) {
+            (ComponentState::NotInstalled, _) => {
+                let last = prefixed(", last renewed ", self.renewed.map(|renewed| distance(renewed, now)));
+                (Style::Faint, format!("not installed; its Lease is left{last}"))
+            }
             (ComponentState::Leading | ComponentState::NotPlanning | ComponentState::Ready, Some(paused)) => {
                 let since = prefixed(" since ", paused.since.map(|since| moment(since, now)));
                 (Style::Warning, format!("paused{since}: {}", paused.reason))
             }
-            (ComponentState::Leading, None) => (Style::Good, "works".to_owned()),
+            (ComponentState::Leading, None) => (Style::Good, format!("works{without}")),
             (ComponentState::NotPlanning, None) => {
                 let last = self.planned.map(|planned| distance(planned, now));
                 let last = prefixed(", the last time ", last);
@@ -201,10 +237,18 @@ impl Component {
         )
     }
 
+    /// Whether more than its Lease is there.
+    pub fn is_installed(&self) -> bool {
+        self.state != ComponentState::NotInstalled
+    }
+
     /// Why it does nothing; `None` for one that works, as far as can be seen.
     pub fn acts_not(&self) -> Option<String> {
         let Self { name, paused, .. } = self;
         match (self.state, paused) {
+            (ComponentState::NotInstalled, _) => Some(format!(
+                "nobody runs {name}: it has no Deployment, and nobody renews its Lease"
+            )),
             (_, Some(paused)) => Some(format!("{name} is paused: {}", paused.reason)),
             (ComponentState::Leading | ComponentState::Ready, None) => None,
             (ComponentState::NotPlanning, None) => Some(format!("{name} leads and plans nothing")),
@@ -218,7 +262,7 @@ impl Component {
         let Self { name, leader, .. } = self;
         let silent = prefixed(" since ", self.renewed.map(|renewed| moment(renewed, now)));
         match self.state {
-            _ if self.paused.is_some() => Some(self.line(now)),
+            _ if self.paused.is_some() && self.is_installed() => Some(self.line(now)),
             ComponentState::Leading => {
                 let leader = leader.as_deref().unwrap_or("a replica");
                 Some(Cell::new(Style::Faint, format!("{name}: {leader} leads")))
@@ -231,7 +275,7 @@ impl Component {
                 ),
             )),
             ComponentState::Ready => None,
-            ComponentState::NotLeading | ComponentState::NotReady => Some(Cell::new(
+            ComponentState::NotLeading | ComponentState::NotReady | ComponentState::NotInstalled => Some(Cell::new(
                 Style::Bad,
                 format!("{name}: nobody leads{silent}, and what it says is no newer"),
             )),
@@ -315,13 +359,45 @@ mod tests {
         let objects = ComponentObjects {
             deployments,
             leases,
-            pauses: Vec::new(),
+            ..ComponentObjects::default()
         };
         let found = components(&objects, "2026-01-01T10:00:00Z".parse().unwrap());
         assert_eq!(
             found.iter().map(|component| component.state).collect::<Vec<_>>(),
             [state]
         );
+    }
+
+    fn unelected() -> Deployment {
+        let mut deployment = deployment(Some(1));
+        let container = json!({ "name": "operator", "args": ["--leader-elect=false"] });
+        let pod = json!({ "containers": [container] });
+        deployment.spec.as_mut().unwrap().template.spec = serde_json::from_value(pod).unwrap();
+        deployment
+    }
+
+    /// Of what may be read, its absence tells.
+    #[rstest]
+    #[case::never_led(vec![deployment(Some(1))], vec![], ComponentState::NotLeading)]
+    #[case::elects_nobody(vec![unelected()], vec![], ComponentState::Ready)]
+    #[case::elects_nobody_any_more(vec![unelected()], vec![lease("a", OLD)], ComponentState::Ready)]
+    #[case::uninstalled(vec![], vec![lease("a", OLD)], ComponentState::NotInstalled)]
+    #[case::uninstalled_in_order(vec![], vec![lease("", FRESH)], ComponentState::NotInstalled)]
+    #[case::runs_elsewhere(vec![], vec![planning(FRESH, "3@7", Some(SECONDS_AGO))], ComponentState::Leading)]
+    fn what_is_not_there_tells_of_a_component(
+        #[case] deployments: Vec<Deployment>,
+        #[case] leases: Vec<Lease>,
+        #[case] state: ComponentState,
+    ) {
+        let objects = ComponentObjects {
+            deployments,
+            leases,
+            pauses: Vec::new(),
+            sees_deployments: true,
+            sees_leases: true,
+        };
+        let found = components(&objects, "2026-01-01T10:00:00Z".parse().unwrap());
+        assert_eq!(found.iter().map(|found| found.state).collect::<Vec<_>>(), [state]);
     }
 
     #[rstest]

@@ -215,6 +215,8 @@ impl FleetWatches {
                 deployments: values(&self.deployments),
                 leases: self.leases.iter().flat_map(values).collect(),
                 pauses: values(&self.pauses),
+                sees_deployments: is_synced(&self.deployments),
+                sees_leases: self.leases.iter().all(|lease| is_synced(lease)),
             },
             nodes: self.nodes.snapshot(),
             drains: lock.map(|lock| lock.drains.snapshot()).unwrap_or_default(),
@@ -233,8 +235,7 @@ impl FleetWatches {
     /// Of what they hold, that which is complete.
     pub fn known(&self, inputs: Inputs) -> Known {
         fn complete<T>(handles: &[&WatchHandle], value: T) -> Option<T> {
-            let is_known = |handle: &&WatchHandle| matches!(handle.state(), KindState::Synced(()));
-            handles.iter().all(is_known).then_some(value)
+            handles.iter().all(|handle| is_synced(handle)).then_some(value)
         }
         let leaders = self.leases.iter().map(|lease| &**lease);
         let components: Vec<&WatchHandle> = leaders.chain([&*self.deployments, &*self.pauses]).collect();
@@ -283,6 +284,10 @@ impl FleetWatches {
         unread.dedup();
         unread
     }
+}
+
+fn is_synced(handle: &WatchHandle) -> bool {
+    matches!(handle.state(), KindState::Synced(()))
 }
 
 /// Whether it has been read once, or may not be read.

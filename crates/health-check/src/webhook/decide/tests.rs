@@ -244,7 +244,10 @@ fn condition_that_is_dropped_may_end_a_remediation(#[case] nodes: &[&str], #[cas
     assert_eq!(decision.refusals, Vec::<String>::new());
     assert_eq!(decision.warnings.len(), named.len(), "{decision:?}");
     for (warning, condition) in decision.warnings.iter().zip(named) {
-        assert!(warning.contains("node n1 is being remediated") && warning.contains(condition), "{warning}");
+        assert!(
+            warning.contains("node n1 is being remediated") && warning.contains(condition),
+            "{warning}"
+        );
     }
 }
 
