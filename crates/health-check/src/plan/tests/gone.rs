@@ -1,5 +1,7 @@
 use std::sync::Arc;
 
+use nodeward_api::NodeHealthCheck;
+use nodeward_api::node_health_check::NodeHealthCheckSpec;
 use nodeward_api::reason::HealthReason;
 use rstest::rstest;
 use serde_json::json;
@@ -7,6 +9,7 @@ use serde_json::json;
 use super::world::{World, at, chain, kind, name, template_ref};
 use crate::plan::{Action, Plan, RemediationChange, RestsOn};
 use crate::snapshot::RemediationKind;
+use crate::webhook::decide::{Change, open_records};
 
 fn remediated() -> World {
     let mut world = World::workers(5)
@@ -37,6 +40,28 @@ fn remediation_of_a_deleted_node_is_deleted() {
     world.settle(400);
     assert_eq!((world.remediations(), world.entry("w1")), (vec![], None));
     assert!(world.snapshot.leases.is_empty());
+}
+
+/// The NodeHealthCheck may be edited and deleted: what a finalizer keeps of a node that is gone is no remediation that runs. One
+/// that its remediator is not done with is.
+#[rstest]
+#[case::orphan(false, &[])]
+#[case::awaited(true, &["w1"])]
+fn orphan_keeps_nobody_from_deleting_its_check(#[case] is_awaited: bool, #[case] running: &[&str]) {
+    let mut world = remediated();
+    world.change_remediations(|live| {
+        live.finalizers = ["a.example/f".into()].into();
+        live.node_deletion_expected = is_awaited;
+    });
+    world.remove_node("w1");
+    world.settle(400);
+    assert_eq!(world.remediations(), ["Reboot of w1"], "it is kept");
+    let mut stored = NodeHealthCheck::new("workers", NodeHealthCheckSpec::default());
+    stored.status = Some(world.status("workers").clone());
+    let found = open_records(Change::Delete(&stored))
+        .into_iter()
+        .map(|record| record.node);
+    assert_eq!(found.collect::<Vec<_>>(), running);
 }
 
 #[test]
