@@ -3,18 +3,15 @@
 use std::sync::Arc;
 
 use nodeward_api::annotation;
-use nodeward_api::reason::DisabledReason;
 use nodeward_core::deadline::{is_due, saturating_add, to_the_second};
 use nodeward_core::id::NodeName;
 
 use super::action::{Action, RemediationChange, RemediationRef};
-use super::case::{Case, Check};
-use super::enablement::Enablement;
+use super::case::Check;
 use super::evidence::NodeEvidence;
-use super::expiry::Health;
 use super::index::Live;
 use super::record::{Record, Stage};
-use super::verdict::{CheckVerdict, ConditionVerdict, NodeVerdict, Warning};
+use super::verdict::{CheckVerdict, NodeVerdict, Warning};
 use super::{Planner, status};
 use crate::snapshot::{Listed, RemediationKind};
 
@@ -24,15 +21,9 @@ impl Planner<'_> {
         let old_remediations = self.flag_old(&check);
         self.warn_of_unlisted(&check);
         let stuck_remediations = self.warn_of_leftovers(&check);
-        let (phase, reason) = status::phase(&check, self.now);
         self.plan.verdicts.checks.push(CheckVerdict {
             check: check.reference(),
-            phase,
-            reason,
-            disabled: match &check.enablement {
-                Enablement::Disabled(reason, _) => *reason,
-                Enablement::Enabled | Enablement::NotKnown(_) => DisabledReason::NodeHealthCheckEnabled,
-            },
+            phase: status::phase(&check, self.now).0,
             observed: check.observed,
             healthy: check.healthy,
             remediating: status::remediated(&check, self.now).count(),
@@ -53,7 +44,7 @@ impl Planner<'_> {
         let nodes = check.cases.into_values().map(|case| NodeVerdict {
             check: Arc::clone(name),
             node_uid: case.node.map(|node| node.view.uid.clone()),
-            condition: condition_of(&case),
+            condition: case.health.unhealthy().map(|unhealthy| unhealthy.condition.clone()),
             node: case.name,
             reason: case.standing.reason,
             detail: case.standing.detail,
@@ -201,12 +192,5 @@ fn reference(live: Live<'_>) -> RemediationRef {
         key: live.key.clone(),
         uid: Arc::clone(&live.uid),
         node: live.node.clone(),
-    }
-}
-
-fn condition_of(case: &Case<'_>) -> Option<ConditionVerdict> {
-    match &case.health {
-        Health::NotExpired(unhealthy) | Health::Expired(unhealthy) => Some(unhealthy.condition.clone()),
-        Health::Healthy | Health::LeftToTerminationHandler | Health::ReadyUnknown | Health::NotJudged => None,
     }
 }

@@ -40,6 +40,14 @@ impl Health {
     pub const fn is_fine(&self) -> bool {
         matches!(self, Self::Healthy | Self::LeftToTerminationHandler)
     }
+
+    /// The unhealthy condition that holds, for however long.
+    pub const fn unhealthy(&self) -> Option<&Unhealthy> {
+        match self {
+            Self::NotExpired(unhealthy) | Self::Expired(unhealthy) => Some(unhealthy),
+            Self::Healthy | Self::LeftToTerminationHandler | Self::ReadyUnknown | Self::NotJudged => None,
+        }
+    }
 }
 
 /// An unhealthy condition that holds: of several the one that expires first.

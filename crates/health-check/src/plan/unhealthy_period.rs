@@ -27,7 +27,7 @@ impl UnhealthyPeriod {
         health: &Health,
         entry: Option<&UnhealthyNode>,
     ) -> Option<Self> {
-        let (Health::Expired(unhealthy) | Health::NotExpired(unhealthy)) = health else {
+        let Some(unhealthy) = health.unhealthy() else {
             let (since, last_transition) = match before {
                 Some(before) => (before.since, before.last_transition),
                 None if has_looked => return None,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use nodeward_api::node_health_check::Phase;
-use nodeward_api::reason::{DisabledReason, HealthReason};
+use nodeward_api::reason::HealthReason;
 use nodeward_core::id::{NodeName, NodeUid};
 
 use super::action::{CheckRef, RemediationRef};
@@ -28,10 +28,6 @@ pub struct CheckVerdict {
     pub check: CheckRef,
     /// Where it stands.
     pub phase: Phase,
-    /// Why, for a person.
-    pub reason: String,
-    /// Why it is disabled, or that it is not.
-    pub disabled: DisabledReason,
     /// How many nodes are selected.
     pub observed: usize,
     /// How many of these are healthy.

@@ -22,12 +22,15 @@ const ACTION: &str = "Remediation";
 /// An Event lives for an hour: what still holds is told again before.
 const TELL_AGAIN_AFTER: SignedDuration = SignedDuration::from_mins(30);
 
+/// What is told of a node: the reason, and of a backoff, which an edit changes, its end.
+type News = (HealthReason, Option<Timestamp>);
+
 /// Emits Events.
 pub(super) struct Announcer {
     sink: EventSink,
     warned: BTreeSet<String>,
     /// What was told of a node last, where something stops its remediation or none is left.
-    told: BTreeMap<(CheckName, NodeName), (HealthReason, Timestamp)>,
+    told: BTreeMap<(CheckName, NodeName), (News, Timestamp)>,
     dropped: Fields,
     /// NodeHealthChecks, by UID, that were told of `dropped`.
     told_of_dropped: BTreeSet<Arc<str>>,
@@ -114,9 +117,11 @@ impl Announcer {
                 continue;
             };
             let key = (verdict.check.clone(), verdict.node.clone());
+            let end = verdict.until.filter(|_| verdict.reason == HealthReason::BackingOff);
+            let told_now = (verdict.reason, end);
             let before = self.told.get(&key).copied();
-            let still = before
-                .filter(|(reason, at)| *reason == verdict.reason && now.duration_since(*at).abs() < TELL_AGAIN_AFTER);
+            let still =
+                before.filter(|(before, at)| *before == told_now && now.duration_since(*at).abs() < TELL_AGAIN_AFTER);
             if still.is_none() {
                 let mut note = format!("node {} {}", verdict.node, verdict.reason.explanation());
                 if !verdict.detail.is_empty() {
@@ -129,7 +134,7 @@ impl Announcer {
                 let node = (&verdict.node, verdict.node_uid.as_ref());
                 news.extend(specs(check, Some(node), (event, action), &note));
             }
-            told.insert(key, still.unwrap_or((verdict.reason, now)));
+            told.insert(key, still.unwrap_or((told_now, now)));
         }
         self.told = told;
         news
@@ -197,42 +202,15 @@ fn specs(
 /// disabled NodeHealthCheck, the NodeHealthCheck.
 const fn event_of(reason: HealthReason) -> Option<HealthEvent> {
     match reason {
-        HealthReason::CheckPaused
-        | HealthReason::ClusterUpgrading
-        | HealthReason::UpgradeSignalUnknown
-        | HealthReason::ExcludedByLabel
-        | HealthReason::UnderMaintenance
-        | HealthReason::TooFewHealthy
-        | HealthReason::StormCooldown
-        | HealthReason::ConcurrencyLimitReached
-        | HealthReason::BackingOff
-        | HealthReason::ControlPlaneNodeAway
-        | HealthReason::EtcdQuorumAtRisk
-        | HealthReason::CephDomainDown
-        | HealthReason::CephStateUnknown
-        | HealthReason::RemediatedByAnotherCheck
-        | HealthReason::ForeignRemediation
-        | HealthReason::LeaseTaken
-        | HealthReason::Settling
-        | HealthReason::SourceUnreadable
-        | HealthReason::PermissionMissing
-        | HealthReason::RemediationRejected
-        | HealthReason::WouldRemediate => Some(HealthEvent::RemediationSkipped),
-        HealthReason::ChainExhausted => Some(HealthEvent::NoTemplateLeft),
-        HealthReason::Healthy
-        | HealthReason::ReadyUnknown
-        | HealthReason::NotExpired
-        | HealthReason::LeftToTerminationHandler
-        | HealthReason::CheckDisabled
+        HealthReason::CheckDisabled
         | HealthReason::PeerActive
         | HealthReason::NodeChanged
-        | HealthReason::StartingRemediation
-        | HealthReason::RemediationRunning
-        | HealthReason::Escalating
-        | HealthReason::HealthyDelayed
-        | HealthReason::RemovingRemediations
-        | HealthReason::RemediatedNodeGone
-        | HealthReason::ReplacementExpected => None,
+        | HealthReason::RemediatedNodeGone => None,
+        HealthReason::ChainExhausted => Some(HealthEvent::NoTemplateLeft),
+        reason if reason.stops() || matches!(reason, HealthReason::WouldRemediate) => {
+            Some(HealthEvent::RemediationSkipped)
+        }
+        _ => None,
     }
 }
 

@@ -457,8 +457,7 @@ fn check_that_cannot_be_followed_is_disabled_and_says_why(
 ) {
     let mut world = world();
     change(&mut world);
-    let plan = world.settle(300);
-    assert_eq!(plan.check("workers").disabled, reason);
+    world.settle(300);
     let status = world.status("workers");
     let condition = &status.conditions[0];
     assert_eq!(
@@ -486,14 +485,14 @@ fn two_templates_of_a_kind_need_a_remediator_that_supports_them() {
         world.template("Reboot", supports_multiple);
         let facts = world.snapshot.templates[&template_ref("Reboot")].clone();
         world.snapshot.templates.insert(again.clone(), facts);
-        let plan = world.settle(300);
-        let disabled = plan.check("workers").disabled;
+        world.settle(300);
+        let disabled = &world.status("workers").conditions[0].reason;
         if supports_multiple {
-            assert_eq!(disabled, DisabledReason::NodeHealthCheckEnabled);
+            assert_eq!(disabled, DisabledReason::NodeHealthCheckEnabled.as_str());
             world.live(301, 600);
             assert_eq!(world.remediations(), ["Reboot of w1", "Reboot of w1"]);
         } else {
-            assert_eq!(disabled, DisabledReason::RemediationTemplateInvalid);
+            assert_eq!(disabled, DisabledReason::RemediationTemplateInvalid.as_str());
         }
     }
 }
@@ -510,13 +509,13 @@ fn metal3_acts_in_its_namespace_only() {
         let known = world.snapshot.kinds[&kind("Reboot")].clone();
         world.snapshot.kinds.insert(reference.remediation_kind(), known);
         world.snapshot.templates.insert(reference, facts);
-        let plan: Plan = world.plan(0);
+        world.settle(0);
         let expected = if disabled {
             DisabledReason::RemediationTemplateInvalid
         } else {
             DisabledReason::NodeHealthCheckEnabled
         };
-        assert_eq!(plan.check("workers").disabled, expected);
+        assert_eq!(world.status("workers").conditions[0].reason, expected.as_str());
     }
 }
 

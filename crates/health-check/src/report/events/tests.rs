@@ -1,5 +1,4 @@
 use nodeward_api::node_health_check::Phase;
-use nodeward_api::reason::DisabledReason;
 use nodeward_runtime::{Component, Metrics};
 use rstest::rstest;
 
@@ -32,8 +31,6 @@ fn verdicts(reasons: &[(&str, HealthReason)]) -> Verdicts {
                 uid: "c1".into(),
             },
             phase: Phase::Enabled,
-            reason: String::new(),
-            disabled: DisabledReason::NodeHealthCheckEnabled,
             observed: 3,
             healthy: 2,
             remediating: 0,
@@ -129,6 +126,23 @@ fn refusal_is_told_again_when_it_changes(#[case] reason: HealthReason, #[case] s
     announcer.news_of_nodes(&verdicts(&[("n1", HealthReason::TooFewHealthy)]), at(0));
     let news = announcer.news_of_nodes(&verdicts(&[("n1", reason)]), at(second));
     assert_eq!(news.len(), events);
+}
+
+/// A lease that is renewed is no news, and a backoff that somebody has edited is.
+#[rstest]
+#[case(HealthReason::BackingOff, 2)]
+#[case(HealthReason::LeaseTaken, 0)]
+fn end_of_a_backoff_that_moves_is_told(#[case] reason: HealthReason, #[case] events: usize) {
+    let mut announcer = announcer();
+    let mut refused = verdicts(&[("n1", reason)]);
+    for (until, expected) in [(100, 2), (100, 0), (200, events)] {
+        refused.nodes[0].until = Some(at(until));
+        assert_eq!(
+            announcer.news_of_nodes(&refused, at(0)).len(),
+            expected,
+            "until {until}"
+        );
+    }
 }
 
 #[test]

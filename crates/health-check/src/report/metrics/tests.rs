@@ -64,8 +64,6 @@ fn verdicts(old: &[&str]) -> Verdicts {
                 uid: "c1".into(),
             },
             phase: Phase::Enabled,
-            reason: String::new(),
-            disabled: nodeward_api::reason::DisabledReason::NodeHealthCheckEnabled,
             observed: 3,
             healthy: 2,
             remediating: 1,
