@@ -269,13 +269,12 @@ pub(super) async fn component_objects(reader: &mut Reader<'_>) -> Result<Compone
     for name in COMPONENTS {
         let params = ListParams::default().fields(&format!("metadata.name={name}"));
         let found = reader.list("leaders", Api::all(client.clone()), params, |lease: Lease| lease);
-        match found.await? {
-            Some(found) => leases.extend(found),
-            // The right to the others is missing as well.
-            None => {
-                sees_leases = false;
-                break;
-            }
+        let found = found.await?;
+        sees_leases = found.is_some();
+        leases.extend(found.into_iter().flatten());
+        // The right to the others is missing as well.
+        if !sees_leases {
+            break;
         }
     }
     let params = ListParams::default().fields(&format!("metadata.name={CONFIG_MAP}"));

@@ -99,8 +99,8 @@ impl UninstallCheck {
         let mut has_health_check = components.iter().any(|component| component.name == HEALTH_CHECK);
         let checks = reader.health_checks().await?.unwrap_or_default();
         has_health_check |= checks.iter().any(has_answered);
-        if has_health_check {
-            checks.iter().for_each(|check| found.add_health_check(check));
+        for check in checks.iter().filter(|_| has_health_check) {
+            found.add_health_check(check);
         }
         for ceph in reader.ceph_clusters().await?.iter().flatten() {
             found.add_ceph_cluster(ceph);
