@@ -7,6 +7,7 @@ use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use nodeward_api::label::EXCLUDE_FROM_REMEDIATION;
 use nodeward_api::node_drain::NodeDrain;
 use nodeward_api::node_health_check::{NodeHealthCheckStatus, Phase};
+use nodeward_api::reason::HealthReason;
 use nodeward_testkit::foreign::Foreign;
 use nodeward_testkit::pause::CutOff;
 use nodeward_testkit::remediator::Family;
@@ -63,6 +64,38 @@ async fn paused_chains_escalate_when_resumed() -> Result<()> {
     env.remediation(Family::FenceAgents, &a).await?;
     env.recover(&a).await?;
     env.until_at_rest(&check, 2).await?;
+    env.end([check]).await
+}
+
+/// Of each, and not of the first one alone.
+#[tokio::test(flavor = "multi_thread")]
+async fn status_says_what_stops_each_node() -> Result<()> {
+    let env = Environment::new().await?;
+    let [a, b, c, _d] = env.add_nodes(["a", "b", "c", "d"]).await?;
+    let changes = json!({ "maxConcurrentRemediations": 1, "maxUnhealthy": "100%" });
+    let check = env.add_check("main", changes).await?;
+    fleet::label(&env.client, &c, EXCLUDE_FROM_REMEDIATION, Some("true")).await?;
+    env.lose_heartbeats(&a).await?;
+    env.remediation(Family::SelfNode, &a).await?;
+    for node in [&b, &c] {
+        env.lose_heartbeats(node).await?;
+    }
+    let told = |status: &NodeHealthCheckStatus, node: &str| {
+        let mut nodes = status.unhealthy_nodes.iter();
+        let stop = nodes.find(|entry| entry.name == node)?.stopped_by.as_ref()?;
+        Some((stop.reason, stop.message.contains(&a)))
+    };
+    let is_told = |status: &NodeHealthCheckStatus| {
+        told(status, &a).is_none()
+            && told(status, &b) == Some((HealthReason::ConcurrencyLimitReached, true))
+            && told(status, &c) == Some((HealthReason::ExcludedByLabel, false))
+    };
+    env.until_status(&check, "what stops each", is_told).await?;
+    fleet::label(&env.client, &c, EXCLUDE_FROM_REMEDIATION, None).await?;
+    for node in [&a, &b, &c] {
+        env.recover(node).await?;
+    }
+    env.until_at_rest(&check, 4).await?;
     env.end([check]).await
 }
 
