@@ -740,11 +740,16 @@ impl HealthReason {
         )
     }
 
-    /// Whether what stops a remediation ends without a person: by time, or with another node's remediation.
+    /// Whether what stops a remediation ends without a person: by time, or with what others do for this node or another one. A
+    /// lease ends once its holder renews it no more.
     pub const fn ends_by_itself(self) -> bool {
         matches!(
             self,
             Self::UnderMaintenance
+                | Self::ClusterUpgrading
+                | Self::LeaseTaken
+                | Self::CephDomainDown
+                | Self::ForeignRemediation
                 | Self::StormCooldown
                 | Self::ConcurrencyLimitReached
                 | Self::BackingOff

@@ -615,7 +615,18 @@ mod tests {
     )]
     #[case::stop_ends_by_itself("2026-01-01T09:55:00Z", Some(HealthReason::Settling), Severity::Acts, false)]
     #[case::stop_ends_with_others("2026-01-01T09:55:00Z", Some(HealthReason::StormCooldown), Severity::Acts, false)]
-    #[case::lease_has_run_out("2026-01-01T09:55:00Z", Some(HealthReason::LeaseTaken), Severity::NeedsPerson, false)]
+    #[case::stop_ends_with_others_work(
+        "2026-01-01T09:55:00Z",
+        Some(HealthReason::ClusterUpgrading),
+        Severity::Acts,
+        false
+    )]
+    #[case::its_time_has_passed(
+        "2026-01-01T09:55:00Z",
+        Some(HealthReason::EtcdQuorumAtRisk),
+        Severity::NeedsPerson,
+        false
+    )]
     #[case::is_down_for_its_drain("2026-01-01T09:55:00Z", Some(HealthReason::UnderMaintenance), Severity::Acts, true)]
     fn stopped_step_that_is_over_needs_a_person(
         #[case] ends: &str,
@@ -658,6 +669,31 @@ mod tests {
         assert_eq!(
             (answer.severity, answer.until.is_some()),
             (severity, has_time),
+            "{answer:?}"
+        );
+    }
+
+    /// Of many nodes no lease and no Event is read: health-check's word in the status tells.
+    #[rstest]
+    #[case::nothing(json!(null), Severity::Acts)]
+    #[case::a_person(json!({ "reason": "PermissionMissing", "message": "m" }), Severity::NeedsPerson)]
+    #[case::others_work(json!({ "reason": "ClusterUpgrading", "message": "m" }), Severity::Waits)]
+    #[case::somebodys_lease(json!({ "reason": "LeaseTaken", "message": "m" }), Severity::Waits)]
+    #[case::its_end(json!({ "reason": "EtcdQuorumAtRisk", "until": "2026-01-01T10:05:00Z" }), Severity::Waits)]
+    #[case::its_end_has_passed(json!({ "reason": "EtcdQuorumAtRisk", "until": "2026-01-01T09:55:00Z" }), Severity::NeedsPerson)]
+    fn what_stops_each_node_tells_who_acts(#[case] stop: Value, #[case] severity: Severity) {
+        let check = json!({
+            "metadata": { "name": "workers" }, "spec": { "selector": {} },
+            "status": { "healthyNodes": 5, "observedNodes": 6, "unhealthyNodes": [{ "name": "n1", "stoppedBy": stop }] },
+        });
+        let checks = [serde_json::from_value(check).unwrap()];
+        let ready = json!({ "type": "Ready", "status": "False", "lastTransitionTime": "2026-01-01T09:00:00Z" });
+        let node = json!({ "metadata": { "name": "n1" }, "status": { "conditions": [ready] } });
+        let answering = Answering::new(&checks, &[], Sight::without(&[]), now());
+        let answer = answering.answer(&serde_json::from_value(node).unwrap(), None).answer;
+        assert_eq!(
+            (answer.state, answer.severity),
+            (NodeState::Unhealthy, severity),
             "{answer:?}"
         );
     }
