@@ -681,6 +681,8 @@ reasons! {
         RemediatedByAnotherCheck => "is unhealthy, but another NodeHealthCheck remediates it",
         /// A remediation of it belongs to somebody else.
         ForeignRemediation => "is unhealthy, but a remediation of it belongs to somebody else",
+        /// A remediation of an earlier node of the name, outage or step is not over, or has the name of the next one.
+        EarlierRemediation => "is unhealthy, but an earlier remediation of it is in the way",
         /// Somebody else holds its lease.
         LeaseTaken => "is unhealthy, but another program holds its lease",
         /// This process was cut off from the cluster, or the cluster was away, and nodes may need a moment to report.
@@ -736,6 +738,7 @@ impl HealthReason {
                 | Self::ChainExhausted
                 | Self::HealthyDelayed
                 | Self::RemovingRemediations
+                | Self::RemediatedNodeGone
                 | Self::ReplacementExpected
         )
     }
@@ -750,6 +753,7 @@ impl HealthReason {
                 | Self::LeaseTaken
                 | Self::CephDomainDown
                 | Self::ForeignRemediation
+                | Self::EarlierRemediation
                 | Self::StormCooldown
                 | Self::ConcurrencyLimitReached
                 | Self::BackingOff

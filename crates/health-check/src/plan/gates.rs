@@ -175,7 +175,7 @@ impl Planner<'_> {
     /// No second remediator is at work on a machine: what is left of an earlier node, outage or step has been told to stop, and
     /// where it does not keep its name from the next it has had the time to do so.
     pub(super) fn check_leftovers(&self, case: &Case<'_>, step: &Step) -> Result<(), Standing> {
-        let gone = |text: String| Standing::new(HealthReason::RemediatedNodeGone, text);
+        let gone = |text: String| Standing::new(HealthReason::EarlierRemediation, text);
         let chain = &case.chain;
         let mut awaited = chain.awaited.iter();
         if let Some(record) = awaited.find(|record| record.timed_out.is_none() && self.now < record.ends()) {
@@ -228,7 +228,7 @@ impl Planner<'_> {
         let stopped = if is_ours {
             // Of an earlier step, node or outage, and on its way out.
             Standing::new(
-                HealthReason::StartingRemediation,
+                HealthReason::EarlierRemediation,
                 format!("{what} is still being deleted"),
             )
         } else {

@@ -202,10 +202,7 @@ fn specs(
 /// disabled NodeHealthCheck, the NodeHealthCheck.
 const fn event_of(reason: HealthReason) -> Option<HealthEvent> {
     match reason {
-        HealthReason::CheckDisabled
-        | HealthReason::PeerActive
-        | HealthReason::NodeChanged
-        | HealthReason::RemediatedNodeGone => None,
+        HealthReason::CheckDisabled | HealthReason::PeerActive | HealthReason::NodeChanged => None,
         HealthReason::ChainExhausted => Some(HealthEvent::NoTemplateLeft),
         reason if reason.stops() || matches!(reason, HealthReason::WouldRemediate) => {
             Some(HealthEvent::RemediationSkipped)

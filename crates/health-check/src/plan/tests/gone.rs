@@ -116,7 +116,7 @@ fn new_node_waits_until_its_predecessors_remediation_is_gone() {
     });
     let plan = world.settle(700);
     assert_eq!(plan.started(), [""; 0]);
-    assert_eq!(plan.reason("w1"), HealthReason::StartingRemediation);
+    assert_eq!(plan.reason("w1"), HealthReason::EarlierRemediation);
     assert_eq!(plan.node("w1").until, Some(at(995)), "as long as its step");
     world.snapshot.remediations.clear();
     world.settle(701);

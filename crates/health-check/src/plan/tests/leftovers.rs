@@ -124,7 +124,7 @@ fn chain_begins_anew_in_another_outage() {
         world.snapshot.remediations.iter().all(|live| live.timed_out.is_some()),
         "all are told"
     );
-    assert_eq!(plan.reason("w1"), HealthReason::StartingRemediation);
+    assert_eq!(plan.reason("w1"), HealthReason::EarlierRemediation);
     assert_eq!(
         plan.node("w1").until,
         Some(at(1400)),
@@ -167,7 +167,7 @@ fn single_template_waits_until_its_name_is_free() {
     world.settle(400);
     world.fail("w1", 500);
     let plan = world.settle(9000);
-    assert_eq!(plan.reason("w1"), HealthReason::StartingRemediation);
+    assert_eq!(plan.reason("w1"), HealthReason::EarlierRemediation);
     assert_eq!(plan.node("w1").until, None);
     world.snapshot.remediations.clear();
     world.settle(9001);
@@ -188,7 +188,7 @@ fn new_node_waits_until_the_earlier_ones_remediator_has_been_told() {
     let plan = world.settle(459);
     assert_eq!(
         (plan.reason("w1"), plan.node("w1").until),
-        (HealthReason::RemediatedNodeGone, Some(at(460)))
+        (HealthReason::EarlierRemediation, Some(at(460)))
     );
     world.settle(460);
     assert_eq!(world.remediations(), ["Reboot of w1", "Reboot of w1"]);
@@ -209,7 +209,7 @@ fn new_node_gets_nothing_beside_a_remediator_that_cannot_be_told() {
     world.add_node("w1", "worker", 391);
     world.fail("w1", 92);
     let plan = world.settle(9000);
-    assert_eq!(plan.reason("w1"), HealthReason::RemediatedNodeGone);
+    assert_eq!(plan.reason("w1"), HealthReason::EarlierRemediation);
     assert_eq!(world.remediations(), ["Reboot of w1"]);
 }
 

@@ -98,6 +98,7 @@ fn what_stops_a_remediation_is_told(
         HealthReason::CephStateUnknown,
         HealthReason::RemediatedByAnotherCheck,
         HealthReason::ForeignRemediation,
+        HealthReason::EarlierRemediation,
         HealthReason::Settling,
         HealthReason::SourceUnreadable,
         HealthReason::PermissionMissing,

@@ -262,7 +262,7 @@ mod tests {
     #[case::unknown_upgrade(HealthReason::UpgradeSignalUnknown, None)]
     #[case::another_check(HealthReason::RemediatedByAnotherCheck, None)]
     #[case::refused_write(HealthReason::PermissionMissing, None)]
-    #[case::earlier_node(HealthReason::RemediatedNodeGone, None)]
+    #[case::earlier_node(HealthReason::EarlierRemediation, None)]
     #[case::lease(HealthReason::LeaseTaken, Some("2026-01-01T10:31:00Z"))]
     #[case::lease_that_has_run_out(HealthReason::LeaseTaken, Some("2026-01-01T10:29:00Z"))]
     fn time_that_has_passed_is_never_promised(#[case] reason: HealthReason, #[case] until: Option<&str>) {
