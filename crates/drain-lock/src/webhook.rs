@@ -23,13 +23,14 @@ use axum::Router;
 use axum::body::Bytes;
 use axum::extract::rejection::BytesRejection;
 use axum::extract::{DefaultBodyLimit, State};
-use axum::http::HeaderMap;
+use axum::http::{HeaderMap, Uri};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use jiff::{SignedDuration, Timestamp};
 use nodeward_api::planned_at::STALE_AFTER;
 use nodeward_api::reason::LockReason;
 use nodeward_core::drain_request::{EvictionSign, JoinOutcome, sign_precision};
+use nodeward_core::duration::ConfigDuration;
 use nodeward_runtime::events::{node_reference, pod_reference};
 use nodeward_runtime::{ConfigHandle, EventSink, EventSpec, Leadership, OperatorContext, Pause, ReconcileTrigger};
 use parking_lot::Mutex;
@@ -64,8 +65,7 @@ const LEADERLESS_WARNING: &str = "drain-lock has no leader that plans: this evic
 /// What is told to a client that would have been refused, with the reason. `kubectl` prints it.
 const AUDIT_WARNING: &str = "drain-lock only audits, and would have refused this eviction";
 
-/// How long an eviction waits for the plan of its drain: a few passes of the loop, and less than the API server waits for the
-/// answer.
+/// How long an eviction waits for the plan of its drain at most: a few passes of the loop.
 const PLANNED_WITHIN: Duration = Duration::from_secs(1);
 
 /// How many evictions wait for a plan at once; beyond that they are answered as things stand, and drainers ask again.
@@ -196,12 +196,12 @@ impl Webhook {
 
     /// Asks for the drain that the eviction belongs to, and lets it be planned: a drainer that is refused for want of a plan asks
     /// again in seconds alone. In an audit it is admitted, and what it would have met by then is to be told.
-    async fn await_plan(&self, review: &EvictionReview, own_user: &str) {
+    async fn await_plan(&self, review: &EvictionReview, own_user: &str, within: Duration) {
         let Ok(_waiting) = self.awaiting_plans.try_acquire() else {
             return;
         };
         let audits = self.audits();
-        let until = Instant::now() + PLANNED_WITHIN;
+        let until = Instant::now() + within;
         while Instant::now() < until && (!audits || self.leadership.is_leading_now()) {
             let (now, instant) = (Timestamp::now(), Instant::now());
             let policy = Arc::clone(&self.config.current().policy);
@@ -228,7 +228,7 @@ impl Webhook {
 
     /// Lets the watches catch up with a drainer that has cordoned a moment ago, and has pods classified where that decides.
     /// Our own evictions rest on more than a cordon, and those of others who drain nothing on none.
-    async fn prepare(&self, review: &EvictionReview) {
+    async fn prepare(&self, review: &EvictionReview, planned_within: Duration) {
         if review.dry_run || review.ticket.is_some() {
             return;
         }
@@ -238,7 +238,7 @@ impl Webhook {
             self.lookup.await_cordon(review, &policy, Timestamp::now()).await;
         }
         if let Some(own_user) = self.own_user.get() {
-            self.await_plan(review, own_user).await;
+            self.await_plan(review, own_user, planned_within).await;
         }
         self.lookup.classify_pods(review, &policy, Timestamp::now()).await;
     }
@@ -395,8 +395,20 @@ fn is_about_to_change(refused: &Refused, audits: bool) -> bool {
     }
 }
 
+/// How long this review may wait for a plan: half of the time that the API server waits for its answer, which it names as it calls
+/// (`?timeout=2s`). An eviction that is answered too late is admitted.
+fn planned_within(uri: &Uri) -> Duration {
+    let mut parameters = uri.query().unwrap_or_default().split('&');
+    let timeout = parameters.find_map(|parameter| parameter.strip_prefix("timeout="));
+    let timeout = timeout.and_then(|text| ConfigDuration::parse(text).ok());
+    timeout.map_or(PLANNED_WITHIN, |timeout| {
+        PLANNED_WITHIN.min(timeout.get().unsigned_abs() / 2)
+    })
+}
+
 async fn answer(
     State(webhook): State<Arc<Webhook>>,
+    uri: Uri,
     headers: HeaderMap,
     body: Result<Bytes, BytesRejection>,
 ) -> Response {
@@ -409,7 +421,7 @@ async fn answer(
         }
     };
     webhook.metrics.ignored_fields(review.unknown_fields);
-    webhook.prepare(&review).await;
+    webhook.prepare(&review, planned_within(&uri)).await;
     let verdict = webhook.judge(&review);
     let audited = verdict
         .audited
@@ -426,4 +438,25 @@ async fn answer(
         audited.as_deref().or(warning),
     ))
     .into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case::as_the_chart_has_it("/evictions?timeout=2s", 1000)]
+    #[case::short("/evictions?timeout=1s", 500)]
+    #[case::long("/evictions?timeout=1m0s", 1000)]
+    #[case::among_others("/evictions?dryRun=All&timeout=1s", 500)]
+    #[case::not_named("/evictions", 1000)]
+    #[case::garbage("/evictions?timeout=soon", 1000)]
+    fn plan_is_awaited_for_half_of_the_time_that_there_is(#[case] uri: &str, #[case] milliseconds: u64) {
+        assert_eq!(
+            planned_within(&uri.parse().unwrap()),
+            Duration::from_millis(milliseconds)
+        );
+    }
 }
