@@ -233,11 +233,12 @@ impl Webhook {
             return;
         }
         let policy = Arc::clone(&self.config.current().policy);
-        let caller = self.own_user.get().map(|own_user| self.caller(review, own_user));
-        if caller.is_some_and(|caller| !matches!(caller, Caller::Ourselves | Caller::Another(Drainer::No))) {
+        let is_drainer = |own_user: &&str| {
+            let caller = self.caller(review, own_user);
+            !matches!(caller, Caller::Ourselves | Caller::Another(Drainer::No))
+        };
+        if let Some(own_user) = self.own_user.get().filter(is_drainer) {
             self.lookup.await_cordon(review, &policy, Timestamp::now()).await;
-        }
-        if let Some(own_user) = self.own_user.get() {
             self.await_plan(review, own_user, planned_within).await;
         }
         self.lookup.classify_pods(review, &policy, Timestamp::now()).await;

@@ -183,7 +183,7 @@ pub fn silent_from(
 }
 
 /// From when on others may use what its drainer does not. Queued again for that, it asks for nothing before its drainer does; one
-/// that waits for its first grant keeps its place while its drainer pauses.
+/// that waits for its grant keeps its place while its drainer pauses.
 pub fn idle_from(
     record: &DrainRecord,
     last_sign: Option<Timestamp>,
