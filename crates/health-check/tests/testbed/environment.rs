@@ -391,6 +391,11 @@ impl Environment {
 
     /// How many remediations of the kind were ever created here.
     pub fn created(&self, family: Family) -> Result<usize> {
+        Ok(self.created_names(family)?.len())
+    }
+
+    /// The names of the remediations that operators created: the nodes' names, one for each create.
+    pub fn created_names(&self, family: Family) -> Result<Vec<String>> {
         let plural = family.remediation().resource().plural;
         let all = self.plane.audit().since(self.began)?;
         let created = all.only(|request| {
@@ -399,7 +404,7 @@ impl Environment {
                 && request.namespace == family.scope(&self.name).unwrap_or_default()
                 && request.code == 201
         });
-        Ok(created.of_operators().count())
+        Ok(created.of_operators().0.into_iter().map(|request| request.name).collect())
     }
 
     /// A remediator says that it did not succeed.
