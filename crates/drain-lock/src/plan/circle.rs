@@ -46,7 +46,10 @@ pub(super) enum UncordonedBy {
     /// Its drainer, or whoever called that one, before it is drained.
     Drainer,
     /// Whoever cordoned it, once the work on it is done.
-    WhenDone,
+    WhenDone {
+        /// The work takes as long as is expected of it: nobody has to act yet.
+        is_expected: bool,
+    },
 }
 
 impl InCircle {
@@ -118,7 +121,11 @@ pub(super) fn circles(
             circles.insert(name.clone(), in_circle);
         };
         if let Some(opener) = path.find(|at| closed.contains(*at)) {
-            insert(opener, UncordonedBy::WhenDone);
+            let of_opener = contexts.iter().find(|context| context.name == *opener);
+            let outage = of_opener.and_then(|context| context.outage_until(policy.expected_outage, now));
+            requeue_at.note(outage);
+            let is_expected = outage.is_some();
+            insert(opener, UncordonedBy::WhenDone { is_expected });
             continue;
         }
         // Its own pods went for this very drain, and would be evicted again.
@@ -287,7 +294,8 @@ impl Planner<'_> {
         true
     }
 
-    /// Names the node that ends the circle which the drain waits in.
+    /// Names the node that ends the circle which the drain waits in. Of one that is drained, and out of service for no longer than
+    /// is expected, a rolling reboot, say, it is told as a wait for another drain: no person has to act yet.
     pub(super) fn name_circle(&self, active: &ActiveDrain<'_>, verdict: &mut DrainVerdict) {
         let Some(circle) = self.circles.get(&active.node.name) else {
             return;
@@ -296,26 +304,33 @@ impl Planner<'_> {
             return;
         }
         let InCircle { budget, opener, .. } = circle;
+        let mut reason = LockReason::CircularWait;
         let ends = match circle.uncordoned_by {
             UncordonedBy::Us => format!("drain-lock uncordons node {opener}, so that its pods come back"),
             UncordonedBy::Drainer => {
                 format!("uncordon node {opener}, so that its pods come back: kubectl uncordon {opener}")
             }
-            UncordonedBy::WhenDone => format!(
-                "its pods find no node but {opener}, which stays cordoned; once the work on it is done: kubectl uncordon {opener}"
-            ),
+            UncordonedBy::WhenDone { is_expected } => {
+                if is_expected {
+                    reason = LockReason::WaitsForDisruptions;
+                }
+                format!(
+                    "its pods find no node but {opener}, which stays cordoned; once the work on it is done: \
+                     kubectl uncordon {opener}"
+                )
+            }
         };
         let pdb = budget.to_string();
         let is_meant = |reason| matches!(reason, LockReason::BudgetUnhealthy | LockReason::WaitsForDisruptions);
         let mut obstacles = verdict.blocked_by.iter_mut();
         let obstacle = obstacles.find(|blocked| is_meant(blocked.reason) && blocked.pdb.as_ref() == Some(&pdb));
         if let Some(blocked) = obstacle {
-            blocked.reason = LockReason::CircularWait;
+            blocked.reason = reason;
             blocked.message = format!("{}; {ends}", blocked.message);
             blocked.node = Some(opener.to_string());
         } else {
             let text = format!("budget {pdb} waits for pods that find no node; {ends}");
-            verdict.block_by_node(LockReason::CircularWait, text, Some(opener));
+            verdict.block_by_node(reason, text, Some(opener));
         }
     }
 }

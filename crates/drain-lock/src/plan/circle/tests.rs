@@ -209,9 +209,15 @@ fn planned_behind_drained(given: Given) -> Plan {
     plan_of(given, json!({ "nextTicket": 9, "claims": claims }))
 }
 
-#[test]
-fn drain_that_waits_for_a_drained_node_names_it() {
-    let plan = planned_behind_drained(one_stays_cordoned(cordoned("n1")));
+/// A person has to act once the work takes longer than is expected of it.
+#[rstest]
+#[case::that_is_worked_on("11:50:00", LockReason::WaitsForDisruptions)]
+#[case::that_stays_for_long("11:45:00", LockReason::CircularWait)]
+fn drain_that_waits_for_a_drained_node_names_it(#[case] drained_at: &str, #[case] reason: LockReason) {
+    let mut given = one_stays_cordoned(cordoned("n1"));
+    let drained_at = json!({ "status": { "drainedAt": format!("2026-01-01T{drained_at}Z") } });
+    given.drains[0] = merged(given.drains[0].clone(), drained_at);
+    let plan = planned_behind_drained(given);
     let second = plan
         .drains
         .iter()
@@ -220,10 +226,7 @@ fn drain_that_waits_for_a_drained_node_names_it() {
     let [told] = &second.blocked_by[..] else {
         panic!("{:?}", second.blocked_by)
     };
-    assert_eq!(
-        (told.reason, told.node.as_deref()),
-        (LockReason::CircularWait, Some("n1"))
-    );
+    assert_eq!((told.reason, told.node.as_deref()), (reason, Some("n1")));
     let ends = "once the work on it is done: kubectl uncordon n1";
     assert!(told.message.ends_with(ends), "{}", told.message);
 }
