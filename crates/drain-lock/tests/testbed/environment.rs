@@ -488,12 +488,16 @@ impl BudgetWatch {
             let budgets: Api<PodDisruptionBudget> = Api::namespaced(client.clone(), APPS);
             let changes = watcher(budgets, watcher::Config::default()).default_backoff();
             let mut changes = pin!(changes.applied_objects());
+            // One that is below its minimum from the beginning is not violated unless it falls further.
+            let mut last: BTreeMap<String, i32> = BTreeMap::new();
             // The watcher goes on after an error.
             while let Some(change) = changes.next().await {
                 let Ok(budget) = change else { continue };
                 *counted.lock().expect("unpoisoned") += 1;
                 let Some(status) = budget.status.clone() else { continue };
-                if status.current_healthy < status.desired_healthy && status.expected_pods > 0 {
+                let before = last.insert(budget.name_any(), status.current_healthy);
+                let has_fallen = before.is_some_and(|before| status.current_healthy < before);
+                if has_fallen && status.current_healthy < status.desired_healthy && status.expected_pods > 0 {
                     let text = format!(
                         "{} of {} healthy, {} demanded, at {}; disrupted {:?}; {}",
                         status.current_healthy,

@@ -343,9 +343,9 @@ fn judge(without: &Figures, with: &Figures) -> Result<()> {
             "it ends without drain-lock only: {not_ended:#}"
         );
     }
-    // A program that deletes pods by itself breaks budgets with or without us.
+    // A program that deletes pods by itself, or their node, breaks budgets with or without us.
     if let Some(broken) = &with.broken {
-        ensure!(with.deleted > 0, "{broken:#}");
+        ensure!(without.broken.is_some(), "{broken:#}");
     }
     ensure!(with.deleted <= without.deleted, "it deletes {} pods", with.deleted);
     // Who goes on to the end evicts what who gives up does not.

@@ -404,7 +404,12 @@ impl Environment {
                 && request.namespace == family.scope(&self.name).unwrap_or_default()
                 && request.code == 201
         });
-        Ok(created.of_operators().0.into_iter().map(|request| request.name).collect())
+        Ok(created
+            .of_operators()
+            .0
+            .into_iter()
+            .map(|request| request.name)
+            .collect())
     }
 
     /// A remediator says that it did not succeed.

@@ -2,13 +2,13 @@
 
 use anyhow::{Context, Result, bail, ensure};
 use kube::ResourceExt;
-use kube::api::DynamicObject;
+use kube::api::{DynamicObject, ListParams};
 use nodeward_api::node_drain::Phase;
 use nodeward_api::reason::LockReason;
-use nodeward_testkit::Options;
 use nodeward_testkit::drainers::{ClusterApi, node_of};
 use nodeward_testkit::wait::{self, secs};
-use nodeward_testkit::workload::PodTemplate;
+use nodeward_testkit::workload::{self, Budget, PodTemplate};
+use nodeward_testkit::{Options, bulk};
 use serde_json::{Value, json};
 
 use super::{Figures, Stage, compare, compare_configured, show_log};
@@ -31,7 +31,7 @@ pub fn rule(tier: &str, order: u32) -> Value {
     })
 }
 
-/// The pods of one tier may move; those of the other are, like its database, one a node.
+/// The pods of one tier may move; those of the other are, like its database, one a node. drain-lock's leaders are killed meanwhile.
 #[tokio::test(flavor = "multi_thread")]
 async fn cluster_api_rolls_machines_in_the_order_of_its_rules() -> Result<()> {
     Box::pin(compare("Cluster API rolls three Machines, rules in two orders", roll)).await
@@ -55,7 +55,7 @@ async fn roll(stage: &Stage) -> Result<Figures> {
         .await?;
     let begun = stage.begin(ClusterApi::USER)?;
     cluster.roll(POOL).await?;
-    let outcome = wait::until("all Machines to be replaced", secs(420), || async {
+    let replaced = wait::until("all Machines to be replaced", secs(420), || async {
         let machines = cluster.machines(SELECTOR).await?;
         let nodes: Vec<&str> = machines.iter().filter_map(node_of).collect();
         let is_new = |node: &&str| !old.iter().any(|old| old == node);
@@ -70,6 +70,61 @@ async fn roll(stage: &Stage) -> Result<Figures> {
             stage.all_ready(app, 3).await?;
         }
         Ok(())
+    });
+    let outcome = tokio::select! {
+        outcome = replaced => outcome,
+        stopped = kill_leaders(stage) => stopped,
+    };
+    show_log("Cluster API", cluster.process(), &outcome);
+    stage.released(secs(60)).await?;
+    begun.end(outcome).await
+}
+
+/// Kills drain-lock's leader again and again; its successor has to wait until the lease is over. Ends only with an error.
+async fn kill_leaders(stage: &Stage) -> Result<()> {
+    loop {
+        tokio::time::sleep(secs(40)).await;
+        if let Some(lock) = stage.lock() {
+            lock.process().restart()?;
+        }
+    }
+}
+
+/// Cluster API gives a drain up after `nodeDrainTimeoutSeconds`, and deletes the node with the pod that its budget does not let go.
+#[tokio::test(flavor = "multi_thread")]
+async fn drain_that_cluster_api_gives_up_keeps_no_disruption() -> Result<()> {
+    Box::pin(compare("Cluster API, nodeDrainTimeout past a budget", give_up)).await
+}
+
+async fn give_up(stage: &Stage) -> Result<Figures> {
+    let env = &stage.env;
+    let cluster = ClusterApi::start(&env.plane).await?;
+    let deletion = json!({ "nodeDrainTimeoutSeconds": 20 });
+    cluster.add_machines(POOL, 2, deletion).await?;
+    env.add_deployment("web", 2, small("web")).await?;
+    bulk::create(&env.client, [small("closed").deployment(APPS, "closed", 1)?]).await?;
+    workload::ready_pods(&env.client, APPS, "closed", 1, secs(60)).await?;
+    let closed = Budget::max_unavailable(APPS, "closed", 0).of("closed").build()?;
+    bulk::create(&env.client, [closed]).await?;
+    env.counts_healthy("closed", 1).await?;
+    let machines = cluster.machines(SELECTOR).await?;
+    let pods = env
+        .pods()
+        .list(&ListParams::default().labels("app=closed"))
+        .await?
+        .items;
+    let node = pods.iter().find_map(|pod| pod.spec.as_ref()?.node_name.clone());
+    let node = node.context("no pod")?;
+    let machine = machines.iter().find(|machine| node_of(machine) == Some(&node));
+
+    let begun = stage.begin(ClusterApi::USER)?;
+    cluster
+        .delete_machine(&machine.context("no Machine")?.name_any())
+        .await?;
+    let outcome = wait::until("the node to be replaced", secs(240), || async {
+        ensure!(env.nodes().get_opt(&node).await?.is_none(), "{node} is there");
+        stage.all_ready("closed", 1).await?;
+        stage.all_ready("web", 2).await
     })
     .await;
     show_log("Cluster API", cluster.process(), &outcome);

@@ -90,14 +90,16 @@ async fn named(env: &Environment) -> Result<String> {
             .filter_map(|drain| drain.status.as_ref())
             .flat_map(|status| &status.blocked_by)
             .collect();
-        let circle = blocked.iter().find(|one| one.reason == LockReason::CircularWait);
-        let circle = circle.with_context(|| serde_json::to_string(&blocked).unwrap_or_default())?;
-        let node = circle.node.clone().context("no node is named")?;
+        let waits = blocked.iter().find(|one| one.message.contains("kubectl uncordon"));
+        let waits = waits.with_context(|| serde_json::to_string(&blocked).unwrap_or_default())?;
+        let node = waits.node.clone().context("no node is named")?;
         ensure!(
-            circle.message.contains(&format!("kubectl uncordon {node}")),
+            waits.message.ends_with(&format!("kubectl uncordon {node}")),
             "{}",
-            circle.message
+            waits.message
         );
+        // The node is at work for as long as may be expected: no person is called.
+        ensure!(waits.reason == LockReason::WaitsForDisruptions, "{waits:?}");
         let cordoned = env.nodes().get(&node).await?;
         let is_cordoned = cordoned.spec.is_some_and(|spec| spec.unschedulable == Some(true));
         ensure!(is_cordoned, "{node} was uncordoned");
