@@ -200,7 +200,7 @@ pub struct StoredClaim {
     #[serde(serialize_with = "to_the_second")]
     #[schemars(schema_with = "schema::timestamp")]
     pub queued_at: Timestamp,
-    /// How many times it was granted: with the ticket it tells a present grant from a past one.
+    /// Grows with each grant: with the ticket it tells a present grant from a past one.
     #[serde(default)]
     #[schemars(range(min = 0))]
     pub grant: i64,

@@ -77,6 +77,8 @@ pub struct DrainRequest {
     pub deadlines: Deadlines,
     /// Whether the drain is to begin outside maintenance windows, too. As consent it is added, and never taken back.
     pub ignore_windows: bool,
+    /// Whether owners of pods that their budgets never let go are asked to move them. It is added, and never taken back.
+    pub ask_owners: bool,
     /// Plan only.
     pub dry_run: bool,
     /// What an eviction tells of its drainer; `None` where the request is no eviction.
@@ -101,6 +103,7 @@ impl DrainRequest {
             fallback: None,
             deadlines: Deadlines::default(),
             ignore_windows: false,
+            ask_owners: false,
             dry_run: false,
             eviction: None,
             sign_precision: SIGN_PRECISION,
@@ -260,6 +263,7 @@ pub fn new_drain(request: &DrainRequest, now: Timestamp) -> NodeDrain {
             deadlines: request.deadlines.clone(),
             fallback: request.fallback.unwrap_or_default(),
             ignore_windows: request.ignore_windows,
+            ask_owners: request.ask_owners,
             dry_run: request.dry_run,
         },
         status: None,
@@ -333,6 +337,9 @@ fn changed_settings(spec: &NodeDrainSpec, request: &DrainRequest) -> Map<String,
     }
     if request.ignore_windows && !spec.ignore_windows {
         set("ignoreWindows", json!(true));
+    }
+    if request.ask_owners && !spec.ask_owners {
+        set("askOwners", json!(true));
     }
     if spec.dry_run {
         set("dryRun", json!(false));

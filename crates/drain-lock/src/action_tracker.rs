@@ -40,6 +40,9 @@ const GRANT_BACKOFF: BackoffPolicy = BackoffPolicy {
 /// How often the owners of a budget's pods are asked for their scale, while a pod is down that they may no longer want.
 const SCALE_READ_EVERY: SignedDuration = SignedDuration::from_mins(1);
 
+/// How often whoever runs a pod is asked to move it.
+const ASK_OWNER_EVERY: SignedDuration = SignedDuration::from_mins(1);
+
 /// How long after a movable pod was last seen its replacement is awaited.
 const REPLACED_WITHIN: SignedDuration = SignedDuration::from_secs(3);
 
@@ -143,8 +146,12 @@ impl ActionTracker {
     /// Something has come to its end.
     pub fn completed(&mut self, key: &TaskKey, outcome: &TaskOutcome, now: Timestamp) {
         self.note_refusal(key, &outcome.done);
+        let again_after = match key {
+            TaskKey::Owner(_) => ASK_OWNER_EVERY,
+            _ => SignedDuration::ZERO,
+        };
         for Eviction { pod, done, .. } in &outcome.evictions {
-            self.evicted(&pod.uid, done, now);
+            self.evicted(&pod.uid, done, again_after, now);
         }
         for (node, obstacles) in &outcome.refused_grants {
             let not_before = self.grants.failed(node.clone(), now, None);
@@ -192,7 +199,7 @@ impl ActionTracker {
         }
     }
 
-    fn evicted(&mut self, pod: &PodUid, done: &ActionResult, now: Timestamp) {
+    fn evicted(&mut self, pod: &PodUid, done: &ActionResult, again_after: SignedDuration, now: Timestamp) {
         let (may_have_gone, not_before) = match done {
             ActionResult::Acted(()) | ActionResult::AlreadyDone => {
                 self.pods.succeeded(pod);
@@ -204,7 +211,7 @@ impl ActionTracker {
             ActionResult::Stopped(_) => (false, now),
             ActionResult::Failed(refusal) => {
                 let until = self.pods.failed(pod.clone(), now, refusal.retry_after());
-                (refusal.is_ambiguous(), until)
+                (refusal.is_ambiguous(), until.max(saturating_add(now, again_after)))
             }
         };
         self.memory.note_eviction(pod.clone(), may_have_gone, not_before);
@@ -214,9 +221,10 @@ impl ActionTracker {
 #[cfg(test)]
 mod tests {
     use rstest::rstest;
+    use serde_json::json;
 
     use super::*;
-    use crate::tests::fixture::now;
+    use crate::tests::fixture::{Cluster, node, now, pod};
 
     fn second(seconds: i64) -> Timestamp {
         saturating_add(now(), SignedDuration::from_secs(seconds))
@@ -292,6 +300,27 @@ mod tests {
         );
         tracker.completed(&TaskKey::Ledger, &ActionResult::Acted(()).into(), now());
         assert!(tracker.at(now()).refused_writes.is_empty());
+    }
+
+    #[rstest]
+    #[case::to_leave(TaskKey::Pod("uid-a".into()), false)]
+    #[case::by_its_owner(TaskKey::Owner("uid-a".into()), true)]
+    fn owner_that_was_asked_has_a_minute(#[case] key: TaskKey, #[case] has_a_minute: bool) {
+        let snapshot = Cluster::new([node("n1", json!({}))], [pod("a", json!({}))]).snapshot();
+        let pod = snapshot.pod("a").clone();
+        let refused = ApiError::RefusedByBudget { retry_after: None };
+        let outcome = TaskOutcome {
+            evictions: vec![Eviction {
+                pod,
+                node: "n1".into(),
+                done: ActionResult::Failed(refused),
+            }],
+            ..ActionResult::Acted(()).into()
+        };
+        let mut tracker = ActionTracker::nothing();
+        tracker.completed(&key, &outcome, now());
+        let waits = |seconds| tracker.memory.not_before(&"uid-a".into(), second(seconds)).is_some();
+        assert_eq!([waits(0), waits(59), waits(60)], [true, has_a_minute, false]);
     }
 
     #[test]

@@ -39,6 +39,8 @@ pub enum TaskKey {
     /// A node's cordon, taints and conditions.
     Node(NodeUid),
     Pod(PodUid),
+    /// Whoever runs a pod, by the pod's UID.
+    Owner(PodUid),
     /// The pods of a granted claim.
     Held(NodeUid),
     /// A lease, by name.
@@ -56,6 +58,7 @@ impl fmt::Display for TaskKey {
             Self::Drain(uid) => write!(f, "NodeDrain {uid}"),
             Self::Node(uid) => write!(f, "node {uid}"),
             Self::Pod(uid) => write!(f, "pod {uid}"),
+            Self::Owner(uid) => write!(f, "owner of pod {uid}"),
             Self::Held(uid) => write!(f, "pods of node {uid}"),
             Self::Lease(name) => write!(f, "lease {name}"),
             Self::StaleEntries(budget) => write!(f, "stale entries of budget {budget}"),
@@ -218,6 +221,7 @@ impl Action for Task {
                 }
                 Planned::Node(write) => TaskKey::Node(write.node.uid.clone()),
                 Planned::Evict { eviction } => TaskKey::Pod(eviction.pod.uid.clone()),
+                Planned::AskOwner { eviction, .. } => TaskKey::Owner(eviction.pod.uid.clone()),
                 Planned::EvictHeld { node_uid, .. } => TaskKey::Held(node_uid.clone()),
                 Planned::Lease(change) => TaskKey::Lease(change.name.clone()),
                 Planned::RemoveStaleEntries(stale) => TaskKey::StaleEntries(stale.budget.clone()),
@@ -309,6 +313,10 @@ async fn act(context: &ExecutorContext, action: Planned) -> TaskOutcome {
         Planned::Node(write) => node::write(context, &write).await,
         Planned::Evict { eviction } => TaskOutcome {
             evictions: vec![evict::evict(context, &eviction, None).await],
+            ..ActionResult::Acted(()).into()
+        },
+        Planned::AskOwner { eviction, budget } => TaskOutcome {
+            evictions: vec![evict::ask_owner(context, &eviction, &budget).await],
             ..ActionResult::Acted(()).into()
         },
         Planned::EvictHeld {

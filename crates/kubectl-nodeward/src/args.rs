@@ -312,6 +312,9 @@ pub struct DrainArgs {
     /// Begin outside maintenance windows, too: for emergencies
     #[arg(long)]
     pub ignore_windows: bool,
+    /// Begin though a budget never lets a pod go, and ask whoever runs the pod to move it, once a minute
+    #[arg(long)]
+    pub ask_owners: bool,
     /// What happens when a drain's deadline for being drained passes [default of a new drain: release-and-requeue]
     #[arg(long, value_enum, ignore_case = true, value_name = "WHAT")]
     pub fallback: Option<FallbackArg>,

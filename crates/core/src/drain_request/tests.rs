@@ -20,6 +20,7 @@ fn eviction() -> DrainRequest {
         fallback: Some(Fallback::Wait),
         deadlines: Deadlines::default(),
         ignore_windows: false,
+        ask_owners: false,
         dry_run: false,
         eviction: Some(EvictionSign::Seen),
         changes_settings: false,

@@ -98,6 +98,11 @@ impl Unusable {
         self != Self::ClosedForNow
     }
 
+    /// Whether its spec leaves no disruption, however healthy its pods are.
+    pub fn never_allows(self) -> bool {
+        matches!(self, Self::ZeroUnavailable | Self::AllDemanded)
+    }
+
     /// The reason to show.
     pub fn reason(self) -> LockReason {
         match self {

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use futures::future::join_all;
 use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::api::policy::v1::Eviction as EvictionRequest;
+use k8s_openapi::api::policy::v1::{Eviction as EvictionRequest, PodDisruptionBudget};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{DeleteOptions, ObjectMeta, Preconditions};
 use kube::Api;
 use kube::api::PostParams;
 use nodeward_api::annotation;
 use nodeward_api::drain_ledger::{self, DrainLedger};
-use nodeward_core::id::NodeUid;
+use nodeward_core::id::{BudgetKey, NodeUid};
 use nodeward_core::ledger::{Fence, Ledger};
 use nodeward_runtime::ApiError;
 use serde_json::Value;
@@ -65,6 +65,20 @@ async fn read_ledger(context: &ExecutorContext, uid: &str) -> Result<Ledger, Act
 /// Asks for one pod to leave.
 pub(super) async fn evict(context: &ExecutorContext, eviction: &PodEviction, fence: Option<Fence>) -> Eviction {
     ended(eviction, request(context, eviction, fence).await)
+}
+
+/// Asks for a pod that its budget never lets go. One that lets pods go by now is not asked: what it can spare is the ledger's to
+/// give.
+pub(super) async fn ask_owner(context: &ExecutorContext, eviction: &PodEviction, budget: &BudgetKey) -> Eviction {
+    let asked = async {
+        let budgets: Api<PodDisruptionBudget> = context.api_in(&budget.namespace);
+        let allowed = budgets.get_opt(&budget.name).await?.and_then(|budget| budget.status);
+        if allowed.is_none_or(|status| status.disruptions_allowed > 0) {
+            return Err(ActionResult::Outdated("its budget may let it go".to_owned()));
+        }
+        request(context, eviction, None).await
+    };
+    ended(eviction, asked.await)
 }
 
 fn ended(eviction: &PodEviction, done: Written) -> Eviction {

@@ -160,6 +160,8 @@ pub enum Action {
     Node(NodeWrite),
     /// Evict one pod that has no disruption of its own.
     Evict { eviction: PodEviction },
+    /// Ask for a pod that its budget never lets go, so that whoever runs it hears of that.
+    AskOwner { eviction: PodEviction, budget: BudgetKey },
     /// Evict the pods of a granted claim.
     EvictHeld {
         node_uid: NodeUid,

@@ -3,8 +3,9 @@
 
 use std::sync::Arc;
 
-use nodeward_core::id::{NodeName, NodeUid};
+use nodeward_core::id::{BudgetKey, NodeName, NodeUid};
 
+use super::obstacles::never_allows;
 use crate::snapshot::{BudgetEntry, PodFacts, Snapshot};
 
 /// A pod that was deleted around a budget.
@@ -26,7 +27,9 @@ pub fn bypassed(snapshot: &Snapshot) -> Vec<Bypassed> {
         let Some((name, node)) = node.and_then(|name| snapshot.nodes.get_key_value(name)) else {
             continue;
         };
-        let budgets = snapshot.budgets_of(pod).iter();
+        // Whoever runs it was asked to move it.
+        let is_asked = |key: &BudgetKey| node.is_cordoned_by_us() && never_allows(key, snapshot);
+        let budgets = snapshot.budgets_of(pod).iter().filter(|key| !is_asked(key));
         let short = budgets.filter_map(|key| snapshot.budgets.get(key)).filter(|budget| {
             let (view, status) = (&budget.view, &budget.view.status);
             let is_overridden = view.last_override.as_ref().is_some_and(|last| last.uid == uid);
@@ -70,7 +73,7 @@ mod tests {
 
     fn told(node: Value, pod: Value, budget: Value) -> Vec<String> {
         let cluster = Cluster::new([node], [pod]).budgets([budget]);
-        let bypassed = bypassed(&cluster.snapshot_of(&[]));
+        let bypassed = bypassed(&cluster.snapshot());
         bypassed
             .iter()
             .map(|one| format!("{} of {}", one.pod.key, one.budget.view.key))
@@ -106,6 +109,18 @@ mod tests {
             told(node("n1", removed), deleted(None, json!({})), of_numbers(1)),
             ["shop/a of shop/web"]
         );
+    }
+
+    /// Whoever runs it was asked to move it.
+    #[rstest]
+    #[case::under_our_cordon(true, &[])]
+    #[case::under_another_cordon(false, &["shop/a of shop/web"])]
+    fn owner_that_was_asked_bypasses_nothing(#[case] is_ours: bool, #[case] expected: &[&str]) {
+        let by_us = json!({ "metadata": { "annotations": { annotation::CORDONED_BY: "uid-drain" } } });
+        let by_us = if is_ours { by_us } else { json!({}) };
+        let node_1 = merged(cordoned("n1"), by_us);
+        let never = merged(of_numbers(1), json!({ "spec": { "maxUnavailable": 0 } }));
+        assert_eq!(told(node_1, deleted(None, json!({})), never), expected);
     }
 
     /// A rollout deletes pods, too.

@@ -95,6 +95,7 @@ impl Planner<'_> {
     pub(super) fn is_held_up(&mut self, active: &ActiveDrain<'_>, verdict: &mut DrainVerdict) -> bool {
         let classes = active.classes;
         let mut problems = classes.problems.iter();
+        // What is left to the owners of pods is none.
         if let Some(problem) = problems.find(|problem| problem.reason.is_misconfiguration()) {
             verdict.message = format!("is not begun: {}", problem.message);
             return true;

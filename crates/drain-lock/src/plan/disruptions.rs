@@ -68,6 +68,8 @@ pub(super) struct Asking<'a> {
     pub claim: Option<&'a Claim>,
     /// Whether pods that have an obstacle are left out.
     pub leaves_out: bool,
+    /// Whether pods that their budgets never let go are left to their owners, who are asked to move them.
+    pub asks_owners: bool,
     /// Whether pods find no room for the cordons of other drains. It takes a while to tell.
     pub is_crowded_out: &'a dyn Fn() -> bool,
     /// Whether its drainer asks for no movable pod now: it goes last, or the drainer asks for others first.

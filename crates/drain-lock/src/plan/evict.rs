@@ -10,6 +10,7 @@ use nodeward_core::text::counted;
 use crate::snapshot::PodFacts;
 
 use super::eviction_budget::{Ledgers, NotEvictable};
+use super::obstacles::never_allowing;
 use super::verdict::DrainVerdict;
 use super::{Action, ActiveDrain, Planner, PodEviction};
 
@@ -136,6 +137,38 @@ impl Planner<'_> {
         }
     }
 
+    /// Asks for the pods that their budgets never let go, once a minute: an operator that has a webhook for evictions moves its pods
+    /// when it hears of one. Under another program's cordon, which may end at any moment, the pods would come back to the node: there
+    /// the drain has to ask for it.
+    pub(super) fn ask_owners(&mut self, active: &ActiveDrain<'_>, verdict: &mut DrainVerdict) {
+        let is_left_to_owners = active.drain.spec.ask_owners;
+        let is_asked_for = is_left_to_owners || active.node.is_cordoned_by_us();
+        if active.context.is_by_requester() || !is_asked_for || self.remediation(&active.node.name).is_some() {
+            return;
+        }
+        let claim = self.write.next.claim(active.uid()).cloned();
+        let is_evicted = |pod: &PodFacts| {
+            claim
+                .as_ref()
+                .is_some_and(|claim| claim.has_disruption(pod.uid.as_str()))
+        };
+        let to_leave = active.classes.held.iter().chain(&active.classes.movable);
+        for pod in to_leave.filter(|pod| !is_evicted(pod)) {
+            let Some(budget) = never_allowing(pod, self.snapshot) else {
+                continue;
+            };
+            if is_left_to_owners {
+                verdict.block_for_owner(pod, budget);
+            }
+            if self.eviction_budget.check_last_attempt(pod).is_ok() {
+                self.plan.actions.push(Action::AskOwner {
+                    eviction: eviction(active, pod),
+                    budget: budget.clone(),
+                });
+            }
+        }
+    }
+
     /// Evicts pods that have no disruption, as far as their budgets allow. So many are on their way out already.
     pub(super) fn evict_movable(
         &mut self,
@@ -145,7 +178,9 @@ impl Planner<'_> {
         verdict: &mut DrainVerdict,
     ) {
         let mut room = self.policy.evictions_per_node.saturating_sub(leaving);
-        for pod in pods {
+        let is_left_to_owner =
+            |pod: &PodFacts| active.drain.spec.ask_owners && never_allowing(pod, self.snapshot).is_some();
+        for pod in pods.iter().filter(|pod| !is_left_to_owner(pod)) {
             if room == 0 {
                 return;
             }

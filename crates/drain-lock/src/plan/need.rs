@@ -154,6 +154,8 @@ pub struct NodeNeed {
     pub pods: Vec<ClassifiedPod>,
     /// What its requesters have consented to.
     pub consents: Consents,
+    /// Whether owners of pods that their budgets never let go are asked to move them, so that these keep nothing waiting.
+    pub asks_owners: bool,
     /// The disruptions that it takes, by budget: one for each held and each retained pod, ready or not, and one for its movable
     /// pods.
     pub needs: Vec<Disruptions>,
@@ -216,6 +218,7 @@ pub fn classify(
     let drain = snapshot.drains.get(&node.name).map(Arc::as_ref);
     let mut need = NodeNeed {
         consents: consents(drain, policy),
+        asks_owners: drain.is_some_and(|drain| drain.spec.ask_owners && drain.spec.evict == Evictor::Nodeward),
         ..NodeNeed::default()
     };
     let mut changes_at = RequeueAt::after(now);
@@ -275,6 +278,7 @@ pub fn classify(
     let asking = Asking {
         claim,
         leaves_out,
+        asks_owners: need.asks_owners,
         is_crowded_out: &|| is_crowded_out(&need.pods, cordons),
         goes_nowhere: drain.is_some_and(|drain| {
             let is_last = || goes_last(&need.pods, node, drain, snapshot, now);

@@ -69,8 +69,9 @@ impl Obstacles {
         let mut spared = Vec::new();
         for pod in pods {
             if let Some(unusable) = unusable {
-                self.note(pod, unusable.reason(), asking.leaves_out);
-                self.is_waited_for = true;
+                let is_owners = asking.asks_owners && !pod.retained && unusable.never_allows();
+                self.note(pod, unusable.reason(), asking.leaves_out || is_owners);
+                self.is_waited_for |= !is_owners;
             } else if !pod.retained && budget.several.contains(pod.uid.as_str()) {
                 self.note(pod, LockReason::SeveralPDBs, asking.leaves_out);
                 self.is_waited_for = true;
@@ -161,6 +162,18 @@ fn beyond_claims(
     ledger.beyond_claims(&asking.claim?.node_uid, needed, &snapshot.facts)
 }
 
+/// The budget that never lets the pod go, where whoever runs the pod may move it.
+pub(super) fn never_allowing<'a>(pod: &PodFacts, snapshot: &'a Snapshot) -> Option<&'a BudgetKey> {
+    let [key] = snapshot.budgets_of(pod) else { return None };
+    (never_allows(key, snapshot) && !pod.skips_budgets()).then_some(key)
+}
+
+/// Whether the budget lets nothing go, however healthy its pods are.
+pub(super) fn never_allows(budget: &BudgetKey, snapshot: &Snapshot) -> bool {
+    let facts = snapshot.facts.get(budget).filter(|facts| facts.current);
+    facts.is_some_and(|facts| facts.unusable.is_some_and(Unusable::never_allows))
+}
+
 /// Whether the eviction API never lets the pod go, as it stands.
 pub(super) fn is_refused(pod: &PodFacts, snapshot: &Snapshot) -> bool {
     let is_for_good = |key: &BudgetKey| {
@@ -223,7 +236,8 @@ pub(super) fn problems(
             );
             problems.push(about_pod(LockReason::SeveralPDBs, pod, text));
         }
-        if must_be_evicted || matches!(class, Class::Retained(_)) {
+        let is_owners = need.asks_owners && must_be_evicted && never_allowing(pod, snapshot).is_some();
+        if !is_owners && (must_be_evicted || matches!(class, Class::Retained(_))) {
             let facts = budgets.iter().filter_map(|key| snapshot.facts.get_key_value(key));
             // A budget that was never counted has no status of its spec.
             let is_known = |facts: &BudgetFacts| facts.current || facts.unusable == Some(Unusable::SyncFailed);

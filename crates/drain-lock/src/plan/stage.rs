@@ -145,6 +145,12 @@ impl Planner<'_> {
         if self.opens_circle(stage, active, verdict) {
             return;
         }
+        if matches!(
+            stage,
+            Stage::Leaving | Stage::Claiming | Stage::Confirming | Stage::Evicting
+        ) {
+            self.ask_owners(active, verdict);
+        }
         match stage {
             Stage::Recovering => {
                 let (cordon, stays) = self.lifted(context);

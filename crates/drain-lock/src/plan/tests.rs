@@ -269,6 +269,7 @@ fn shown_action(action: &Action) -> Option<String> {
             )
         }
         Action::Evict { eviction } => format!("evict {}", eviction.pod.key.name),
+        Action::AskOwner { eviction, .. } => format!("ask for {}", eviction.pod.key.name),
         Action::EvictHeld { fence, pods, .. } => {
             let pods: Vec<_> = pods.iter().map(|pod| &*pod.pod.key.name).collect();
             format!("evict {} under {}/{}", pods.join("+"), fence.ticket, fence.grant)

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use nodeward_api::node_drain::{BlockedBy, DrainPlan, NodeDrain, Phase, PodCounts};
 use nodeward_api::reason::LockReason;
-use nodeward_core::id::{NodeName, NodeUid};
+use nodeward_core::id::{BudgetKey, NodeName, NodeUid};
 use nodeward_core::ledger::{Claim, Obstacle};
 
 use crate::snapshot::{PodFacts, Snapshot};
@@ -96,13 +96,26 @@ impl DrainVerdict {
     /// Adds a pod that stays with its disruption while another program evicts from its node.
     pub(super) fn block_pod_that_stays(&mut self, pod: &PodFacts) {
         let message = format!(
-            "pod {} has its disruption and stays while its node's drainer evicts: the drainer's errors say why, often that another \
-             webhook refuses",
+            "pod {} has its disruption and stays while its node's drainer evicts: that one leaves it out, or its errors say why, \
+             often that another webhook refuses",
             pod.key
         );
         self.blocked_by.push(BlockedBy {
             pod: Some(pod.key.to_string()),
             ..about_node(LockReason::EvictionFailed, message)
+        });
+    }
+
+    /// Adds a pod that stays until whoever runs it moves it.
+    pub(super) fn block_for_owner(&mut self, pod: &PodFacts, budget: &BudgetKey) {
+        let message = format!(
+            "pod {} leaves when whoever runs it moves it, who is asked once a minute: budget {budget} can never allow a disruption",
+            pod.key
+        );
+        self.blocked_by.push(BlockedBy {
+            pdb: Some(budget.to_string()),
+            pod: Some(pod.key.to_string()),
+            ..about_node(LockReason::AwaitingPods, message)
         });
     }
 

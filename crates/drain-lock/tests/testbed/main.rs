@@ -29,6 +29,7 @@ mod leaders;
 mod leases;
 mod node_groups;
 mod one_life;
+mod owners;
 mod pause;
 mod planless;
 mod queue;

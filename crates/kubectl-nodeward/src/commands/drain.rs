@@ -120,6 +120,7 @@ fn drain_request(args: &DrainArgs, node: &str, node_uid: Option<NodeUid>, reques
             recover: text(args.deadline_recover),
         },
         ignore_windows: args.ignore_windows,
+        ask_owners: args.ask_owners,
         changes_settings: true,
         ..DrainRequest::new(node.into(), node_uid, requester.to_owned())
     }

@@ -58,7 +58,7 @@ pub(super) fn write(world: &mut World, running: Running) -> Result<TaskOutcome, 
             let settled = settle(&mut write, *read, timestamp(world.now));
             settled.written(swap(world, &write)?)
         }
-        (Task::Act(Action::Evict { .. }), Stage::Evicts(pods)) => evict(world, pods, None)?,
+        (Task::Act(Action::Evict { .. } | Action::AskOwner { .. }), Stage::Evicts(pods)) => evict(world, pods, None)?,
         (Task::Act(Action::EvictHeld { fence, .. }), Stage::Evicts(pods)) => evict(world, pods, Some(fence))?,
         (Task::Act(Action::Node(write)), _) => {
             let name = write.node.name.to_string();
@@ -121,7 +121,7 @@ pub(super) fn read(world: &World, running: &Running) -> Stage {
     match &running.task {
         Task::Ledger(write) => Stage::Settles(Box::new(quorum(world, &running.snapshot, write))),
         // Who bears the pod's name now.
-        Task::Act(Action::Evict { eviction }) => {
+        Task::Act(Action::Evict { eviction } | Action::AskOwner { eviction, .. }) => {
             let is_there = world.pod_by_uid(eviction.pod.uid.as_str()).is_some();
             Stage::Evicts(vec![(eviction.clone(), is_there)])
         }

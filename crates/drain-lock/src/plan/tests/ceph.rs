@@ -90,7 +90,10 @@ fn hosts_with(claim: &Value, pods: impl IntoIterator<Item = Value>, drain: Value
 )]
 #[case::closed_by_a_person_it_never_allows(
     hosts(&claim(json!({})), json!({}), json!({}), osds(json!({}), 0, all_osds(), 4)),
-    &["ledger: n1#1 Waiting needs [a+d] holds []", "n1 is Draining: BudgetNeverAllows, BudgetNeverAllows"]
+    &[
+        "ledger: n1#1 Waiting needs [a+d] holds []", "ask for a", "ask for d",
+        "n1 is Draining: BudgetNeverAllows, BudgetNeverAllows",
+    ]
 )]
 fn osds_of_a_host_drain_by_one_disruption(#[case] cluster: Cluster, #[case] expected: &[&str]) {
     assert_eq!(shown(&planned(&cluster)), expected);

@@ -466,3 +466,72 @@ fn pod_that_was_left_out_is_remembered(#[case] left: Option<Value>) {
     let remembered = plan.to_be_down.values().flatten();
     assert_eq!(remembered.filter(|one| *one.pod.key.name == *"d1").count(), 1);
 }
+
+fn asks_owners() -> Value {
+    drain(json!({ "spec": { "askOwners": true } }))
+}
+
+/// `d1` of a budget that never lets it go, and `one`, which may leave.
+fn beside_never(node_1: Value, drain: Value) -> Cluster {
+    let claim = claim(json!({ "foreignCordon": false }));
+    let mut cluster = beside(never_allows(), json!({}), drain, &[claim]);
+    cluster.0.nodes[0] = Cluster::new([node_1], []).0.nodes.remove(0);
+    cluster
+}
+
+#[test]
+fn drain_that_asks_owners_begins_beside_a_budget_that_never_allows() {
+    let is_cordoned =
+        |drain: Value| shown(&planned(&beside_never(node("n1", json!({})), drain))).contains(&"cordon n1".to_owned());
+    assert!(!is_cordoned(drain(json!({}))));
+    assert!(is_cordoned(asks_owners()));
+}
+
+/// Under another program's cordon the drain has to ask for it; whoever evicts by himself asks by that.
+#[rstest]
+#[case::for_the_drain(ours(json!({})), asks_owners(), true, LockReason::AwaitingPods)]
+#[case::for_the_drain_under_another_cordon(cordoned("n1"), asks_owners(), true, LockReason::AwaitingPods)]
+#[case::under_our_cordon(ours(json!({})), drain(json!({})), true, LockReason::BudgetNeverAllows)]
+#[case::under_another_cordon(cordoned("n1"), drain(json!({})), false, LockReason::BudgetNeverAllows)]
+#[case::of_a_requester_that_evicts(cordoned("n1"), by_requester(), false, LockReason::BudgetNeverAllows)]
+fn owner_is_asked(#[case] node_1: Value, #[case] drain: Value, #[case] is_asked: bool, #[case] reason: LockReason) {
+    let plan = planned(&beside_never(node_1, drain));
+    let lines = shown(&plan);
+    assert_eq!(lines.contains(&"ask for d1".to_owned()), is_asked, "{lines:?}");
+    let of_db = |one: &&BlockedBy| one.pdb.as_deref() == Some("shop/db");
+    let reasons: BTreeSet<_> = plan.drains[0]
+        .blocked_by
+        .iter()
+        .filter(of_db)
+        .map(|one| one.reason.as_str())
+        .collect();
+    assert_eq!(
+        reasons,
+        BTreeSet::from([reason.as_str()]),
+        "{:?}",
+        plan.drains[0].blocked_by
+    );
+}
+
+/// Nothing is claimed for it, so that the rest of the drain does not wait.
+#[test]
+fn pod_of_an_owner_is_left_out_at_once() {
+    let plan = planned(&beside_never(ours(json!({})), asks_owners()));
+    assert_eq!(left_out(&plan), [("shop/d1".to_owned(), LockReason::BudgetNeverAllows)]);
+    assert_eq!(asked_for(&plan), ["one"]);
+    assert_eq!(plan.drains[0].leaves_out_at, None);
+}
+
+#[test]
+fn owner_is_not_asked_again_before_a_minute_is_over() {
+    let mut memory = Memory::default();
+    memory.note_eviction("uid-d1".into(), false, at("2026-01-01T12:00:30Z"));
+    let plan = plan(
+        &beside_never(ours(json!({})), asks_owners()).snapshot(),
+        &memory,
+        &policy(),
+        now(),
+    );
+    let lines = shown(&plan);
+    assert!(!lines.contains(&"ask for d1".to_owned()), "{lines:?}");
+}

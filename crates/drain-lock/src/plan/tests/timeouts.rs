@@ -12,16 +12,16 @@ fn waits_since_yesterday() -> Value {
 /// What a fallback makes of time that has run out.
 #[rstest]
 #[case::wait_waits("Wait", waits_since_yesterday(), &["ledger: n1#1 Waiting needs [a] holds []",
-    "n1 is Draining: BudgetNeverAllows, BudgetNeverAllows, DeadlinePassed",
+    "ask for a", "n1 is Draining: BudgetNeverAllows, BudgetNeverAllows, DeadlinePassed",
 ])]
 #[case::whatever_its_fallback_is("ReleaseAndRequeue", waits_since_yesterday(), &["ledger: n1#1 Waiting needs [a] holds []",
-    "n1 is Draining: BudgetNeverAllows, BudgetNeverAllows, DeadlinePassed",
+    "ask for a", "n1 is Draining: BudgetNeverAllows, BudgetNeverAllows, DeadlinePassed",
 ])]
 #[case::what_is_never_confirmed_goes_back("ReleaseAndRequeue", merged(granted_yesterday(&["a"]), json!({ "state": "Granted" })), &[
-    "ledger: n1#9 Waiting needs [a] holds []", "n1 is Draining: BudgetNeverAllows, BudgetNeverAllows",
+    "ledger: n1#9 Waiting needs [a] holds []", "ask for a", "n1 is Draining: BudgetNeverAllows, BudgetNeverAllows",
 ])]
 #[case::running_pods_return_their_disruptions_and_queue_last("ReleaseAndRequeue", granted_yesterday(&["a"]), &[
-    "ledger: n1#9 Waiting needs [a] holds []", "n1 is Draining: BudgetNeverAllows, BudgetNeverAllows",
+    "ledger: n1#9 Waiting needs [a] holds []", "ask for a", "n1 is Draining: BudgetNeverAllows, BudgetNeverAllows",
 ])]
 #[case::evictions_go_on("Wait", granted_yesterday(&["a"]), &[
     "evict a under 1/5", "n1 is Draining: BudgetNeverAllows, DeadlinePassed",
