@@ -64,12 +64,12 @@ async fn drain_selector(stage: &Stage) -> Result<Figures> {
         advice = advice => advice,
     };
     println!("uncordoned, as was said: {uncordoned:?}");
+    outcome?;
     ensure!(
         !uncordoned.is_empty(),
         "nobody was told which node to uncordon: {}",
         said.text()
     );
-    outcome?;
     begun.end(Ok(())).await
 }
 
