@@ -199,7 +199,7 @@ async fn grant_without_disruption_is_returned_unused() -> Result<()> {
 const RESUMES_WITHIN: Duration = secs(150);
 
 /// drain-lock is killed after its first, second, third and fifth write to the ledger since its start: enqueued, asked, granted,
-/// confirmed, drained and returned are each one, so that all of them are hit. The figures of docs/drain-lock/cost.md are those
+/// confirmed, drained and returned are each one, so that all of them are hit. The figures of docs/drain-lock-internals.md are those
 /// that it prints.
 #[tokio::test(flavor = "multi_thread")]
 async fn drains_resume_after_every_kill() -> Result<()> {
