@@ -69,42 +69,30 @@ impl Layout {
     }
 
     fn table(&mut self, indent: usize, table: &Table) {
-        let shown = table.shown();
-        let Some(widths) = table.widths(&shown, self.width.saturating_sub(indent)) else {
-            return self.records(indent, table, &shown);
+        let Some(widths) = table.widths(self.width.saturating_sub(indent)) else {
+            return self.records(indent, table);
         };
-        let titles: Vec<Cell> = table
+        let titles = table
             .columns
             .iter()
-            .map(|column| Cell::new(Style::Faint, column.title()))
-            .collect();
-        let places = |cells: &[Cell]| -> Vec<(Column, usize, Cell)> {
-            let places = shown.iter().zip(&widths);
-            places
-                .map(|(&column, &width)| (table.columns[column], width, cells[column].clone()))
-                .collect()
-        };
-        self.row(indent, 0, &places(&titles));
+            .map(|column| Cell::new(Style::Faint, column.title()));
+        self.row(indent, 0, table, &widths, &titles.collect::<Vec<_>>());
         for row in &table.rows {
             match row {
-                Row::Section(name, about) => self.section(indent, name, about),
-                Row::Cells(cells) => self.row(indent, table.inset(), &places(cells)),
+                Row::Section { section, about } => self.section(indent, section, about),
+                Row::Cells { cells } => self.row(indent, table.inset(), table, &widths, cells),
             }
         }
     }
 
-    fn row(&mut self, indent: usize, inset: usize, places: &[(Column, usize, Cell)]) {
+    fn row(&mut self, indent: usize, inset: usize, table: &Table, widths: &[usize], cells: &[Cell]) {
         let mut edge = indent;
         let mut wrapped = Vec::new();
-        for (index, (column, width, cell)) in places.iter().enumerate() {
+        let places = table.columns.iter().zip(widths).zip(cells);
+        for (index, ((column, width), cell)) in places.enumerate() {
             let inset = if index == 0 { inset } else { 0 };
-            wrapped.push((
-                column,
-                edge + inset,
-                edge + width,
-                cell.style,
-                wrap(&cell.text, width - inset),
-            ));
+            let parts = wrap(&cell.text, width - inset);
+            wrapped.push((column, edge + inset, edge + width, cell.style, parts));
             edge += width + GAP;
         }
         let height = wrapped.iter().map(|(.., parts)| parts.len()).max().unwrap_or(0);
@@ -128,18 +116,23 @@ impl Layout {
     }
 
     /// A record for each row: a line for each column that has content.
-    fn records(&mut self, indent: usize, table: &Table, shown: &[usize]) {
-        let titles = shown.iter().map(|&column| display_width(table.columns[column].title()));
+    fn records(&mut self, indent: usize, table: &Table) {
+        let titles = table.columns.iter().map(|column| display_width(column.title()));
         let beside = indent + titles.max().unwrap_or(0) + GAP;
         for row in &table.rows {
             self.gap();
             match row {
-                Row::Section(name, about) => self.section(indent, name, about),
-                Row::Cells(cells) => {
-                    for &column in shown.iter().filter(|&&column| !cells[column].text.is_empty()) {
-                        let title = Style::Faint.paint(table.columns[column].title());
+                Row::Section { section, about } => self.section(indent, section, about),
+                Row::Cells { cells } => {
+                    let filled = table
+                        .columns
+                        .iter()
+                        .zip(cells)
+                        .filter(|(_, cell)| !cell.text.is_empty());
+                    for (column, cell) in filled {
+                        let title = Style::Faint.paint(column.title());
                         let lead = pad(" ".repeat(indent) + &title, beside);
-                        self.paragraph(&lead, beside, cells[column].style, &cells[column].text);
+                        self.paragraph(&lead, beside, cell.style, &cell.text);
                     }
                 }
             }

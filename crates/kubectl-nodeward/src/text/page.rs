@@ -108,6 +108,7 @@ impl Page {
     }
 
     pub fn table(&mut self, indent: usize, table: Table) {
+        let table = table.trimmed();
         self.blocks.push(Block::Table { indent, table });
     }
 

@@ -1,6 +1,5 @@
 //! Tables that fit the terminal: columns give way, and a table that cannot fit becomes a list of records.
 
-use serde::ser::SerializeStruct as _;
 use serde::{Serialize, Serializer};
 use textwrap::core::display_width;
 
@@ -53,18 +52,24 @@ impl<T: AsRef<str>> From<T> for Cell {
     }
 }
 
-/// A table. A column without any content is left out.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// A table. A column without any content is left out of the page.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Table {
     pub(super) columns: Vec<Column>,
     pub(super) rows: Vec<Row>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
 pub(super) enum Row {
-    Cells(Vec<Cell>),
+    Cells {
+        cells: Vec<Cell>,
+    },
     /// The subject of the rows after it, and more about it, over the whole width.
-    Section(Cell, Cell),
+    Section {
+        section: Cell,
+        about: Cell,
+    },
 }
 
 impl Table {
@@ -80,7 +85,7 @@ impl Table {
     pub fn row(&mut self, cells: impl Into<Vec<Cell>>) {
         let mut cells = cells.into();
         cells.resize(self.columns.len(), Cell::default());
-        self.rows.push(Row::Cells(cells));
+        self.rows.push(Row::Cells { cells });
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -88,47 +93,52 @@ impl Table {
     }
 
     /// Begins a section.
-    pub fn section(&mut self, name: Cell, about: Cell) {
-        self.rows.push(Row::Section(name, about));
+    pub fn section(&mut self, section: Cell, about: Cell) {
+        self.rows.push(Row::Section { section, about });
     }
 
-    /// The columns that have content.
-    pub(super) fn shown(&self) -> Vec<usize> {
-        let has_content = |&column: &usize| self.cells(column).any(|cell| !cell.text.is_empty());
-        (0..self.columns.len()).filter(has_content).collect()
+    /// Without the columns that have no content.
+    pub(super) fn trimmed(mut self) -> Self {
+        for column in (0..self.columns.len()).rev() {
+            if self.cells(column).all(|cell| cell.text.is_empty()) {
+                self.columns.remove(column);
+                for row in &mut self.rows {
+                    if let Row::Cells { cells } = row {
+                        cells.remove(column);
+                    }
+                }
+            }
+        }
+        self
     }
 
     fn cells(&self, column: usize) -> impl Iterator<Item = &Cell> {
         self.rows.iter().filter_map(move |row| match row {
-            Row::Cells(cells) => cells.get(column),
-            Row::Section(..) => None,
+            Row::Cells { cells } => cells.get(column),
+            Row::Section { .. } => None,
         })
     }
 
     /// Columns by which the rows of sections are indented.
     pub(super) fn inset(&self) -> usize {
-        let has_sections = self.rows.iter().any(|row| matches!(row, Row::Section(..)));
+        let has_sections = self.rows.iter().any(|row| matches!(row, Row::Section { .. }));
         if has_sections { GAP } else { 0 }
     }
 
     /// The width of each column; `None` if they cannot fit.
-    pub(super) fn widths(&self, shown: &[usize], limit: usize) -> Option<Vec<usize>> {
-        let natural = |&column: &usize| {
+    pub(super) fn widths(&self, limit: usize) -> Option<Vec<usize>> {
+        let natural = |(column, title): (usize, &Column)| {
             let inset = if column == 0 { self.inset() } else { 0 };
             let cells = self.cells(column).map(|cell| display_width(&cell.text) + inset);
-            cells.fold(display_width(self.columns[column].title()), usize::max)
+            cells.fold(display_width(title.title()), usize::max)
         };
-        let mut widths: Vec<usize> = shown.iter().map(natural).collect();
-        let narrowest = |column: Column, natural: usize| match column {
+        let mut widths: Vec<usize> = self.columns.iter().enumerate().map(natural).collect();
+        let narrowest = |(column, &natural): (&Column, &usize)| match column {
             Column::Flexible(title) => natural.min(NARROWEST.max(display_width(title))),
             Column::Fixed(_) | Column::Number(_) => natural,
         };
-        let narrowest: Vec<usize> = shown
-            .iter()
-            .zip(&widths)
-            .map(|(&column, &natural)| narrowest(self.columns[column], natural))
-            .collect();
-        let gaps = GAP * shown.len().saturating_sub(1);
+        let narrowest: Vec<usize> = self.columns.iter().zip(&widths).map(narrowest).collect();
+        let gaps = GAP * widths.len().saturating_sub(1);
         while widths.iter().sum::<usize>() + gaps > limit {
             // The widest gives way first.
             let widest = (0..widths.len())
@@ -140,26 +150,10 @@ impl Table {
     }
 }
 
-impl Serialize for Table {
+/// By its title.
+impl Serialize for Column {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        #[derive(Serialize)]
-        #[serde(untagged)]
-        enum Shown<'a> {
-            Cells { cells: Vec<&'a Cell> },
-            Section { section: &'a Cell, about: &'a Cell },
-        }
-        let shown = self.shown();
-        let titles: Vec<&str> = shown.iter().map(|&column| self.columns[column].title()).collect();
-        let rows = self.rows.iter().map(|row| match row {
-            Row::Cells(cells) => Shown::Cells {
-                cells: shown.iter().map(|&column| &cells[column]).collect(),
-            },
-            Row::Section(section, about) => Shown::Section { section, about },
-        });
-        let mut table = serializer.serialize_struct("Table", 2)?;
-        table.serialize_field("columns", &titles)?;
-        table.serialize_field("rows", &rows.collect::<Vec<_>>())?;
-        table.end()
+        self.title().serialize(serializer)
     }
 }
 
