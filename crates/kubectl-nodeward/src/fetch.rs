@@ -31,10 +31,11 @@ use serde::de::DeserializeOwned;
 use crate::cluster::Cluster;
 use crate::failure::Failure;
 use crate::model::Unread;
-use crate::model::acts::Act;
+
 use crate::model::ceph::CephCluster;
 use crate::model::component::ComponentObjects;
 use crate::model::drain::Drain;
+use crate::model::events::Act;
 use crate::model::outdated::PodNow;
 
 /// Objects in one answer, as in kubectl, so that no single answer is large.

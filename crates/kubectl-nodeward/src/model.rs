@@ -2,12 +2,12 @@
 //! print, so a change of a field's name or meaning breaks scripts. Times are RFC 3339 in UTC, names of pods and budgets
 //! `namespace/name`; an empty optional field or list is absent.
 
-pub mod acts;
 pub mod answer;
 pub mod budget_health;
 pub mod ceph;
 pub mod component;
 pub mod drain;
+pub mod events;
 pub mod health;
 pub mod leftover;
 pub mod locks;

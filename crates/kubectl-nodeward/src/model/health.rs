@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Event, Node, ObjectReference};
+use k8s_openapi::api::core::v1::{Node, ObjectReference};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, OwnerReference};
 use kube::ResourceExt;
 use kube::core::DynamicObject;
@@ -533,13 +533,6 @@ fn stops_of_every_step(
         stop(HealthReason::StormCooldown, cooldown.message.clone(), until);
     }
     stops
-}
-
-/// When an Event was seen last.
-pub fn time_of(event: &Event) -> Option<Timestamp> {
-    let series = event.series.iter().flat_map(|series| &series.last_observed_time);
-    let exact = series.chain(&event.event_time).map(|time| time.0).next();
-    exact.or_else(|| event.last_timestamp.as_ref().map(|time| time.0))
 }
 
 fn is_true<'a>(conditions: &'a [Condition], type_: &str) -> Option<&'a Condition> {

@@ -13,9 +13,9 @@ use tokio::time::{Instant, sleep_until};
 
 use super::fleet::{Fleet, FleetComponent};
 use super::live::Live;
-use super::log::LogLine;
 use crate::commands::why::Why;
 use crate::failure::Failure;
+use crate::model::events::LogLine;
 use crate::text::page::{Block, Page};
 
 /// A node is looked at anew after a change no sooner than this, and without one no later than that.

@@ -19,7 +19,7 @@ use nodeward_runtime::cache::{Cache, NamespacedName, Selection, WatchHandle, Wat
 use parking_lot::RwLock;
 
 use super::fleet::{Inputs, NodeGroup, StoredNode};
-use super::log::{Log, LogIndex, LogLine};
+use super::log::{Log, LogIndex};
 use crate::cluster::Cluster;
 use crate::failure::MissingRight;
 use crate::fetch::{Known, StoredLedger, decode};
@@ -27,6 +27,7 @@ use crate::model::Unread;
 use crate::model::ceph::CephCluster;
 use crate::model::component::{COMPONENT, ComponentObjects, DRAIN_LOCK, PART_OF};
 use crate::model::drain::Drain;
+use crate::model::events::LogLine;
 
 /// Watches of everything that the page shows, pods aside.
 pub struct FleetWatches {
