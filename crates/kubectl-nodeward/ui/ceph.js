@@ -11,11 +11,11 @@ export function Ceph({ state }) {
 
 /** @param {{ cluster: import("./types").CephCluster, nodes: import("./types").State["nodes"] }} props */
 function Cluster({ cluster, nodes }) {
-  const kind = cluster.failureDomainType ?? "failure domain";
+  const { disruptions, failureDomainType: kind = "failure domain", since, statisticsFreshSince: fresh } = cluster.state ?? {};
   return html`<section>
-    <h2>${cluster.name} ${cluster.disruptions && html`<span class=${`phase text-${cluster.style}`}>${cluster.disruptions}</span>`}</h2>
+    <h2>${cluster.name} ${disruptions && html`<span class=${`phase text-${cluster.style}`}>${disruptions}</span>`}</h2>
     <p class=${`text-${cluster.style}`}>${cluster.sentence}</p>
-    ${cluster.since && html`<p class="faint">For <${Lasts} since=${cluster.since} />; statistics ${cluster.statisticsFreshSince ? html`fresh for <${Lasts} since=${cluster.statisticsFreshSince} />` : "not fresh"}</p>`}
+    ${since && html`<p class="faint">For <${Lasts} since=${since} />; statistics ${fresh ? html`fresh for <${Lasts} since=${fresh} />` : "not fresh"}</p>`}
     ${cluster.conditions.length > 0 && html`<ul class="warn">${cluster.conditions.map((one) => html`<li>The cluster ${one.sentence} (<${Age} at=${one.since} />)</li>`)}</ul>`}
     ${cluster.domains.length > 0 && html`<ul class="domains" aria-label=${`By ${kind}`}>${cluster.domains.map((domain) => html`<li key=${domain.name} class=${domain.down.length ? "down" : domain.exempt ? "exempt" : ""}>
       <h3>${domain.name || "of an unknown domain"}</h3>

@@ -60,9 +60,9 @@ export interface BudgetLocks { pdb: string; status?: { disruptionsAllowed:number
 export interface HealthCheck { name:string; phase?: "Enabled"|"Remediating"|"Paused"|"Disabled"; healthy?:number; observed?:number; minHealthy?: string; maxUnhealthy?: string; remediating?: string[]; reason?: string; stopped?: { reason:string; detail:string; until?:string; nodes:string[] }[]; dryRun?: boolean;
   nodes?: { node:string; sentence:string; condition?: {type:string; status:string; since:string; expires:string}; step?: {number:number; of:number; remediation:string; started?:string; ends?:string; timedOut?:string; conditions?:string[]}; next?: {number:number; template:string; at?:string}; stoppedBy?: {reason:string; detail:string; until?:string}[] }[] }  // nodes that are not simply healthy
 
-export interface CephCluster { namespace:string; name:string; unreadable?: string;
+export interface CephCluster { namespace:string; name:string; unreadable?: string;  // either that, or:
   style: Style; sentence: string;   // open, closed around which domain and why, clean or not and how fresh
-  disruptions?: "Open"|"Closed"|"Unmanaged"; exemptDomain?: string; since?: string; reason?: string; failureDomainType?: string; isClean?: boolean; statisticsFreshSince?: string;
+  state?: { disruptions: "Open"|"Closed"|"Closing"|"Unmanaged"; exemptDomain?: string; since: string; reason: string; failureDomainType?: string; isClean?: boolean; statisticsFreshSince?: string };
   domains: { name:string; nodes:string[]; down:number[]; exempt:boolean; noout?:string }[];
   conditions: { sentence:string; since:string }[]; commands?: Command[] }
 

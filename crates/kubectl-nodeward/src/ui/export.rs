@@ -13,7 +13,7 @@ use super::node_view::NodeView;
 use crate::model::answer::Severity;
 
 /// The version of a snapshot's form.
-const FORMAT: u64 = 2;
+const FORMAT: u64 = 3;
 
 /// How many nodes are kept with all that `why` tells of them, those that need a person first.
 const EXPLAINED: usize = 50;
@@ -110,11 +110,11 @@ mod tests {
     #[case::not_json("<html>", "it is no JSON document")]
     #[case::something_else("{}", "it is no snapshot: write one with kubectl nodeward ui --snapshot FILE")]
     #[case::later(
-        r#"{ "format": 3 }"#,
-        "its format is 3, and this version reads 2: use the version that wrote it"
+        r#"{ "format": 4 }"#,
+        "its format is 4, and this version reads 3: use the version that wrote it"
     )]
     #[case::empty(
-        r#"{ "format": 2, "state": {} }"#,
+        r#"{ "format": 3, "state": {} }"#,
         "it has no nodes: write it with kubectl nodeward ui --snapshot FILE"
     )]
     fn file_that_is_no_snapshot_says_so(#[case] text: &str, #[case] told: &str) {
@@ -124,7 +124,7 @@ mod tests {
     #[test]
     fn page_needs_nothing_else() {
         let reason = "</script><img src=x onerror=alert(1)>";
-        let kept = json!({ "format": 2, "state": { "nodes": { "n1": { "why": reason } } }, "nodeViews": {} });
+        let kept = json!({ "format": 3, "state": { "nodes": { "n1": { "why": reason } } }, "nodeViews": {} });
         let page = page(&kept).unwrap();
         assert!(!page.contains("<img") && !page.contains("src=\"app.js\"") && !page.contains("href=\"style.css\""));
         let (_, json) = page.split_once("id=\"state\">").unwrap();

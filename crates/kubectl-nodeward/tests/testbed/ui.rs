@@ -429,7 +429,7 @@ fn snapshot(count: usize) -> Value {
         (node, drain)
     });
     let drains: serde_json::Map<_, _> = drains.collect();
-    json!({ "format": 2, "nodeViews": {}, "state": {
+    json!({ "format": 3, "nodeViews": {}, "state": {
         "at": "2026-01-01T10:30:00Z", "source": { "cluster": "lab", "version": "0.1.0", "snapshot": "2026-01-01T10:30:00Z" },
         "components": [{ "name": "drain-lock", "state": "Leading", "namespace": "nodeward-system", "text": "drain-lock in nodeward-system: works", "style": "Good" }],
         "groupings": [{ "name": "pool", "label": "node pool" }, { "name": "zone", "label": "zone" }],

@@ -4,8 +4,6 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use nodeward_api::CephClusterState;
-use nodeward_api::ceph_state::PublishedDisruptions;
-use nodeward_api::reason::CephReason;
 use serde::Serialize;
 
 use crate::commands::status::ceph::placement_groups;
@@ -15,20 +13,12 @@ use crate::text::Style;
 
 /// A CephCluster by its failure domains.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
 pub struct FleetCeph {
-    namespace: String,
+    #[serde(flatten)]
+    cluster: CephCluster,
     name: String,
     style: Style,
     sentence: String,
-    unreadable: Option<String>,
-    disruptions: Option<PublishedDisruptions>,
-    exempt_domain: Option<String>,
-    since: Option<Timestamp>,
-    reason: Option<CephReason>,
-    failure_domain_type: Option<String>,
-    is_clean: Option<bool>,
-    statistics_fresh_since: Option<Timestamp>,
     domains: Vec<Domain>,
     conditions: Vec<Sentence>,
 }
@@ -54,68 +44,37 @@ struct Sentence {
 
 impl FleetCeph {
     pub fn of(cluster: &CephCluster, now: Timestamp) -> Self {
-        let unreadable = Self {
-            namespace: cluster.namespace.clone(),
-            name: cluster.name(),
-            style: Style::Bad,
-            sentence: String::new(),
-            unreadable: None,
-            disruptions: None,
-            exempt_domain: None,
-            since: None,
-            reason: None,
-            failure_domain_type: None,
-            is_clean: None,
-            statistics_fresh_since: None,
-            domains: Vec::new(),
-            conditions: Vec::new(),
+        let (style, sentence) = match &cluster.published {
+            Published::State(state) => (describe::ceph_style(state), sentence(state, now)),
+            Published::Unreadable(problem) => (Style::Bad, problem.clone()),
         };
-        let state = match &cluster.published {
-            Published::State(state) => state,
-            Published::Unreadable(problem) => {
-                return Self {
-                    sentence: problem.clone(),
-                    unreadable: Some(problem.clone()),
-                    ..unreadable
-                };
-            }
-        };
-        let exempt = prefixed(" but for ", state.exempt());
-        let groups = prefixed(
-            "; placement groups ",
-            Some(placement_groups(state, now)).filter(|text| !text.is_empty()),
-        );
-        let (budgets, reason) = (state.disruptions, state.reason);
-        Self {
-            style: describe::ceph_style(state),
+        let conditions = cluster.state().into_iter().flat_map(|state| &state.conditions);
+        let conditions = conditions.map(|condition| Sentence {
             sentence: format!(
-                "OSD budgets {budgets}{exempt}: the cluster {} [{reason}]{groups}",
-                reason.explanation()
+                "{}: {} [{}]",
+                condition.kind.explanation(),
+                condition.message,
+                condition.kind
             ),
-            disruptions: Some(budgets),
-            exempt_domain: state.exempt_domain.clone(),
-            since: Some(state.since),
-            reason: Some(reason),
-            failure_domain_type: state.failure_domain_type.clone(),
-            is_clean: state.is_clean,
-            statistics_fresh_since: state.statistics_fresh_since,
-            domains: domains(state),
-            conditions: state
-                .conditions
-                .iter()
-                .map(|condition| Sentence {
-                    sentence: format!(
-                        "{}: {} [{}]",
-                        condition.kind.explanation(),
-                        condition.message,
-                        condition.kind
-                    ),
-                    since: condition.since,
-                })
-                .collect(),
-            ..unreadable
+            since: condition.since,
+        });
+        Self {
+            name: cluster.name(),
+            style,
+            sentence,
+            domains: cluster.state().map(domains).unwrap_or_default(),
+            conditions: conditions.collect(),
+            cluster: cluster.clone(),
         }
     }
+}
+
+fn sentence(state: &CephClusterState, now: Timestamp) -> String {
+    let exempt = prefixed(" but for ", state.exempt());
+    let groups = Some(placement_groups(state, now)).filter(|text| !text.is_empty());
+    let groups = prefixed("; placement groups ", groups);
+    let (budgets, explanation, reason) = (state.disruptions, state.reason.explanation(), state.reason);
+    format!("OSD budgets {budgets}{exempt}: the cluster {explanation} [{reason}]{groups}")
 }
 
 /// Those that have OSDs on nodes, or OSDs that are down.
