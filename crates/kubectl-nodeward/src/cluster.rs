@@ -136,10 +136,8 @@ impl Cluster {
 
     /// The names of the nodes with these labels, in their order.
     pub async fn nodes_with(&self, selector: &str) -> Result<Vec<String>, Failure> {
-        let nodes: Api<Node> = Api::all(self.client.clone());
-        let found = self
-            .ask(nodes.list_metadata(&ListParams::default().labels(selector)))
-            .await?;
+        let labels = ListParams::default().labels(selector);
+        let found = self.ask(self.all::<Node>().list_metadata(&labels)).await?;
         let mut names: Vec<String> = found.items.iter().map(ResourceExt::name_any).collect();
         names.sort();
         if names.is_empty() {
@@ -169,12 +167,25 @@ impl Cluster {
         self.serves::<K>().then_some(()).ok_or_else(absent)
     }
 
-    /// In the namespace of `-n`, or in all.
-    pub fn scoped<K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>>(&self) -> Api<K> {
-        match &self.namespace {
+    /// Objects in all namespaces, or of a kind without any.
+    pub fn all<K: Resource<DynamicType = ()>>(&self) -> Api<K> {
+        Api::all(self.client.clone())
+    }
+
+    /// Objects in this namespace, or in all.
+    pub fn within<K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>>(
+        &self,
+        namespace: Option<&str>,
+    ) -> Api<K> {
+        match namespace {
             Some(namespace) => Api::namespaced(self.client.clone(), namespace),
-            None => Api::all(self.client.clone()),
+            None => self.all(),
         }
+    }
+
+    /// Objects in the namespace of `-n`, or in all.
+    pub fn scoped<K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>>(&self) -> Api<K> {
+        self.within(self.namespace.as_deref())
     }
 
     /// What people call it: its context, or its address.

@@ -11,9 +11,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Event, Node, ObjectReference, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::ListParams;
-use kube::core::{
-    ApiResource, DynamicObject, GroupVersionKind, NamespaceResourceScope, PartialObjectMeta, Selector, TypeMeta,
-};
+use kube::core::{ApiResource, DynamicObject, GroupVersionKind, PartialObjectMeta, Selector, TypeMeta};
 use kube::{Api, Resource};
 use nodeward_api::ceph_state;
 use nodeward_api::disruption_hold::DisruptionHold;
@@ -31,7 +29,6 @@ use serde::de::DeserializeOwned;
 use crate::cluster::Cluster;
 use crate::failure::Failure;
 use crate::model::Unread;
-
 use crate::model::ceph::CephCluster;
 use crate::model::component::ComponentObjects;
 use crate::model::drain::Drain;
@@ -106,8 +103,21 @@ impl<'a> Reader<'a> {
         is_served
     }
 
-    /// What `keep` makes of each object, read page by page.
-    pub async fn list<K, T>(
+    /// Objects, read page by page.
+    pub async fn list<K>(
+        &mut self,
+        what: &'static str,
+        api: Api<K>,
+        params: ListParams,
+    ) -> Result<Option<Vec<K>>, Failure>
+    where
+        K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug,
+    {
+        self.list_as(what, api, params, |object| object).await
+    }
+
+    /// What `keep` makes of each object, so that no more is kept than that.
+    pub async fn list_as<K, T>(
         &mut self,
         what: &'static str,
         api: Api<K>,
@@ -146,8 +156,7 @@ impl<'a> Reader<'a> {
         if !self.cluster.serves::<K>() {
             return Ok(Vec::new());
         }
-        let api: Api<K> = Api::all(self.cluster.client.clone());
-        let found = self.read(what, api.list_metadata(&params)).await?;
+        let found = self.read(what, self.cluster.all::<K>().list_metadata(&params)).await?;
         Ok(found.map(|found| found.items).unwrap_or_default())
     }
 
@@ -155,11 +164,9 @@ impl<'a> Reader<'a> {
         if let Some(drains) = &self.known.drains {
             return Ok(Some(values(drains)));
         }
-        let api = Api::all(self.cluster.client.clone());
-        self.list("drains", api, ListParams::default(), |drain: NodeDrain| {
-            Drain::of(&drain)
-        })
-        .await
+        let drain = |drain: NodeDrain| Drain::of(&drain);
+        self.list_as("drains", self.cluster.all(), ListParams::default(), drain)
+            .await
     }
 
     /// The drain of a node; `Some(None)` if there is none.
@@ -167,8 +174,7 @@ impl<'a> Reader<'a> {
         if !self.is_served::<NodeDrain>("drains") {
             return Ok(None);
         }
-        let drains: Api<NodeDrain> = Api::all(self.cluster.client.clone());
-        self.read("drains", drains.get_opt(node)).await
+        self.read("drains", self.cluster.all().get_opt(node)).await
     }
 
     /// The ledger; empty where there is none yet. One that cannot be decoded is noted.
@@ -193,7 +199,7 @@ impl<'a> Reader<'a> {
         if !self.is_served::<DrainLedger>("claims") {
             return Ok(None);
         }
-        let ledgers: Api<DrainLedger> = Api::all(self.cluster.client.clone());
+        let ledgers = self.cluster.all::<DrainLedger>();
         let ledger = self.read("claims", ledgers.get_opt(drain_ledger::NAME)).await?;
         Ok(ledger.map(|ledger| ledger.map_or_else(|| Ok(Arc::default()), |ledger| decode(&ledger))))
     }
@@ -202,38 +208,34 @@ impl<'a> Reader<'a> {
         if let Some(holds) = &self.known.holds {
             return Ok(Some(values(holds)));
         }
-        let api = self.api(namespace);
-        self.list("holds", api, ListParams::default(), |hold| hold).await
+        self.list("holds", self.cluster.within(namespace), ListParams::default())
+            .await
     }
 
     pub async fn budgets(&mut self, namespace: Option<&str>) -> Result<Option<Vec<PodDisruptionBudget>>, Failure> {
         if let Some(budgets) = &self.known.budgets {
             return Ok(Some(values(budgets)));
         }
-        let api = self.api(namespace);
-        self.list("budgets", api, ListParams::default(), |budget| budget).await
+        self.list("budgets", self.cluster.within(namespace), ListParams::default())
+            .await
     }
 
     /// A node; `Some(None)` if there is none of that name.
     pub async fn node(&mut self, name: &str) -> Result<Option<Option<Node>>, Failure> {
-        let nodes: Api<Node> = Api::all(self.cluster.client.clone());
-        self.read("node", nodes.get_opt(name)).await
+        self.read("node", self.cluster.all().get_opt(name)).await
     }
 
     pub async fn pods_on(&mut self, node: &str) -> Result<Option<Vec<Pod>>, Failure> {
-        let api = self.api(self.cluster.namespace.as_deref());
         let params = ListParams::default().fields(&format!("spec.nodeName={node}"));
-        self.list("pods", api, params, |pod| pod).await
+        self.list("pods", self.cluster.scoped(), params).await
     }
 
     pub async fn pod(&mut self, namespace: &str, name: &str) -> Result<Pod, Failure> {
-        let pods: Api<Pod> = self.api(Some(namespace));
-        self.cluster.ask(pods.get(name)).await
+        self.cluster.ask(self.cluster.within(Some(namespace)).get(name)).await
     }
 
     pub async fn budget(&mut self, namespace: &str, name: &str) -> Result<PodDisruptionBudget, Failure> {
-        let budgets: Api<PodDisruptionBudget> = self.api(Some(namespace));
-        self.cluster.ask(budgets.get(name)).await
+        self.cluster.ask(self.cluster.within(Some(namespace)).get(name)).await
     }
 
     /// The pods that causes name, as far as so many may be read.
@@ -244,8 +246,8 @@ impl<'a> Reader<'a> {
             let Some((namespace, name)) = pod.split_once('/') else {
                 continue;
             };
-            let api: Api<Pod> = self.api(Some(namespace));
-            match self.cluster.ask(api.get_opt(name)).await {
+            let found = self.cluster.within::<Pod>(Some(namespace));
+            match self.cluster.ask(found.get_opt(name)).await {
                 Ok(found) => pods.insert(pod.clone(), PodNow::of(found.as_ref())),
                 // That is noted where the node's pods are listed.
                 Err(Failure::MissingRight(_)) => break,
@@ -262,18 +264,18 @@ impl<'a> Reader<'a> {
         let Some(selector) = selector.and_then(|selector| Selector::try_from(selector).ok()) else {
             return Ok(Some(Vec::new()));
         };
-        let api = self.api(budget.metadata.namespace.as_deref());
+        let api = self.cluster.within(budget.metadata.namespace.as_deref());
         let params = ListParams::default().labels_from(&selector);
-        self.list("pods of budgets", api, params, |pod| pod).await
+        self.list("pods of budgets", api, params).await
     }
 
     /// What drain-keeper and drain-lock did to pods of the node since `began`, the last first.
     pub async fn acts_on(&mut self, node: &str, began: Timestamp) -> Result<Vec<Act>, Failure> {
         let mut acts = Vec::new();
         for component in ["drain-keeper", "drain-lock"] {
-            let events = self.api::<Event>(self.cluster.namespace.as_deref());
             let params = ListParams::default().fields(&format!("reportingComponent=nodeward.dev/{component}"));
-            let told = self.list("events", events, params, |event| Act::of(&event, node, began));
+            let act = |event: Event| Act::of(&event, node, began);
+            let told = self.list_as("events", self.cluster.scoped(), params, act);
             let Some(told) = told.await? else { break };
             acts.extend(told.into_iter().flatten());
         }
@@ -285,9 +287,8 @@ impl<'a> Reader<'a> {
     pub async fn bypasses(&mut self) -> Result<Option<usize>, Failure> {
         let reason = LockReason::BudgetBypassed;
         let fields = format!("involvedObject.kind=PodDisruptionBudget,reason={reason}");
-        let (events, params) = (self.api::<Event>(None), ListParams::default().fields(&fields));
-        let events = self.list("events", events, params, |event| event).await?;
-        Ok(events.map(|events| events.len()))
+        let events = self.list::<Event>("events", self.cluster.all(), ListParams::default().fields(&fields));
+        Ok(events.await?.map(|events| events.len()))
     }
 
     /// The NodeHealthChecks; none, and no word about it, where the kind is not installed.
@@ -298,8 +299,7 @@ impl<'a> Reader<'a> {
         if !self.cluster.serves::<NodeHealthCheck>() {
             return Ok(None);
         }
-        let api = Api::all(self.cluster.client.clone());
-        self.list("health checks", api, ListParams::default(), |check| check)
+        self.list("health checks", self.cluster.all(), ListParams::default())
             .await
     }
 
@@ -311,15 +311,15 @@ impl<'a> Reader<'a> {
         if !self.cluster.serves_ceph_clusters() {
             return Ok(None);
         }
-        let api = self.api(self.cluster.namespace.as_deref());
         let params = ListParams::default().fields(&format!("metadata.name={}", ceph_state::CONFIG_MAP));
-        let clusters = self.list("Ceph clusters", api, params, |map: ConfigMap| CephCluster::of(&map));
+        let cluster = |map: ConfigMap| CephCluster::of(&map);
+        let clusters = self.list_as("Ceph clusters", self.cluster.scoped(), params, cluster);
         Ok(clusters.await?.map(|clusters| clusters.into_iter().flatten().collect()))
     }
 
     /// A lease by which those who take a node down keep out of each other's way.
     pub async fn node_lease(&mut self, name: &str) -> Result<Option<LeaseView>, Failure> {
-        let leases: Api<Lease> = self.api(Some(node_lease::DEFAULT_NAMESPACE));
+        let leases = self.cluster.within::<Lease>(Some(node_lease::DEFAULT_NAMESPACE));
         let lease = self.read("leases", leases.get_opt(name)).await?.flatten();
         Ok(lease.as_ref().and_then(LeaseView::project))
     }
@@ -362,17 +362,6 @@ impl<'a> Reader<'a> {
             "" => Api::all_with(client, &resource),
             namespace => Api::namespaced_with(client, namespace, &resource),
         })
-    }
-
-    /// In one namespace or in all.
-    fn api<K>(&self, namespace: Option<&str>) -> Api<K>
-    where
-        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
-    {
-        match namespace {
-            Some(namespace) => Api::namespaced(self.cluster.client.clone(), namespace),
-            None => Api::all(self.cluster.client.clone()),
-        }
     }
 }
 

@@ -7,8 +7,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
+use kube::ResourceExt;
 use kube::api::ListParams;
-use kube::{Api, ResourceExt};
 use serde::Serialize;
 use tokio::time::{Instant, sleep};
 
@@ -68,9 +68,10 @@ impl Check {
         let mut reader = Reader::new(cluster);
         let components = components_of(&mut reader).await?;
         let params = ListParams::default().labels(PART_OF);
-        let webhooks: Api<ValidatingWebhookConfiguration> = Api::all(cluster.client.clone());
-        let webhooks = reader.list("webhooks", webhooks, params, |webhook| webhook).await?;
-        let webhooks = webhooks.unwrap_or_default();
+        let webhooks = reader
+            .list("webhooks", cluster.all(), params)
+            .await?
+            .unwrap_or_default();
         let mut check = Self::of(components, &webhooks);
         for configuration in webhooks.iter().filter(|webhook| is_trusted(webhook)) {
             let failures = webhooks::failures(cluster, configuration, &mut reader.unread).await?;

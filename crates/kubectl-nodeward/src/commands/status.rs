@@ -5,11 +5,9 @@ pub mod ceph;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use jiff::Timestamp;
-use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{ConfigMap, Node};
+use k8s_openapi::api::core::v1::Node;
+use kube::ResourceExt;
 use kube::api::ListParams;
-use kube::{Api, ResourceExt};
 use nodeward_api::COMPONENTS;
 use nodeward_api::node_drain::NodeDrain;
 use nodeward_api::node_health_check::Phase;
@@ -120,10 +118,8 @@ impl Status {
         let sight = Sight::without(&reader.unread);
         let answering = Answering::new(&checks, &components, sight, reader.now);
         let by_node: HashMap<&str, &Drain> = drains.iter().map(|drain| (drain.node.as_str(), drain)).collect();
-        let nodes: Api<Node> = Api::all(cluster.client.clone());
-        let nodes = reader.list("nodes", nodes, ListParams::default(), |node| {
-            answering.answer(&node, by_node.get(node.name_any().as_str()).copied())
-        });
+        let answer = |node: Node| answering.answer(&node, by_node.get(node.name_any().as_str()).copied());
+        let nodes = reader.list_as("nodes", cluster.all(), ListParams::default(), answer);
         let nodes = nodes.await?;
         let locks = lock_counts(&mut reader, ledger.as_deref()).await?;
         let bypassed = match locks {
@@ -259,17 +255,14 @@ pub(super) async fn components_of(reader: &mut Reader<'_>) -> Result<Vec<Compone
 
 /// What tells of components, read from the cluster.
 pub(super) async fn component_objects(reader: &mut Reader<'_>) -> Result<ComponentObjects, Failure> {
-    let client = reader.cluster.client.clone();
-    let params = ListParams::default().labels(PART_OF);
-    let deployments = Api::<Deployment>::all(client.clone());
-    let deployments = reader.list("components", deployments, params, |deployment| deployment);
+    let all = ListParams::default();
+    let deployments = reader.list("components", reader.cluster.all(), all.clone().labels(PART_OF));
     let deployments = deployments.await?;
     let mut leases = Vec::new();
     let mut sees_leases = true;
     for name in COMPONENTS {
-        let params = ListParams::default().fields(&format!("metadata.name={name}"));
-        let found = reader.list("leaders", Api::all(client.clone()), params, |lease: Lease| lease);
-        let found = found.await?;
+        let called = all.clone().fields(&format!("metadata.name={name}"));
+        let found = reader.list("leaders", reader.cluster.all(), called).await?;
         sees_leases = found.is_some();
         leases.extend(found.into_iter().flatten());
         // The right to the others is missing as well.
@@ -277,8 +270,8 @@ pub(super) async fn component_objects(reader: &mut Reader<'_>) -> Result<Compone
             break;
         }
     }
-    let params = ListParams::default().fields(&format!("metadata.name={CONFIG_MAP}"));
-    let pauses = reader.list("pauses", Api::all(client), params, |pause: ConfigMap| pause);
+    let called = all.fields(&format!("metadata.name={CONFIG_MAP}"));
+    let pauses = reader.list("pauses", reader.cluster.all(), called);
     Ok(ComponentObjects {
         sees_deployments: deployments.is_some(),
         sees_leases,

@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 
 use jiff::Timestamp;
-use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Node, Secret, Service};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::ResourceExt;
 use kube::api::ListParams;
-use kube::{Api, ResourceExt};
 use nodeward_api::{COMPONENTS, DisruptionHold, DrainLedger, NodeDrain, NodeHealthCheck, crd};
 use serde::Serialize;
 
@@ -75,25 +75,20 @@ impl UninstallCheck {
         for pause in &objects.pauses {
             found.add_object(ALL, Kind::Pause, pause);
         }
-        let drains: Api<NodeDrain> = Api::all(cluster.client.clone());
-        reader
-            .list("drains", drains, all(), |drain| found.add_drain(&drain))
-            .await?;
+        let add = |drain: NodeDrain| found.add_drain(&drain);
+        reader.list_as("drains", cluster.all(), all(), add).await?;
         if let Some(ledger) = reader.ledger().await? {
             found.add_claims(&ledger);
         }
         for ledger in reader.list_metadata::<DrainLedger>("claims", all()).await? {
             found.add_object(DRAIN_LOCK, Kind::Ledger, &ledger);
         }
-        let holds: Api<DisruptionHold> = Api::all(cluster.client.clone());
-        let add = |hold| found.add_object(DRAIN_LOCK, Kind::Hold, &hold);
-        reader.list("holds", holds, all(), add).await?;
-        let nodes: Api<Node> = Api::all(cluster.client.clone());
-        reader.list("nodes", nodes, all(), |node| found.add_node(&node)).await?;
-        let budgets = Api::all(cluster.client.clone());
-        reader
-            .list("budgets", budgets, all(), |budget| found.add_budget(&budget))
-            .await?;
+        let add = |hold: DisruptionHold| found.add_object(DRAIN_LOCK, Kind::Hold, &hold);
+        reader.list_as("holds", cluster.all(), all(), add).await?;
+        let add = |node: Node| found.add_node(&node);
+        reader.list_as("nodes", cluster.all(), all(), add).await?;
+        let add = |budget: PodDisruptionBudget| found.add_budget(&budget);
+        reader.list_as("budgets", cluster.all(), all(), add).await?;
         let components = components(&objects, reader.now);
         // medik8s' operator serves the same kind.
         let mut has_health_check = components.iter().any(|component| component.name == HEALTH_CHECK);
@@ -110,9 +105,7 @@ impl UninstallCheck {
                 reader.unread.push(Unread::Undecodable { what, message });
             }
         }
-        let webhooks: Api<ValidatingWebhookConfiguration> = Api::all(cluster.client.clone());
-        let ours = ListParams::default().labels(PART_OF);
-        let webhooks = reader.list("webhooks", webhooks, ours, |webhook| webhook).await?;
+        let webhooks = reader.list("webhooks", cluster.all(), all().labels(PART_OF)).await?;
         for webhook in webhooks.iter().flatten() {
             let mut is_served = false;
             for service in leftover::services(webhook) {
@@ -145,7 +138,7 @@ impl UninstallCheck {
         for record in records.await? {
             found.add_object(HEALTH_CHECK, Kind::HealthCheckDefault, &record);
         }
-        let of_health_check = ListParams::default().labels(&format!("{PART_OF},{COMPONENT}={HEALTH_CHECK}"));
+        let of_health_check = all().labels(&format!("{PART_OF},{COMPONENT}={HEALTH_CHECK}"));
         let namespaces = reader.list_metadata::<Namespace>("the namespace of node leases", of_health_check);
         for namespace in namespaces.await? {
             found.add_object(HEALTH_CHECK, Kind::LeaseNamespace, &namespace);

@@ -8,7 +8,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Event, Node, NodeCondition, NodeSpec, NodeStatus};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::{Api, ResourceExt as _};
+use kube::ResourceExt as _;
 use nodeward_api::condition::DRAIN_BLOCKED;
 use nodeward_api::disruption_hold::DisruptionHold;
 use nodeward_api::drain_ledger::{self, DrainLedger};
@@ -62,12 +62,11 @@ impl LockWatches {
 impl FleetWatches {
     pub fn open(cluster: &Cluster) -> Self {
         let watches = Watches::detached();
-        let client = || cluster.client.clone();
         let deployments = Selection::all().labels(PART_OF);
         let pauses = Selection::all().fields(format!("metadata.name={}", pause::CONFIG_MAP));
         let leases = COMPONENTS.iter().map(|name| {
             let selection = Selection::all().fields(format!("metadata.name={name}"));
-            watches.cache("leaders", Api::all(client()), selection, |lease: Lease| {
+            watches.cache("leaders", cluster.all(), selection, |lease: Lease| {
                 Some(slim_lease(lease))
             })
         });
@@ -79,14 +78,14 @@ impl FleetWatches {
             (log, handle)
         });
         let mut opened = Self {
-            deployments: watches.cache("components", Api::all(client()), deployments, |mut one: Deployment| {
+            deployments: watches.cache("components", cluster.all(), deployments, |mut one: Deployment| {
                 one.metadata.managed_fields = None;
                 Some(one)
             }),
             leases: leases.collect(),
             // With its managed fields: they tell since when.
-            pauses: watches.cache("pauses", Api::all(client()), pauses, |map: ConfigMap| Some(map)),
-            nodes: watches.cache("nodes", Api::all(client()), Selection::all(), |node| {
+            pauses: watches.cache("pauses", cluster.all(), pauses, |map: ConfigMap| Some(map)),
+            nodes: watches.cache("nodes", cluster.all(), Selection::all(), |node| {
                 StoredNode::of(&slim(node))
             }),
             budgets: watches.cache("budgets", cluster.scoped(), Selection::all(), |budget| {
@@ -106,15 +105,15 @@ impl FleetWatches {
 
     /// Opens the watches of kinds that the API server serves by now.
     pub fn follow_served(&mut self, cluster: &Cluster) {
-        let (watches, client) = (&self.watches, || cluster.client.clone());
+        let watches = &self.watches;
         if self.lock.is_none() && cluster.serves::<NodeDrain>() {
             self.lock = Some(LockWatches {
-                drains: watches.cache("drains", Api::all(client()), Selection::all(), |drain: NodeDrain| {
+                drains: watches.cache("drains", cluster.all(), Selection::all(), |drain: NodeDrain| {
                     Some(Drain::of(&drain))
                 }),
                 ledger: watches.cache(
                     "claims",
-                    Api::all(client()),
+                    cluster.all(),
                     Selection::all().named(drain_ledger::NAME),
                     |ledger: DrainLedger| Some(decode(&ledger)),
                 ),
@@ -130,7 +129,7 @@ impl FleetWatches {
             });
         }
         if self.checks.is_none() && cluster.serves::<NodeHealthCheck>() {
-            let api = Api::all(client());
+            let api = cluster.all();
             self.checks = Some(
                 watches.cache("health checks", api, Selection::all(), |mut check: NodeHealthCheck| {
                     check.metadata.managed_fields = None;
@@ -166,10 +165,9 @@ impl FleetWatches {
             || (DEFAULT_NAMESPACE.to_owned(), format!("nodeward-{DRAIN_LOCK}")),
             |found| (found.namespace.to_string(), found.name.to_string()),
         );
-        let api = Api::namespaced(cluster.client.clone(), &namespace);
         self.node_groups = Some(self.watches.cache(
             "node groups",
-            api,
+            cluster.within(Some(&namespace)),
             Selection::all().named(&name),
             |map: ConfigMap| Some(NodeGroup::configured(&map)),
         ));

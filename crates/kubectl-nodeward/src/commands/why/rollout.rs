@@ -1,19 +1,22 @@
 //! Whether a pod that its budget keeps on a cordoned node would move by a rollout of its Deployment: what drain-keeper does with
 //! `surge.enabled`, and a person with kubectl.
 
+use std::fmt::Debug;
 use std::sync::Arc;
 
 use jiff::SignedDuration;
-use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
+use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::core::v1::{Node, PersistentVolumeClaim, Pod};
 use kube::api::ListParams;
-use kube::{Api, ResourceExt};
+use kube::core::NamespaceResourceScope;
+use kube::{Resource, ResourceExt};
 use nodeward_core::budget::{BudgetView, DisruptionAllowance, NoAllowance};
 use nodeward_core::id::NamespacedName;
 use nodeward_core::node::{NodeView, UNSCHEDULABLE_TAINT, UNSCHEDULABLE_TAINT_EFFECT};
 use nodeward_core::pod::{PodProjector, PodView};
 use nodeward_core::surge::{ClaimView, DeploymentView, Named, ReplicaSetView, SurgeEvidence, Workloads, obstacle};
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use crate::failure::Failure;
 use crate::fetch::Reader;
@@ -65,51 +68,45 @@ impl Rollout {
 
 /// What decides about it in the namespace; `None` where the caller may not read all of it.
 async fn workloads(reader: &mut Reader<'_>, namespace: &str) -> Result<Option<Workloads>, Failure> {
-    let client = reader.cluster.client.clone();
-    let all = ListParams::default;
-    let (sets, deployments) = (
-        Api::namespaced(client.clone(), namespace),
-        Api::namespaced(client.clone(), namespace),
-    );
-    let (pods, claims) = (
-        Api::namespaced(client.clone(), namespace),
-        Api::namespaced(client, namespace),
-    );
     let mut projector = PodProjector::default();
-    let sets = reader.list("replicasets", sets, all(), |set: ReplicaSet| {
-        Some((named(&set), Arc::new(ReplicaSetView::project(&set))))
-    });
-    let sets = sets.await?;
-    let deployments = reader.list("deployments", deployments, all(), |deployment: Deployment| {
-        Some((named(&deployment), Arc::new(DeploymentView::project(&deployment)?)))
-    });
-    let deployments = deployments.await?;
-    let pods = reader.list("pods", pods, all(), |pod: Pod| {
-        Some((named(&pod), Arc::new(projector.project(&pod)?)))
-    });
-    let pods = pods.await?;
-    let claims = reader.list(
-        "persistentvolumeclaims",
-        claims,
-        all(),
-        |claim: PersistentVolumeClaim| Some((named(&claim), Arc::new(ClaimView::project(&claim)))),
-    );
-    let claims = claims.await?;
-    let (Some(sets), Some(deployments), Some(pods), Some(claims)) = (sets, deployments, pods, claims) else {
+    let set = |set: &ReplicaSet| Some(ReplicaSetView::project(set));
+    let sets = by_name(reader, "replicasets", namespace, set).await?;
+    let deployments = by_name(reader, "deployments", namespace, DeploymentView::project).await?;
+    let pods = by_name(reader, "pods", namespace, |pod: &Pod| projector.project(pod)).await?;
+    let claim = |claim: &PersistentVolumeClaim| Some(ClaimView::project(claim));
+    let claims = by_name(reader, "persistentvolumeclaims", namespace, claim).await?;
+    let (Some(replica_sets), Some(deployments), Some(pods), Some(claims)) = (sets, deployments, pods, claims) else {
         return Ok(None);
     };
     Ok(Some(Workloads {
-        replica_sets: by_name(sets),
-        deployments: by_name(deployments),
-        pods: by_name(pods),
-        claims: by_name(claims),
+        replica_sets,
+        deployments,
+        pods,
+        claims,
     }))
 }
 
-fn named(object: &impl ResourceExt) -> NamespacedName {
-    NamespacedName::new(object.namespace().unwrap_or_default(), object.name_any())
-}
-
-fn by_name<V>(objects: Vec<Option<(NamespacedName, Arc<V>)>>) -> Named<V> {
-    Arc::new(objects.into_iter().flatten().collect())
+/// The objects of the namespace, as `project` sees them.
+async fn by_name<K, V>(
+    reader: &mut Reader<'_>,
+    what: &'static str,
+    namespace: &str,
+    mut project: impl FnMut(&K) -> Option<V>,
+) -> Result<Option<Named<V>>, Failure>
+where
+    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + DeserializeOwned + Debug,
+{
+    let named = |object: K| {
+        let name = NamespacedName::new(object.namespace().unwrap_or_default(), object.name_any());
+        Some((name, Arc::new(project(&object)?)))
+    };
+    let found = reader.list_as(
+        what,
+        reader.cluster.within(Some(namespace)),
+        ListParams::default(),
+        named,
+    );
+    Ok(found
+        .await?
+        .map(|found| Arc::new(found.into_iter().flatten().collect())))
 }
