@@ -34,15 +34,6 @@ use crate::text::page::Page;
 /// How often the live table is drawn at most.
 const TICK: Duration = Duration::from_millis(250);
 
-/// Why the command has stopped waiting.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum End {
-    /// All drains are over, or were not to be waited for.
-    Over,
-    TimedOut,
-    Interrupted,
-}
-
 /// Requests the drains and waits for them. `options` find the same cluster again.
 pub async fn run(cluster: &Cluster, args: &DrainArgs, options: &str, screen: &Screen) -> anyhow::Result<Exit> {
     let timeout = args
@@ -51,29 +42,25 @@ pub async fn run(cluster: &Cluster, args: &DrainArgs, options: &str, screen: &Sc
     let timed_out = tokio::time::sleep(timeout);
     let mut progress = DrainProgress::default();
     let end = tokio::select! {
-        done = request_and_watch(cluster, args, screen, &mut progress) => done.map(|()| End::Over),
-        () = timed_out => Ok(End::TimedOut),
-        () = interrupted() => Ok(End::Interrupted),
+        done = request_and_watch(cluster, args, screen, &mut progress) => done.map(|()| Exit::Done),
+        () = timed_out => Ok(Exit::TimedOut),
+        () = interrupted() => Ok(Exit::Interrupted),
     };
     // The drains that were requested go on.
     if end.is_err() && !progress.waited_for().is_empty() {
-        screen.say(|page| print_end(page, &progress, End::Over, true, options));
+        screen.say(|page| print_end(page, &progress, Exit::Done, true, options));
     }
     let end = end?;
-    if end == End::Interrupted {
+    if end == Exit::Interrupted {
         screen.clear_line();
     }
     screen.say(|page| print_end(page, &progress, end, args.no_wait, options));
     if !screen.output().is_text() {
         screen.show(&progress, |_| ())?;
     }
-    let is_bad = |outcome| matches!(outcome, DrainOutcome::Failed | DrainOutcome::Cancelled);
-    Ok(match end {
-        End::Interrupted => Exit::Interrupted,
-        End::TimedOut => Exit::TimedOut,
-        End::Over if progress.drains.iter().any(|drain| is_bad(drain.outcome)) => Exit::Failed,
-        End::Over => Exit::Done,
-    })
+    let is_bad = |drain: &WatchedDrain| matches!(drain.outcome, DrainOutcome::Failed | DrainOutcome::Cancelled);
+    let has_failed = end == Exit::Done && progress.drains.iter().any(is_bad);
+    Ok(if has_failed { Exit::Failed } else { end })
 }
 
 async fn request_and_watch(
@@ -250,8 +237,8 @@ async fn interrupted() {
     let _ = tokio::signal::ctrl_c().await;
 }
 
-/// The outcome of the drains, and the commands that continue those that are not over.
-fn print_end(page: &mut Page, progress: &DrainProgress, end: End, no_wait: bool, options: &str) {
+/// The outcome of the drains when the command has ended so, and the commands that continue those that are not over.
+fn print_end(page: &mut Page, progress: &DrainProgress, end: Exit, no_wait: bool, options: &str) {
     let waiting = progress.waited_for().join(" ");
     let print_commands = |page: &mut Page| {
         page.command("watch again", format!("kubectl nodeward drain{options} {waiting}"));
@@ -259,9 +246,9 @@ fn print_end(page: &mut Page, progress: &DrainProgress, end: End, no_wait: bool,
     };
     match end {
         _ if progress.drains.is_empty() => page.text(Style::Plain, "Nothing was requested."),
-        End::Over if no_wait => print_commands(page),
-        End::Over if progress.is_drained() => print_drained(page, progress, options),
-        End::Over => {
+        Exit::Done if no_wait => print_commands(page),
+        Exit::Done if progress.is_drained() => print_drained(page, progress, options),
+        Exit::Done => {
             let drains = progress.drains.iter();
             for WatchedDrain { drain, .. } in drains.filter(|one| one.outcome != DrainOutcome::Drained) {
                 let is_undone = drain.drained_at.is_some();
@@ -270,8 +257,8 @@ fn print_end(page: &mut Page, progress: &DrainProgress, end: End, no_wait: bool,
                 page.text(Style::Bad, text);
             }
         }
-        End::TimedOut | End::Interrupted => {
-            let has_timed_out = end == End::TimedOut;
+        _ => {
+            let has_timed_out = end == Exit::TimedOut;
             let why = if has_timed_out { "Timed out" } else { "Interrupted" };
             if waiting.is_empty() {
                 page.text(Style::Warning, format!("{why}. All requested drains are over."));
