@@ -16,6 +16,7 @@ pub mod outdated;
 
 use std::fmt;
 
+use kube::{Resource, ResourceExt};
 use nodeward_api::reason::LockReason;
 use serde::Serialize;
 
@@ -77,4 +78,10 @@ impl Unread {
         let (Self::NotInstalled { what, .. } | Self::Forbidden { what, .. } | Self::Undecodable { what, .. }) = self;
         what
     }
+}
+
+/// `namespace/name`, or the name of what has no namespace.
+pub fn qualified(object: &impl Resource) -> String {
+    let namespace = object.namespace().map(|namespace| namespace + "/").unwrap_or_default();
+    namespace + &object.name_any()
 }

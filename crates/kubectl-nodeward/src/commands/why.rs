@@ -14,7 +14,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use kube::ResourceExt;
 use nodeward_api::disruption_hold::DisruptionHold;
 use nodeward_core::pod::PodView;
 use nodeward_core::text::counted;
@@ -29,8 +28,7 @@ use crate::cluster::Cluster;
 use crate::describe::{self, prefixed};
 use crate::failure::Failure;
 use crate::fetch::Reader;
-use crate::model::Unread;
-use crate::model::answer::{Answer, AnswerSources, Sight};
+use crate::model::answer::{Answer, Answering, Sight};
 use crate::model::budget_health::{BudgetHealth, nodes_of_interest};
 use crate::model::ceph::NodeCeph;
 use crate::model::component::Component;
@@ -40,6 +38,7 @@ use crate::model::health::{KeptRemediation, NodeHealth};
 use crate::model::locks::{BudgetLocks, Sources, of_budgets};
 use crate::model::node::NodeSummary;
 use crate::model::outdated::Present;
+use crate::model::{Unread, qualified};
 use crate::text::Style;
 use crate::text::page::Page;
 use crate::text::table::Cell;
@@ -153,7 +152,7 @@ impl Why {
         };
         let mut budgets = of_budgets(&sources, &concerned, reader.now);
         budgets.retain(|budget| concerned.contains(&budget.pdb));
-        let is_concerned = |budget: &&PodDisruptionBudget| concerned.contains(&locks_key(budget));
+        let is_concerned = |budget: &&PodDisruptionBudget| concerned.contains(&qualified(*budget));
         let looked_at: Vec<&PodDisruptionBudget> = all.iter().filter(is_concerned).take(LOOKED_AT).collect();
         let mut counts = counts_of(&mut reader, &looked_at).await?;
         counts.retain(|health| !health.is_sound());
@@ -206,16 +205,10 @@ impl Why {
 
     /// With the answer that follows from the rest.
     pub(super) fn answered(mut self, now: Timestamp) -> Self {
-        self.answer = self.node.as_ref().map(|node| {
-            let sources = AnswerSources {
-                node,
-                drain: self.drain.as_ref(),
-                health: self.health.as_deref().unwrap_or_default(),
-                components: &self.components,
-                sight: Sight::without(&self.unread),
-            };
-            Answer::of(sources, now)
-        });
+        let answering = Answering::new(&[], &self.components, Sight::without(&self.unread), now);
+        let (drain, health) = (self.drain.as_ref(), self.health.as_deref().unwrap_or_default());
+        let answer = self.node.as_ref().map(|node| answering.of(node, drain, health));
+        self.answer = answer;
         self
     }
 
@@ -257,12 +250,6 @@ impl Why {
             print_counts(page, counts);
         }
         describe::not_installed(page, &self.unread);
-    }
-
-    fn has_component(&self, name: &str) -> bool {
-        self.components
-            .iter()
-            .any(|component| component.name == name && component.is_installed())
     }
 }
 
@@ -360,10 +347,6 @@ async fn counts_of(reader: &mut Reader<'_>, budgets: &[&PodDisruptionBudget]) ->
         counts.extend(BudgetHealth::of(budget, &pods, &nodes, reader.now));
     }
     Ok(counts)
-}
-
-fn locks_key(budget: &PodDisruptionBudget) -> String {
-    format!("{}/{}", budget.namespace().unwrap_or_default(), budget.name_any())
 }
 
 /// The budgets that the drain waits for or holds, and those that refuse evictions of its pods.

@@ -10,7 +10,7 @@ use nodeward_core::verdict::BlockedMessage;
 use serde::Serialize;
 
 use super::Unread;
-use super::component::{Component, DRAIN_LOCK, stopped};
+use super::component::{Component, DRAIN_KEEPER, DRAIN_LOCK, HEALTH_CHECK, stopped};
 use super::drain::Drain;
 use super::health::{HealthSources, Judge, NodeHealth, Stop};
 use super::node::{Blocked, NodeSummary};
@@ -103,11 +103,12 @@ impl Sight {
     }
 }
 
-/// What the answers about many nodes rest on, at one moment.
+/// What answers about nodes rest on, at one moment.
 pub struct Answering<'a> {
     pub sight: Sight,
     pub checks: &'a [NodeHealthCheck],
     pub judges: Vec<Judge<'a>>,
+    /// The components that were found.
     pub components: &'a [Component],
     pub now: Timestamp,
 }
@@ -153,32 +154,38 @@ impl<'a> Answering<'a> {
             .filter(|judge| judge.concerns(&summary.name, node, self.now));
         let health = concerned.filter_map(|judge| judge.judge(&summary.name, &sources, self.now));
         let health: Vec<NodeHealth> = health.collect();
-        let sources = AnswerSources {
-            node: &summary,
-            drain,
-            health: &health,
-            components: self.components,
-            sight: self.sight,
-        };
-        let answer = Answer::of(sources, self.now);
         AnsweredNode {
+            answer: self.of(&summary, drain, &health),
             summary,
             health,
-            answer,
         }
     }
-}
 
-/// What an answer is made of.
-#[derive(Debug, Clone, Copy)]
-pub struct AnswerSources<'a> {
-    pub node: &'a NodeSummary,
-    pub drain: Option<&'a Drain>,
-    /// In the eyes of each NodeHealthCheck that watches it.
-    pub health: &'a [NodeHealth],
-    /// The components that were found.
-    pub components: &'a [Component],
-    pub sight: Sight,
+    /// Of a node whose health in the eyes of each NodeHealthCheck is known.
+    pub fn of(&self, node: &NodeSummary, drain: Option<&Drain>, health: &[NodeHealth]) -> Answer {
+        let now = self.now;
+        let drain = drain.filter(|drain| !drain.dry_run && drain.phase != Some(Phase::Released));
+        let is_blocked = node.drain_keeper.as_ref().and_then(|keeper| keeper.blocked.as_ref());
+        let acts = |component| acts(self.components, component);
+        let candidates = [
+            health
+                .iter()
+                .find_map(|health| remediating(health, now))
+                .map(acts(HEALTH_CHECK)),
+            drain.and_then(given_up),
+            is_blocked
+                .filter(|blocked| drain.is_none() || !awaits_claim(blocked))
+                .map(blocked)
+                .map(acts(DRAIN_KEEPER)),
+            health
+                .iter()
+                .find_map(|health| unhealthy(health, now))
+                .map(acts(HEALTH_CHECK)),
+            drain.and_then(|drain| of_drain(drain, now)).map(acts(DRAIN_LOCK)),
+        ];
+        let told = candidates.into_iter().flatten().next();
+        told.unwrap_or_else(|| by_itself(node, self.sight, now))
+    }
 }
 
 impl Answer {
@@ -190,35 +197,6 @@ impl Answer {
             until: None,
             why: None,
         }
-    }
-
-    pub fn of(sources: AnswerSources<'_>, now: Timestamp) -> Self {
-        let AnswerSources {
-            node, health, sight, ..
-        } = sources;
-        let drain = sources
-            .drain
-            .filter(|drain| !drain.dry_run && drain.phase != Some(Phase::Released));
-        let is_blocked = node.drain_keeper.as_ref().and_then(|keeper| keeper.blocked.as_ref());
-        let acts = |component| acts(sources.components, component);
-        let candidates = [
-            health
-                .iter()
-                .find_map(|health| remediating(health, now))
-                .map(acts("health-check")),
-            drain.and_then(given_up),
-            is_blocked
-                .filter(|blocked| drain.is_none() || !awaits_claim(blocked))
-                .map(blocked)
-                .map(acts("drain-keeper")),
-            health
-                .iter()
-                .find_map(|health| unhealthy(health, now))
-                .map(acts("health-check")),
-            drain.and_then(|drain| of_drain(drain, now)).map(acts(DRAIN_LOCK)),
-        ];
-        let told = candidates.into_iter().flatten().next();
-        told.unwrap_or_else(|| by_itself(node, sight, now))
     }
 
     /// Whether somebody has to act.
@@ -738,14 +716,12 @@ mod tests {
             "metadata": { "name": "n1" }, "spec": { "unschedulable": true },
             "status": { "conditions": [{ "type": "Ready", "status": "True" }, blocked] },
         });
-        let sources = AnswerSources {
-            node: &NodeSummary::of(&serde_json::from_value(node).unwrap()),
-            drain: Some(&drain("Queued", obstacle)),
-            health: &[],
-            components: &[],
-            sight: Sight::without(&[]),
-        };
-        assert_eq!(Answer::of(sources, now()).severity, severity);
+        let answering = Answering::new(&[], &[], Sight::without(&[]), now());
+        let drain = drain("Queued", obstacle);
+        let answer = answering
+            .answer(&serde_json::from_value(node).unwrap(), Some(&drain))
+            .answer;
+        assert_eq!(answer.severity, severity);
     }
 
     #[test]
@@ -771,14 +747,7 @@ mod tests {
     ) {
         let drain = drain(phase, reason);
         let answer = |components: &[Component]| {
-            let sources = AnswerSources {
-                node: &node(),
-                drain: Some(&drain),
-                health: &[],
-                components,
-                sight: Sight::without(&[]),
-            };
-            Answer::of(sources, now())
+            Answering::new(&[], components, Sight::without(&[]), now()).of(&node(), Some(&drain), &[])
         };
         for components in [&[][..], &led("2026-01-01T09:59:55.000000Z")] {
             let answer = answer(components);

@@ -25,7 +25,9 @@ pub const PART_OF: &str = "app.kubernetes.io/part-of=nodeward";
 pub const COMPONENT: &str = "app.kubernetes.io/component";
 const VERSION: &str = "app.kubernetes.io/version";
 
+pub const DRAIN_KEEPER: &str = "drain-keeper";
 pub const DRAIN_LOCK: &str = "drain-lock";
+pub const HEALTH_CHECK: &str = "health-check";
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -73,13 +75,6 @@ pub enum ComponentState {
     NotInstalled,
 }
 
-/// A component's objects in the cluster.
-#[derive(Default)]
-struct Traces<'a> {
-    deployment: Option<&'a Deployment>,
-    lease: Option<&'a Lease>,
-}
-
 /// What tells of components.
 #[derive(Debug, Clone, Default)]
 pub struct ComponentObjects {
@@ -95,39 +90,31 @@ pub struct ComponentObjects {
 
 /// Components by name and namespace.
 pub fn components(objects: &ComponentObjects, now: Timestamp) -> Vec<Component> {
-    let mut found: BTreeMap<(String, String), Traces<'_>> = BTreeMap::new();
+    let mut found: BTreeMap<(String, String), (Option<&Deployment>, Option<&Lease>)> = BTreeMap::new();
     for deployment in &objects.deployments {
         let name = deployment.labels().get(COMPONENT);
         if let Some(name) = name.filter(|name| COMPONENTS.contains(&name.as_str())) {
             let key = (name.clone(), deployment.namespace().unwrap_or_default());
-            found.entry(key).or_default().deployment = Some(deployment);
+            found.entry(key).or_default().0 = Some(deployment);
         }
     }
     for lease in &objects.leases {
         let key = (lease.name_any(), lease.namespace().unwrap_or_default());
-        found.entry(key).or_default().lease = Some(lease);
+        found.entry(key).or_default().1 = Some(lease);
     }
     let found = found.into_iter();
-    let components = found.map(|((name, namespace), traces)| {
-        let mut pauses = objects.pauses.iter();
-        let own = pauses.find(|pause| pause.namespace().as_ref() == Some(&namespace));
-        Component {
-            paused: own.and_then(|own| pause::paused(own, &name)),
-            ..component(name, namespace, &traces, objects, now)
-        }
-    });
-    components.collect()
+    found
+        .map(|(key, traces)| component(key, traces, objects, now))
+        .collect()
 }
 
 fn component(
-    name: String,
-    namespace: String,
-    traces: &Traces<'_>,
+    (name, namespace): (String, String),
+    (deployment, stored): (Option<&Deployment>, Option<&Lease>),
     objects: &ComponentObjects,
     now: Timestamp,
 ) -> Component {
-    let deployment = traces.deployment;
-    let lease = traces.lease.and_then(|lease| lease.spec.as_ref());
+    let lease = stored.and_then(|lease| lease.spec.as_ref());
     let leader = lease.and_then(|lease| lease.holder_identity.clone());
     let leader = leader.filter(|leader| !leader.is_empty());
     let renewed = lease.and_then(|lease| lease.renew_time.as_ref()).map(|time| time.0);
@@ -139,7 +126,7 @@ fn component(
         let status = deployment.status.as_ref();
         status.and_then(|status| status.ready_replicas).unwrap_or_default()
     });
-    let planned = traces.lease.and_then(lease::planned);
+    let planned = stored.and_then(lease::planned);
     // One that has just taken over says so with its first plan.
     let acquired = lease.and_then(|lease| lease.acquire_time.as_ref()).map(|time| time.0);
     let is_new = acquired.is_some_and(|acquired| now.duration_since(acquired).unsigned_abs() < STALE_AFTER);
@@ -154,7 +141,10 @@ fn component(
         (false, Some(_)) if !is_led => ComponentState::Ready,
         (false, _) => ComponentState::NotLeading,
     };
+    let mut pauses = objects.pauses.iter();
+    let pause = pauses.find(|pause| pause.namespace().as_ref() == Some(&namespace));
     Component {
+        paused: pause.and_then(|pause| pause::paused(pause, &name)),
         name,
         state,
         version: deployment.and_then(|deployment| deployment.labels().get(VERSION).cloned()),
@@ -166,7 +156,6 @@ fn component(
         leader: leader.filter(|_| renews),
         renewed,
         planned: planned.and_then(|planned| planned.written),
-        paused: None,
     }
 }
 
@@ -332,6 +321,19 @@ mod tests {
         lease
     }
 
+    /// At ten there is one component, in this state; whether what is absent is not there is seen, or not.
+    fn assert_state(deployments: Vec<Deployment>, leases: Vec<Lease>, is_seen: bool, state: ComponentState) {
+        let objects = ComponentObjects {
+            deployments,
+            leases,
+            pauses: Vec::new(),
+            sees_deployments: is_seen,
+            sees_leases: is_seen,
+        };
+        let found = components(&objects, "2026-01-01T10:00:00Z".parse().unwrap());
+        assert_eq!(found.iter().map(|found| found.state).collect::<Vec<_>>(), [state]);
+    }
+
     const FRESH: &str = "2026-01-01T09:59:50.000000Z";
     const OLD: &str = "2026-01-01T09:59:00.000000Z";
     const SECONDS_AGO: &str = "2026-01-01T09:59:00Z";
@@ -356,16 +358,7 @@ mod tests {
         #[case] leases: Vec<Lease>,
         #[case] state: ComponentState,
     ) {
-        let objects = ComponentObjects {
-            deployments,
-            leases,
-            ..ComponentObjects::default()
-        };
-        let found = components(&objects, "2026-01-01T10:00:00Z".parse().unwrap());
-        assert_eq!(
-            found.iter().map(|component| component.state).collect::<Vec<_>>(),
-            [state]
-        );
+        assert_state(deployments, leases, false, state);
     }
 
     fn unelected() -> Deployment {
@@ -389,15 +382,7 @@ mod tests {
         #[case] leases: Vec<Lease>,
         #[case] state: ComponentState,
     ) {
-        let objects = ComponentObjects {
-            deployments,
-            leases,
-            pauses: Vec::new(),
-            sees_deployments: true,
-            sees_leases: true,
-        };
-        let found = components(&objects, "2026-01-01T10:00:00Z".parse().unwrap());
-        assert_eq!(found.iter().map(|found| found.state).collect::<Vec<_>>(), [state]);
+        assert_state(deployments, leases, true, state);
     }
 
     #[rstest]

@@ -15,12 +15,11 @@ use nodeward_core::node::UNSCHEDULABLE_TAINT;
 use serde::Serialize;
 
 use super::ceph::CephCluster;
-use super::component::{COMPONENT, DRAIN_LOCK};
+use super::component::{COMPONENT, DRAIN_KEEPER, DRAIN_LOCK, HEALTH_CHECK};
 use super::health::HealthCheck;
 use super::node::condition;
+use super::qualified;
 
-const DRAIN_KEEPER: &str = "drain-keeper";
-pub const HEALTH_CHECK: &str = "health-check";
 const CEPH_PDB: &str = "ceph-pdb";
 
 /// What no component has for itself.
@@ -189,11 +188,8 @@ impl Leftovers {
         for bucket in cluster.state().iter().flat_map(|state| state.noout.keys()) {
             self.add(CEPH_PDB, Kind::Noout, format!("{}: {bucket}", cluster.name()));
         }
-        self.add(
-            CEPH_PDB,
-            Kind::CephState,
-            format!("{}/{}", cluster.namespace, ceph_state::CONFIG_MAP),
-        );
+        let map = format!("{}/{}", cluster.namespace, ceph_state::CONFIG_MAP);
+        self.add(CEPH_PDB, Kind::CephState, map);
     }
 
     /// One that is not served stays, for Helm would have deleted it with its Service.
@@ -249,12 +245,6 @@ impl Leftovers {
 pub fn services(configuration: &ValidatingWebhookConfiguration) -> impl Iterator<Item = &ServiceReference> {
     let webhooks = configuration.webhooks.iter().flatten();
     webhooks.filter_map(|webhook| webhook.client_config.service.as_ref())
-}
-
-/// `namespace/name`, or the name of what has no namespace.
-fn qualified(object: &impl Resource) -> String {
-    let namespace = object.namespace().map(|namespace| namespace + "/").unwrap_or_default();
-    namespace + &object.name_any()
 }
 
 /// The component of this name.

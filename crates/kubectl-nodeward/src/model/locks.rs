@@ -12,6 +12,7 @@ use nodeward_core::ledger::{Claim, ClaimState, Disruptions, HeldPod, Ledger};
 use serde::Serialize;
 
 use super::drain::Drain;
+use super::qualified;
 
 /// A budget, and who holds or waits for it.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
@@ -196,7 +197,7 @@ pub fn of_budgets(sources: &Sources<'_>, also: &BTreeSet<String>, now: Timestamp
         entry(&mut budgets, &hold.pdb.clone()).owner_holds.push(hold);
     }
     for budget in &sources.budgets {
-        if let Some(locks) = budgets.get_mut(&key(budget)) {
+        if let Some(locks) = budgets.get_mut(&qualified(*budget)) {
             locks.status = Some(BudgetNumbers::of(budget));
         }
     }
@@ -231,17 +232,13 @@ fn owner_holds(sources: &Sources<'_>, now: Timestamp) -> Vec<OwnerHold> {
     let annotations = sources.budgets.iter().filter_map(|budget| {
         let until = budget.annotations().get(annotation::HOLD_UNTIL);
         Some(OwnerHold {
-            pdb: key(budget),
+            pdb: qualified(*budget),
             reason: budget.annotations().get(annotation::HOLD)?.clone(),
             until: until.and_then(|time| time.parse().ok()),
             ..OwnerHold::default()
         })
     });
     objects.chain(annotations).filter(|hold| !is_over(hold)).collect()
-}
-
-fn key(budget: &PodDisruptionBudget) -> String {
-    format!("{}/{}", budget.namespace().unwrap_or_default(), budget.name_any())
 }
 
 impl BudgetNumbers {

@@ -31,30 +31,21 @@ pub struct KeeperVerdict {
     pub drain_began_from: Option<ClockSource>,
     /// Since when the drain waits for its turn, by which its beginning then moves forward.
     pub clock_suspended_since: Option<Timestamp>,
-    /// The condition `nodeward.dev/DrainBlocked`.
+    /// What keeps the drain from ending: the condition is `True`.
     pub blocked: Option<Blocked>,
-    /// Why it does not act on the node; absent where it does.
-    pub gate: Option<ClosedGate>,
+    /// The gate that keeps it from acting on the node: the condition is `False`.
+    pub gate: Option<Blocked>,
 }
 
-/// A gate that keeps drain-keeper from acting.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct ClosedGate {
-    pub reason: String,
-    pub since: Option<Timestamp>,
-    pub message: String,
-}
-
-/// The condition `nodeward.dev/DrainBlocked`, which is `True`.
+/// The condition `nodeward.dev/DrainBlocked`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Blocked {
     pub reason: String,
-    /// Since when it is `True`.
+    /// Since when its status is what it is.
     pub since: Option<Timestamp>,
     pub message: String,
-    /// The message, taken apart; absent where it is of another form.
+    /// The message, taken apart; absent where it names no pods.
     pub pods: Option<BlockedMessage>,
 }
 
@@ -79,29 +70,27 @@ impl KeeperVerdict {
         let clock = DrainClock::of(node.annotations())
             .and_then(Result::ok)
             .filter(|clock| !clock.ended);
-        let told = condition(node, DRAIN_BLOCKED);
-        let blocked = told.filter(|condition| condition.status == "True");
-        let gate = told.filter(|condition| condition.status == "False");
+        let told = |status| condition(node, DRAIN_BLOCKED).filter(|condition| condition.status == status);
         let verdict = Self {
             drain_began: clock.as_ref().map(|clock| clock.start),
             drain_began_from: clock.as_ref().map(|clock| clock.from),
             clock_suspended_since: clock.as_ref().and_then(|clock| clock.suspended_at),
-            gate: gate.map(|condition| ClosedGate {
-                reason: condition.reason.clone().unwrap_or_default(),
-                since: condition.last_transition_time.as_ref().map(|time| time.0),
-                message: condition.message.clone().unwrap_or_default(),
-            }),
-            blocked: blocked.map(|condition| {
-                let message = condition.message.clone().unwrap_or_default();
-                Blocked {
-                    reason: condition.reason.clone().unwrap_or_default(),
-                    since: condition.last_transition_time.as_ref().map(|time| time.0),
-                    pods: BlockedMessage::parse(&message),
-                    message,
-                }
-            }),
+            blocked: told("True").map(Blocked::of),
+            gate: told("False").map(Blocked::of),
         };
         (verdict.drain_began.is_some() || verdict.blocked.is_some() || verdict.gate.is_some()).then_some(verdict)
+    }
+}
+
+impl Blocked {
+    fn of(condition: &NodeCondition) -> Self {
+        let message = condition.message.clone().unwrap_or_default();
+        Self {
+            reason: condition.reason.clone().unwrap_or_default(),
+            since: condition.last_transition_time.as_ref().map(|time| time.0),
+            pods: BlockedMessage::parse(&message),
+            message,
+        }
     }
 }
 

@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, HashSet};
 
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use kube::ResourceExt;
 use nodeward_api::node_drain::BlockedBy;
 use nodeward_api::reason::LockReason;
 use nodeward_core::ledger::Ledger;
 use nodeward_core::pod::PodView;
 
 use super::drain::Drain;
+use super::qualified;
 
 /// A pod that a cause names, as it is now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,10 +55,7 @@ impl<'a> Present<'a> {
     }
 
     pub fn with_budgets(self, budgets: impl IntoIterator<Item = &'a PodDisruptionBudget>) -> Self {
-        let budgets = budgets.into_iter().map(|budget| {
-            let namespace = budget.namespace().unwrap_or_default();
-            (format!("{namespace}/{}", budget.name_any()), budget)
-        });
+        let budgets = budgets.into_iter().map(|budget| (qualified(budget), budget));
         Self {
             budgets: Some(budgets.collect()),
             ..self

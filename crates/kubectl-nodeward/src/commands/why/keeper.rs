@@ -6,7 +6,8 @@ use nodeward_api::reason::GateReason;
 
 use super::{Why, print_rest};
 use crate::describe::prefixed;
-use crate::model::node::{ClosedGate, KeeperVerdict};
+use crate::model::component::{Component, DRAIN_KEEPER};
+use crate::model::node::{Blocked, KeeperVerdict};
 use crate::text::Style;
 use crate::text::page::Page;
 use crate::text::table::Cell;
@@ -14,14 +15,15 @@ use crate::text::time::{distance, moment, with_distances};
 
 impl Why {
     /// The gate that keeps drain-keeper off the node: what its condition says, or what follows from the other objects shown.
-    pub(super) fn closed_gate(&self) -> Option<ClosedGate> {
+    pub(super) fn closed_gate(&self) -> Option<Blocked> {
         let keeper = self.node.as_ref().and_then(|node| node.drain_keeper.as_ref());
         if let Some(gate) = keeper.and_then(|keeper| keeper.gate.clone()) {
             return Some(gate);
         }
-        let derived = |reason: GateReason| ClosedGate {
+        let derived = |reason: GateReason| Blocked {
             reason: reason.to_string(),
             since: None,
+            pods: None,
             message: format!(
                 "drain-keeper does not act: the node {}; to do: {}",
                 reason.explanation(),
@@ -35,8 +37,9 @@ impl Why {
             |phase: Option<Phase>| matches!(phase, None | Some(Phase::Scheduled | Phase::Queued | Phase::Granted));
         let drain = self.drain.as_ref().filter(|drain| !drain.ending && !drain.dry_run);
         let is_cordoned = self.node.as_ref().is_some_and(|node| node.cordoned);
-        let waits = drain.is_some_and(|drain| waits(drain.phase)) && is_cordoned && self.has_component("drain-keeper");
-        waits.then(|| derived(GateReason::WaitsForTurn))
+        let is_keeper = |component: &Component| component.name == DRAIN_KEEPER && component.is_installed();
+        let waits = drain.is_some_and(|drain| waits(drain.phase)) && is_cordoned;
+        (waits && self.components.iter().any(is_keeper)).then(|| derived(GateReason::WaitsForTurn))
     }
 
     pub(super) fn print_keeper(&self, page: &mut Page, now: Timestamp) {

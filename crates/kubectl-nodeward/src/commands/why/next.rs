@@ -14,9 +14,8 @@ use super::Why;
 use crate::commands::printed::PrintedCommands;
 use crate::describe::{self, prefixed};
 use crate::model::answer::{Answer, NodeState};
-use crate::model::component::{COMPONENT, Component, DRAIN_LOCK, stopped};
+use crate::model::component::{COMPONENT, Component, DRAIN_KEEPER, DRAIN_LOCK, HEALTH_CHECK, stopped};
 use crate::model::drain::Drain;
-use crate::model::leftover::HEALTH_CHECK;
 use crate::model::locks::BudgetLocks;
 use crate::text::page::Page;
 use crate::text::time::moment;
@@ -164,7 +163,7 @@ impl Why {
     fn of_keeper(&self, commands: &PrintedCommands, now: Timestamp) -> Option<Step> {
         let keeper = self.node.as_ref()?.drain_keeper.as_ref()?;
         let act = keeper.blocked.as_ref()?.pods.as_ref()?.next_act()?;
-        if let Some((component, why)) = stopped(&self.components, "drain-keeper") {
+        if let Some((component, why)) = stopped(&self.components, DRAIN_KEEPER) {
             let text = format!("drain-keeper does not act on {}: {why}; see to that", act.pod);
             return Some(Step::with(text, restoring(component, commands)));
         }
