@@ -144,7 +144,11 @@ pub enum Command {
     Hold(HoldArgs),
     /// Check that what is installed works, and wait until it does
     #[command(after_help = CHECK_EXAMPLES)]
-    Check(CheckArgs),
+    Check {
+        /// Wait until all works, for at most this time
+        #[arg(long, value_name = "DURATION", value_parser = duration)]
+        wait: Option<ConfigDuration>,
+    },
     /// Show what an uninstall would leave behind, and what of it would block; nothing is uninstalled
     #[command(after_help = UNINSTALL_EXAMPLES)]
     Uninstall {
@@ -153,9 +157,20 @@ pub enum Command {
         check: bool,
     },
     /// Emergency stop: keep components from writing anything to the cluster until you resume them
-    Pause(PauseArgs),
+    Pause {
+        /// The components [default: all]
+        #[arg(value_name = "COMPONENT", value_parser = COMPONENTS)]
+        components: Vec<String>,
+        /// The reason, shown to everybody
+        #[arg(long, value_name = "TEXT", value_parser = reason)]
+        reason: String,
+    },
     /// End a pause
-    Resume(ResumeArgs),
+    Resume {
+        /// The components [default: all]
+        #[arg(value_name = "COMPONENT", value_parser = COMPONENTS)]
+        components: Vec<String>,
+    },
     /// Act on the budgets of a Ceph cluster
     #[command(subcommand)]
     Ceph(CephCommand),
@@ -239,14 +254,6 @@ Examples:
   kubectl nodeward drain -l pool=a --dry-run                          Show what draining a pool would take
   kubectl nodeward drain -l pool=a --no-wait                          Request the drains of a pool
   kubectl nodeward release worker-1                                   Give worker-1 back when its work is done";
-
-/// Arguments of `check`.
-#[derive(Debug, Clone, Args)]
-pub struct CheckArgs {
-    /// Wait until all works, for at most this time
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
-    pub wait: Option<ConfigDuration>,
-}
 
 const CHECK_EXAMPLES: &str = "\
 Examples:
@@ -374,38 +381,15 @@ pub struct ReleaseArgs {
     pub reason: Option<String>,
 }
 
-/// Options of `pause`.
-#[derive(Debug, Clone, Args)]
-pub struct PauseArgs {
-    /// The components [default: all]
-    #[arg(value_name = "COMPONENT", value_parser = COMPONENTS)]
-    pub components: Vec<String>,
-    /// The reason, shown to everybody
-    #[arg(long, value_name = "TEXT", value_parser = reason)]
-    pub reason: String,
-}
-
 /// What `ceph` does.
 #[derive(Debug, Clone, Subcommand)]
 pub enum CephCommand {
     /// Emergency: pause ceph-pdb, and let one OSD at a time go, whatever Ceph says; -n names the CephCluster's namespace
-    Open(CephOpenArgs),
-}
-
-/// Options of `ceph open`.
-#[derive(Debug, Clone, Args)]
-pub struct CephOpenArgs {
-    /// The reason, shown to everybody
-    #[arg(long, value_name = "TEXT", value_parser = reason)]
-    pub reason: String,
-}
-
-/// Options of `resume`.
-#[derive(Debug, Clone, Args)]
-pub struct ResumeArgs {
-    /// The components [default: all]
-    #[arg(value_name = "COMPONENT", value_parser = COMPONENTS)]
-    pub components: Vec<String>,
+    Open {
+        /// The reason, shown to everybody
+        #[arg(long, value_name = "TEXT", value_parser = reason)]
+        reason: String,
+    },
 }
 
 /// Options of `hold`.

@@ -87,7 +87,7 @@ pub async fn run(line: CommandLine) -> anyhow::Result<Exit> {
     let mut cluster = Cluster::connect(&line.global).await?;
     let looks = matches!(
         line.command,
-        Command::Status(_) | Command::Why(_) | Command::Locks | Command::Check(_) | Command::Uninstall { .. }
+        Command::Status(_) | Command::Why(_) | Command::Locks | Command::Check { .. } | Command::Uninstall { .. }
     );
     cluster.discover(!looks).await?;
     let now = Timestamp::now();
@@ -104,7 +104,7 @@ pub async fn run(line: CommandLine) -> anyhow::Result<Exit> {
             }
         }
         Command::Why(args) => return why(&mut cluster, &args, &line.global, &screen).await,
-        Command::Check(args) => return check::run(&cluster, &args, &screen).await,
+        Command::Check { wait } => return check::run(&cluster, wait, &screen).await,
         Command::Uninstall { .. } => {
             let check = UninstallCheck::fetch(&cluster).await?;
             let commands = PrintedCommands::new(&line.global, None);
@@ -125,19 +125,19 @@ pub async fn run(line: CommandLine) -> anyhow::Result<Exit> {
                 return Ok(Exit::Failed);
             }
         }
-        Command::Pause(args) => {
-            let pauses = Pauses::pause(&cluster, &args).await?;
+        Command::Pause { components, reason } => {
+            let pauses = Pauses::pause(&cluster, &components, &reason).await?;
             screen.show(&pauses, |page| pauses.print(page))?;
         }
-        Command::Resume(args) => {
-            let pauses = Pauses::resume(&cluster, &args).await?;
+        Command::Resume { components } => {
+            let pauses = Pauses::resume(&cluster, &components).await?;
             screen.show(&pauses, |page| pauses.print(page))?;
             if pauses.is_still_paused() {
                 return Ok(Exit::Failed);
             }
         }
-        Command::Ceph(CephCommand::Open(args)) => {
-            let opened = Opened::open(&cluster, &args).await?;
+        Command::Ceph(CephCommand::Open { reason }) => {
+            let opened = Opened::open(&cluster, &reason).await?;
             screen.show(&opened, |page| opened.print(page))?;
         }
         Command::Hold(args) => {

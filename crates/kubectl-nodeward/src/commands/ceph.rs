@@ -8,11 +8,11 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use nodeward_api::ceph_state::CONFIG_MAP;
 use nodeward_api::{CephClusterState, label};
+use nodeward_core::pod::PodView;
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::pause::Pauses;
-use crate::args::{CephOpenArgs, PauseArgs};
 use crate::cluster::Cluster;
 use crate::failure::Failure;
 use crate::text::Style;
@@ -45,7 +45,7 @@ pub struct Opened {
 
 impl Opened {
     /// Pauses ceph-pdb, opens the budget of all OSDs, and deletes those of failure domains behind it: no OSD is ever without one.
-    pub async fn open(cluster: &Cluster, args: &CephOpenArgs) -> Result<Self, Failure> {
+    pub async fn open(cluster: &Cluster, reason: &str) -> Result<Self, Failure> {
         let namespace = cluster.one_namespace().to_owned();
         let budgets: Api<PodDisruptionBudget> = Api::namespaced(cluster.client.clone(), &namespace);
         let ours = ListParams::default().labels(&format!("{}={}", label::MANAGED_BY, label::MANAGED_BY_CEPH_PDB));
@@ -65,11 +65,7 @@ impl Opened {
         // The ceph-pdb that writes them, and no other one.
         let mut writer = cluster.clone();
         writer.namespace = operator_namespace(cluster, &namespace).await?;
-        let pause = PauseArgs {
-            components: vec![COMPONENT.to_owned()],
-            reason: args.reason.clone(),
-        };
-        let pauses = Pauses::pause(&writer, &pause).await?;
+        let pauses = Pauses::pause(&writer, &[COMPONENT.to_owned()], reason).await?;
         let excluded = unready(cluster, &namespace).await?;
         let patch = Patch::Merge(json!({ "spec": spec(&excluded) }));
         cluster
@@ -100,18 +96,14 @@ impl Opened {
         } else {
             format!(", leaving out {}, which are not Ready", excluded.join(", "))
         };
-        let text = format!(
-            "budget {}/{} lets one OSD at a time go{but}",
-            self.namespace, self.budget
-        );
+        let Self { namespace, budget, .. } = self;
+        let text = format!("budget {namespace}/{budget} lets one OSD at a time go{but}");
         page.text(Style::Warning, text);
         for name in &self.deleted {
-            page.text(Style::Plain, format!("budget {}/{name} is deleted", self.namespace));
+            page.text(Style::Plain, format!("budget {namespace}/{name} is deleted"));
         }
-        page.text(
-            Style::Plain,
-            "Nothing follows Ceph now: look at ceph status before each eviction.",
-        );
+        let follows = "Nothing follows Ceph now: look at ceph status before each eviction.";
+        page.text(Style::Plain, follows);
     }
 }
 
@@ -123,19 +115,15 @@ async fn operator_namespace(cluster: &Cluster, namespace: &str) -> Result<Option
     Ok(state.and_then(|state| state.leader_lease).map(|lease| lease.namespace))
 }
 
-fn is_ready(pod: &Pod) -> bool {
-    let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_ref());
-    let mut conditions = conditions.into_iter().flatten();
-    conditions.any(|condition| condition.type_ == "Ready" && condition.status == "True")
-}
-
 /// The numbers of the OSDs whose pods are not Ready.
 async fn unready(cluster: &Cluster, namespace: &str) -> Result<BTreeSet<String>, Failure> {
     let pods: Api<Pod> = Api::namespaced(cluster.client.clone(), namespace);
     let pods = cluster
         .ask(pods.list(&ListParams::default().labels(&format!("app={OSD}"))))
         .await?;
-    let unready = pods.into_iter().filter(|pod| !is_ready(pod));
+    let unready = pods
+        .into_iter()
+        .filter(|pod| PodView::project(pod).is_none_or(|seen| !seen.ready));
     Ok(unready.filter_map(|pod| pod.labels().get(NUMBER).cloned()).collect())
 }
 

@@ -9,12 +9,12 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use kube::ResourceExt;
 use kube::api::ListParams;
+use nodeward_core::duration::ConfigDuration;
 use serde::Serialize;
 use tokio::time::{Instant, sleep};
 
 use super::Exit;
 use super::status::components_of;
-use crate::args::CheckArgs;
 use crate::cluster::Cluster;
 use crate::describe;
 use crate::failure::Failure;
@@ -42,9 +42,8 @@ pub struct Check {
 }
 
 /// Checks once, or until all works or the time of `--wait` has passed.
-pub async fn run(cluster: &Cluster, args: &CheckArgs, screen: &Screen) -> anyhow::Result<Exit> {
-    let wait = args.wait.map_or(Duration::ZERO, |wait| wait.get().unsigned_abs());
-    let end = Instant::now() + wait;
+pub async fn run(cluster: &Cluster, wait: Option<ConfigDuration>, screen: &Screen) -> anyhow::Result<Exit> {
+    let end = Instant::now() + wait.map_or(Duration::ZERO, |wait| wait.get().unsigned_abs());
     let check = loop {
         let check = Check::fetch(cluster).await?;
         if check.failures.is_empty() || end <= Instant::now() + LOOK_EVERY {
@@ -55,7 +54,7 @@ pub async fn run(cluster: &Cluster, args: &CheckArgs, screen: &Screen) -> anyhow
     screen.show(&check, |page| check.print(page, Timestamp::now()))?;
     Ok(
         match (check.failures.is_empty(), check.unread.iter().any(Unread::is_hidden)) {
-            (false, _) if args.wait.is_some() => Exit::TimedOut,
+            (false, _) if wait.is_some() => Exit::TimedOut,
             (false, _) => Exit::Failed,
             (true, true) => Exit::CannotTell,
             (true, false) => Exit::Done,

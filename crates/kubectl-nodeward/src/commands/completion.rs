@@ -20,7 +20,7 @@ use nodeward_api::{DisruptionHold, NodeDrain};
 use serde::de::DeserializeOwned;
 
 use self::target::{Candidate, CompletionTarget, GivenWords, completion_target};
-use crate::args::{CommandLine, Global, Output};
+use crate::args::{CommandLine, Global};
 use crate::cluster::Cluster;
 use crate::text::printable;
 
@@ -90,32 +90,20 @@ async fn candidates(given: &GivenWords, target: CompletionTarget) -> Vec<Candida
 }
 
 async fn objects(given: &GivenWords, target: &CompletionTarget) -> Option<Vec<Candidate>> {
-    let option = |name: &str| given.options.get(name).cloned();
     let global = Global {
-        output: Output::Table,
-        kubeconfig: option("kubeconfig").map(Into::into),
-        context: option("context"),
-        cluster: option("cluster"),
-        user: option("user"),
-        server: option("server").and_then(|server| server.parse().ok()),
-        token: option("token"),
-        impersonate: option("impersonate"),
-        impersonate_groups: option("impersonate_groups").into_iter().collect(),
-        namespace: option("namespace"),
-        all_namespaces: false,
         request_timeout: Some(TIMEOUT),
-        no_color: true,
+        ..given.global.clone()?
     };
     let cluster = Cluster::connect(&global).await.ok()?;
-    let (client, namespace) = (cluster.client.clone(), cluster.one_namespace());
+    let namespace = Some(cluster.one_namespace());
     match target {
-        CompletionTarget::Nodes => names(&cluster, Api::<Node>::all(client)).await,
-        CompletionTarget::Namespaces => names(&cluster, Api::<Namespace>::all(client)).await,
-        CompletionTarget::Budgets => names(&cluster, Api::<PodDisruptionBudget>::namespaced(client, namespace)).await,
+        CompletionTarget::Nodes => names(&cluster, cluster.all::<Node>()).await,
+        CompletionTarget::Namespaces => names(&cluster, cluster.all::<Namespace>()).await,
+        CompletionTarget::Budgets => names(&cluster, cluster.within::<PodDisruptionBudget>(namespace)).await,
         CompletionTarget::Releasable => {
             let (drains, holds) = tokio::join!(
-                names(&cluster, Api::<NodeDrain>::all(client.clone())),
-                names(&cluster, Api::<DisruptionHold>::namespaced(client, namespace)),
+                names(&cluster, cluster.all::<NodeDrain>()),
+                names(&cluster, cluster.within::<DisruptionHold>(namespace)),
             );
             let holds = holds.into_iter().flatten();
             let holds = holds.map(|(name, help)| (format!("hold/{name}"), help));
@@ -135,7 +123,7 @@ where
 }
 
 fn contexts(given: &GivenWords) -> Vec<Candidate> {
-    let kubeconfig = match given.options.get("kubeconfig") {
+    let kubeconfig = match given.global.as_ref().and_then(|global| global.kubeconfig.as_ref()) {
         Some(file) => Kubeconfig::read_from(file),
         None => Kubeconfig::read(),
     };

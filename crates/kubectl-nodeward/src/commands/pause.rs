@@ -12,7 +12,6 @@ use serde_json::{Value, json};
 
 use super::request::ATTEMPTS;
 use super::status::components_of;
-use crate::args::{PauseArgs, ResumeArgs};
 use crate::cluster::Cluster;
 use crate::failure::Failure;
 use crate::fetch::Reader;
@@ -39,25 +38,22 @@ pub struct PauseOf {
 
 impl Pauses {
     /// Pauses the components, or all, in every namespace where they run.
-    pub async fn pause(cluster: &Cluster, args: &PauseArgs) -> Result<Self, Failure> {
-        let keys = if args.components.is_empty() {
-            vec![ALL.to_owned()]
-        } else {
-            args.components.clone()
-        };
-        let data = keys.iter().map(|key| (key.clone(), args.reason.clone())).collect();
-        Self::write(cluster, &args.components, &json!(data), Some(data)).await
+    pub async fn pause(cluster: &Cluster, components: &[String], reason: &str) -> Result<Self, Failure> {
+        let all = components.is_empty().then(|| ALL.to_owned());
+        let keys = components.iter().cloned().chain(all);
+        let data = keys.map(|key| (key, reason.to_owned())).collect();
+        Self::write(cluster, components, &json!(data), Some(data)).await
     }
 
     /// Ends the pauses of the components, or all pauses.
-    pub async fn resume(cluster: &Cluster, args: &ResumeArgs) -> Result<Self, Failure> {
-        let removed: BTreeMap<&String, Value> = args.components.iter().map(|key| (key, Value::Null)).collect();
+    pub async fn resume(cluster: &Cluster, components: &[String]) -> Result<Self, Failure> {
+        let removed: BTreeMap<&String, Value> = components.iter().map(|key| (key, Value::Null)).collect();
         let data = if removed.is_empty() {
             Value::Null
         } else {
             json!(removed)
         };
-        Self::write(cluster, &args.components, &data, None).await
+        Self::write(cluster, components, &data, None).await
     }
 
     /// Whether a component that was to be resumed is paused with all.

@@ -337,6 +337,7 @@ fn busy_why() -> Why {
         budgets: budgets(),
         pods: Some(PodsOnNode {
             is_asked_elsewhere: false,
+            evicted: vec![],
             ignored: 4,
             to_leave: 8,
             terminating: 1,

@@ -131,9 +131,9 @@ impl Why {
             .as_ref()
             .map(|found| PodsOnNode::of(found, budgets.as_deref(), reader.now));
         let concerned = concerned_budgets(drain.as_ref(), pods.as_ref());
-        if let (Some(pods), Some(found)) = (&mut pods, &found) {
+        if let Some(pods) = &mut pods {
             if tries {
-                pods.ask(cluster, found).await?;
+                pods.ask(cluster).await?;
             } else {
                 pods.is_asked_elsewhere = true;
             }

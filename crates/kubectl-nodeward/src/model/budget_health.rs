@@ -12,7 +12,7 @@ use nodeward_core::text::counted;
 use serde::Serialize;
 
 use super::node::NodeSummary;
-use crate::describe::list;
+use crate::describe::{list, prefixed};
 use crate::text::time::moment;
 
 /// For how long the disruption controller counts an evicted pod as gone without having seen it go
@@ -71,10 +71,10 @@ impl BudgetHealth {
             .filter_map(|pod| Some((pod, PodView::project(pod)?)))
             .filter(|(_, seen)| view.selects(seen) && seen.phase != Phase::Succeeded)
             .collect();
-        let is_healthy = |pod: &PodView| pod.ready && pod.deletion.is_none() && !pod.is_finished();
-        let mut unhealthy: Vec<UnhealthyPod> = pods
-            .iter()
-            .filter(|(_, seen)| !is_healthy(seen))
+        let is_healthy = |(_, pod): &&(&Pod, PodView)| pod.ready && pod.deletion.is_none() && !pod.is_finished();
+        let (healthy, others): (Vec<_>, Vec<_>) = pods.iter().partition(is_healthy);
+        let mut unhealthy: Vec<UnhealthyPod> = others
+            .into_iter()
             .map(|(pod, seen)| UnhealthyPod {
                 pod: seen.key.to_string(),
                 node: seen.node.as_ref().map(ToString::to_string),
@@ -82,11 +82,7 @@ impl BudgetHealth {
             })
             .collect();
         unhealthy.sort_by(|a, b| a.pod.cmp(&b.pod));
-        let healthy: Vec<&PodView> = pods
-            .iter()
-            .map(|(_, seen)| seen)
-            .filter(|pod| is_healthy(pod))
-            .collect();
+        let healthy: Vec<&PodView> = healthy.into_iter().map(|(_, seen)| seen).collect();
         Some(Self {
             pdb: view.key.to_string(),
             healthy: healthy.len(),
@@ -103,17 +99,14 @@ impl BudgetHealth {
 
 fn cause(pod: &Pod, seen: &PodView, nodes: &BTreeMap<String, NodeSummary>, now: Timestamp) -> String {
     let node = seen.node.as_ref().map(ToString::to_string);
-    let on = node.as_ref().map(|node| format!(" on {node}")).unwrap_or_default();
+    let on = prefixed(" on ", node.as_ref());
     if let Some(deletion) = &seen.deletion {
         return format!("terminates{on}; its grace ends at {}", moment(deletion.deadline, now));
     }
     if seen.phase == Phase::Failed {
         let status = pod.status.as_ref();
         let why = status.and_then(|status| status.reason.as_deref().or(status.message.as_deref()));
-        return format!(
-            "has failed{on}{}",
-            why.map(|why| format!(": {why}")).unwrap_or_default()
-        );
+        return format!("has failed{on}{}", prefixed(": ", why));
     }
     let Some(node) = node else {
         return format!("is Pending: {}", why_unbound(pod, nodes));
@@ -126,23 +119,20 @@ fn cause(pod: &Pod, seen: &PodView, nodes: &BTreeMap<String, NodeSummary>, now: 
     } else {
         "is not Ready"
     };
-    match why_unready(pod) {
-        Some(why) => format!("{verb} on {node}: {why}"),
-        None => format!("{verb} on {node}"),
-    }
+    format!("{verb} on {node}{}", prefixed(": ", why_unready(pod)))
 }
 
 /// Why it has no node: the only nodes that it fits, if they take none, and the scheduler's own words.
 fn why_unbound(pod: &Pod, nodes: &BTreeMap<String, NodeSummary>) -> String {
     let only = hostnames(pod);
     let takes_none = |name: &String| {
-        let node = nodes.get(name);
-        match node {
-            None => Some(format!("{name}, which does not exist")),
-            Some(node) if node.cordoned => Some(format!("{name}, which is cordoned")),
-            Some(node) if !node.ready => Some(format!("{name}, which is not Ready")),
-            Some(_) => None,
-        }
+        let why = match nodes.get(name) {
+            None => "does not exist",
+            Some(node) if node.cordoned => "is cordoned",
+            Some(node) if !node.ready => "is not Ready",
+            Some(_) => return None,
+        };
+        Some(format!("{name}, which {why}"))
     };
     let closed: Vec<String> = only.iter().filter_map(takes_none).collect();
     let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
@@ -234,15 +224,16 @@ fn not_true(
             .iter()
             .map(|(_, seen)| seen)
             .find(|seen| &*seen.key.name == name.as_str());
-        let until = moment(until, now);
-        told.push(match pod {
-            Some(pod) if pod.created > evicted => {
-                format!("it counts {name} as evicted until {until}, although its successor is here")
-            }
+        let although = match pod {
+            Some(pod) if pod.created > evicted => "its successor is here",
             Some(pod) if pod.deletion.is_some() => continue,
-            Some(_) => format!("it counts {name} as evicted until {until}, although the pod is still here"),
-            None => format!("it counts {name} as evicted until {until}, although the pod is gone"),
-        });
+            Some(_) => "the pod is still here",
+            None => "the pod is gone",
+        };
+        let until = moment(until, now);
+        told.push(format!(
+            "it counts {name} as evicted until {until}, although {although}"
+        ));
     }
     let counted_as_gone = |pod: &&&PodView| {
         let evicted = view.status.disrupted_pods.get(&*pod.key.name);

@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::ResourceExt;
 use nodeward_api::NodeHealthCheck;
 use nodeward_api::disruption_hold::DisruptionHold;
@@ -197,7 +198,7 @@ impl Fleet {
         let answering = Answering::new(&inputs.checks, &components, Sight::without(&inputs.unread), now);
         let judges = &answering.judges;
         let mut checked: HashMap<String, Vec<CheckedNode>> = HashMap::new();
-        let mut nodes = BTreeMap::new();
+        let mut nodes: BTreeMap<String, Arc<FleetNode>> = BTreeMap::new();
         for (key, stored) in &*inputs.nodes {
             let name = &*key.name;
             let drain = drains.get(name).copied();
@@ -232,7 +233,7 @@ impl Fleet {
                 note(&mut checked, name, judge.judge(name, &sources, now));
             }
         }
-        let has = |grouping: &&Grouping| nodes.values().any(|node: &Arc<FleetNode>| node.is_grouped_by(grouping));
+        let has = |grouping: &&Grouping| nodes.values().any(|node| node.groups.contains_key(grouping.name));
         Self {
             at: now,
             source,
@@ -245,12 +246,8 @@ impl Fleet {
             drains: drains
                 .values()
                 .map(|drain| {
-                    let drain = FleetDrain {
-                        turn: turn(drain, turns.as_ref(), durations),
-                        recovering_since: turns.as_ref().and_then(|turns| recovering_since(drain, turns)),
-                        ..FleetDrain::of(drain, commands)
-                    };
-                    (drain.drain.node.clone(), Arc::new(drain))
+                    let shown = FleetDrain::of(drain, turns.as_ref(), durations, commands);
+                    (drain.node.clone(), Arc::new(shown))
                 })
                 .collect(),
             budgets: budgets
@@ -302,13 +299,7 @@ fn turn(drain: &Drain, turns: Option<&Turns<'_>>, durations: Option<Durations>) 
     }
     let ahead = turns?.before(&drain.node)?;
     let estimate = durations.and_then(|durations| durations.estimate(ahead));
-    Some(
-        [Some(ahead_of(ahead)), estimate]
-            .into_iter()
-            .flatten()
-            .collect::<Vec<_>>()
-            .join("; "),
-    )
+    Some(ahead_of(ahead) + &describe::prefixed("; ", estimate))
 }
 
 fn recovering_since(drain: &Drain, turns: &Turns<'_>) -> Option<Timestamp> {
@@ -329,45 +320,42 @@ impl FleetComponent {
 }
 
 impl FleetDrain {
-    fn of(drain: &Drain, commands: &PrintedCommands) -> Self {
+    fn of(drain: &Drain, turns: Option<&Turns<'_>>, durations: Option<Durations>, commands: &PrintedCommands) -> Self {
+        let obstacles = describe::distinct(&drain.blocked_by);
+        let mut shown = acts_for(drain, commands);
+        shown.push(Command {
+            label: "show what it waits for".to_owned(),
+            command: commands.nodeward("why", &drain.node),
+        });
         Self {
             word: describe::phase(drain),
-            obstacles: describe::distinct(&drain.blocked_by)
-                .into_iter()
-                .map(describe::obstacle)
-                .collect(),
-            turn: None,
-            recovering_since: None,
-            commands: commands_for(drain, commands),
+            obstacles: obstacles.into_iter().map(describe::obstacle).collect(),
+            turn: turn(drain, turns, durations),
+            recovering_since: turns.and_then(|turns| recovering_since(drain, turns)),
+            commands: shown,
             drain: drain.clone(),
         }
     }
 }
 
-/// What ends the drain, where its phase calls for it; the obstacles in its way otherwise.
-fn commands_for(drain: &Drain, commands: &PrintedCommands) -> Vec<Command> {
-    let step = command_of_phase(drain, commands);
-    let acts = step.into_iter().flat_map(|step| {
-        let label = step.text.trim_end_matches(':').to_owned();
-        step.commands.into_iter().map(move |command| Command {
-            label: label.clone(),
-            command,
-        })
-    });
-    let why = Command {
-        label: "show what it waits for".to_owned(),
-        command: commands.nodeward("why", &drain.node),
+/// What a person does about a drain of this phase.
+fn acts_for(drain: &Drain, commands: &PrintedCommands) -> Vec<Command> {
+    let Some(step) = command_of_phase(drain, commands) else {
+        return Vec::new();
     };
-    acts.chain([why]).collect()
+    let label = step.text.trim_end_matches(':');
+    let acts = step.commands.into_iter().map(|command| Command {
+        label: label.to_owned(),
+        command,
+    });
+    acts.collect()
 }
 
 impl FleetCheck {
     fn of(check: &NodeHealthCheck, nodes: Vec<CheckedNode>) -> Self {
-        let text = |limit: &Option<k8s_openapi::apimachinery::pkg::util::intstr::IntOrString>| {
-            limit.as_ref().map(|limit| match limit {
-                k8s_openapi::apimachinery::pkg::util::intstr::IntOrString::Int(number) => number.to_string(),
-                k8s_openapi::apimachinery::pkg::util::intstr::IntOrString::String(text) => text.clone(),
-            })
+        let text = |limit: &Option<IntOrString>| match limit.clone()? {
+            IntOrString::Int(number) => Some(number.to_string()),
+            IntOrString::String(text) => Some(text),
         };
         Self {
             min_healthy: text(&check.spec.min_healthy),

@@ -8,7 +8,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Event, Node, NodeCondition, NodeSpec, NodeStatus};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::ResourceExt as _;
+use kube::ResourceExt;
 use nodeward_api::condition::DRAIN_BLOCKED;
 use nodeward_api::disruption_hold::DisruptionHold;
 use nodeward_api::drain_ledger::{self, DrainLedger};
@@ -78,10 +78,7 @@ impl FleetWatches {
             (log, handle)
         });
         let mut opened = Self {
-            deployments: watches.cache("components", cluster.all(), deployments, |mut one: Deployment| {
-                one.metadata.managed_fields = None;
-                Some(one)
-            }),
+            deployments: watches.cache("components", cluster.all(), deployments, without_managers::<Deployment>),
             leases: leases.collect(),
             // With its managed fields: they tell since when.
             pauses: watches.cache("pauses", cluster.all(), pauses, |map: ConfigMap| Some(map)),
@@ -121,21 +118,18 @@ impl FleetWatches {
                     "holds",
                     cluster.scoped(),
                     Selection::all(),
-                    |mut hold: DisruptionHold| {
-                        hold.metadata.managed_fields = None;
-                        Some(hold)
-                    },
+                    without_managers::<DisruptionHold>,
                 ),
             });
         }
         if self.checks.is_none() && cluster.serves::<NodeHealthCheck>() {
             let api = cluster.all();
-            self.checks = Some(
-                watches.cache("health checks", api, Selection::all(), |mut check: NodeHealthCheck| {
-                    check.metadata.managed_fields = None;
-                    Some(check)
-                }),
-            );
+            self.checks = Some(watches.cache(
+                "health checks",
+                api,
+                Selection::all(),
+                without_managers::<NodeHealthCheck>,
+            ));
         }
         if self.ceph.is_none() && cluster.serves_ceph_clusters() {
             let selection = Selection::all().fields(format!("metadata.name={}", ceph_state::CONFIG_MAP));
@@ -296,6 +290,12 @@ fn is_read(handle: &WatchHandle) -> bool {
 
 fn values<V: Clone>(cache: &Cache<V>) -> Vec<V> {
     cache.snapshot().values().map(|value| V::clone(value)).collect()
+}
+
+/// An object without its managed fields, which nobody reads.
+fn without_managers<K: ResourceExt>(mut object: K) -> Option<K> {
+    object.meta_mut().managed_fields = None;
+    Some(object)
 }
 
 /// A lease without what nobody reads.

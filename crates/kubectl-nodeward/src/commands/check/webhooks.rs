@@ -46,13 +46,6 @@ enum Reach {
     Unclear(String),
 }
 
-/// What the API server answered.
-struct Answer {
-    code: u16,
-    message: String,
-    warnings: String,
-}
-
 /// The webhooks of a configuration that the API server does not reach, a sentence each. What cannot be told is noted.
 pub async fn failures(
     cluster: &Cluster,
@@ -162,21 +155,14 @@ async fn ask(cluster: &Cluster, webhook: &ValidatingWebhook, question: (String, 
         let warnings = warnings.collect::<Vec<_>>().join("\n");
         let body = response.into_body().collect_bytes().await?;
         let status: Status = serde_json::from_slice(&body).unwrap_or_default();
-        Ok(Answer {
-            code,
-            message: status.message,
-            warnings,
-        })
+        Ok((code, status.message, warnings))
     });
-    Ok(reach(webhook, &answer.await?))
+    let (code, message, warnings) = answer.await?;
+    Ok(reach(webhook, code, &message, &warnings))
 }
 
-fn reach(webhook: &ValidatingWebhook, answer: &Answer) -> Reach {
-    let Answer {
-        code,
-        message,
-        warnings,
-    } = answer;
+/// What the API server's answer tells.
+fn reach(webhook: &ValidatingWebhook, code: u16, message: &str, warnings: &str) -> Reach {
     let denied = format!("admission webhook \"{}\" denied", webhook.name);
     let no_pod = || message.starts_with("pods \"nodeward-check-") && message.ends_with("not found");
     match code {
@@ -276,12 +262,7 @@ mod tests {
         #[case] warnings: &str,
         #[case] told: &str,
     ) {
-        let answer = Answer {
-            code,
-            message: message.to_owned(),
-            warnings: warnings.to_owned(),
-        };
-        let found = match reach(&webhook(EVICTIONS, json!({})), &answer) {
+        let found = match reach(&webhook(EVICTIONS, json!({})), code, message, warnings) {
             Reach::Reached => "reached".to_owned(),
             Reach::PassedBy => "passed by".to_owned(),
             Reach::NotAllowed(missing) => missing.to_string(),

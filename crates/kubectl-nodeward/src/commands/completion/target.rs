@@ -1,8 +1,8 @@
 //! The kind of value that the word being written stands for, by the definition of the command line. Pure.
 
-use std::collections::BTreeMap;
+use clap::{Arg, Command, FromArgMatches as _};
 
-use clap::{Arg, Command};
+use crate::args::Global;
 
 /// A word, and its help.
 pub type Candidate = (String, Option<String>);
@@ -29,12 +29,12 @@ pub enum CompletionTarget {
 }
 
 /// The words before it.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct GivenWords {
     /// The beginning of the word itself.
     pub begun: String,
-    /// Values of options, by the option's name.
-    pub options: BTreeMap<String, String>,
+    /// Options of every command; absent where help is asked for.
+    pub global: Option<Global>,
     /// Positional words.
     pub words: Vec<String>,
 }
@@ -44,29 +44,25 @@ pub fn completion_target(root: &Command, words: &[String]) -> (GivenWords, Compl
     let (begun, before) = words
         .split_last()
         .map_or(("", &[][..]), |(last, before)| (last.as_str(), before));
+    // What is not complete yet is no error.
+    let line = root.clone().ignore_errors(true).no_binary_name(true);
+    let line = line.try_get_matches_from(before).ok();
     let mut given = GivenWords {
         begun: begun.to_owned(),
-        ..GivenWords::default()
+        global: line.and_then(|line| Global::from_arg_matches(&line).ok()),
+        words: Vec::new(),
     };
     let mut command = root;
     let mut option: Option<&Arg> = None;
     let mut only_given = false;
     for word in before {
-        if let Some(arg) = option.take() {
-            given.options.insert(arg.get_id().to_string(), word.clone());
-        } else if !only_given && word == "--" {
+        if option.take().is_some() {
+            continue;
+        }
+        if !only_given && word == "--" {
             only_given = true;
         } else if !only_given && word.starts_with('-') && word.len() > 1 {
-            let (name, value) = word
-                .split_once('=')
-                .map_or((word.as_str(), None), |(name, value)| (name, Some(value)));
-            let arg = named(command, name).filter(|arg| arg.get_action().takes_values());
-            match (arg, value) {
-                (Some(arg), Some(value)) => {
-                    given.options.insert(arg.get_id().to_string(), value.to_owned());
-                }
-                (arg, _) => option = arg,
-            }
+            option = named(command, word).filter(|arg| arg.get_action().takes_values());
         } else if let Some(found) = command.find_subcommand(word).filter(|_| given.words.is_empty()) {
             command = found;
         } else {
@@ -82,7 +78,7 @@ pub fn completion_target(root: &Command, words: &[String]) -> (GivenWords, Compl
     (given, target)
 }
 
-/// The option of that name: `--namespace`, `-n`.
+/// The option of that name: `--namespace`, `-n`; none of one whose value is given with it: `--namespace=shop`.
 fn named<'a>(command: &'a Command, name: &str) -> Option<&'a Arg> {
     command.get_arguments().find(|arg| match name.strip_prefix("--") {
         Some(long) => arg.get_long() == Some(long),
@@ -196,11 +192,9 @@ mod tests {
     #[test]
     fn what_stands_before_says_which_cluster_is_meant() {
         let (given, _) = look(&["--context=prod", "release", "-n", "shop", "n1", "n"]);
-        let options = [("context", "prod"), ("namespace", "shop")];
-        assert_eq!(
-            given.options,
-            options.map(|(name, value)| (name.to_owned(), value.to_owned())).into()
-        );
+        let global = given.global.unwrap();
+        let options = (global.context.as_deref(), global.namespace.as_deref());
+        assert_eq!(options, (Some("prod"), Some("shop")));
         assert_eq!((given.words, given.begun), (vec!["n1".to_owned()], "n".to_owned()));
     }
 }

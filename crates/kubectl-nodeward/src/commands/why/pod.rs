@@ -18,7 +18,7 @@ use super::{counts_of, print_counts, print_node};
 use crate::cluster::Cluster;
 use crate::commands::locks;
 use crate::commands::printed::PrintedCommands;
-use crate::describe;
+use crate::describe::{self, prefixed};
 use crate::failure::Failure;
 use crate::fetch::Reader;
 use crate::model::budget_health::BudgetHealth;
@@ -221,9 +221,7 @@ async fn ask(cluster: &Cluster, pod: &PodView, kept_by: Option<KeptBy>) -> Resul
         None => "its budgets would allow it".to_owned(),
     };
     let wish = kept_by.filter(|kept_by| kept_by.is_opt_out());
-    let wish = wish
-        .map(|wish| format!("; but it {}", wish.explanation()))
-        .unwrap_or_default();
+    let wish = prefixed("; but it ", wish.map(KeptBy::explanation));
     Ok(match try_eviction(cluster, &key.namespace, &key.name).await? {
         EvictionAnswer::Accepted => (
             format!("the API server would accept it now (a dry run, which drain-lock lets pass){wish}"),
@@ -239,20 +237,15 @@ async fn ask(cluster: &Cluster, pod: &PodView, kept_by: Option<KeptBy>) -> Resul
 
 fn state(pod: &Pod, seen: &PodView, now: Timestamp) -> String {
     if let Some(deletion) = &seen.deletion {
-        let finalizers = match seen.finalizers.as_slice() {
-            [] => String::new(),
-            finalizers => format!(", kept by finalizers {}", finalizers.join(", ")),
-        };
+        let finalizers = Some(seen.finalizers.join(", ")).filter(|finalizers| !finalizers.is_empty());
+        let kept = prefixed(", kept by finalizers ", finalizers);
         return format!(
-            "terminating, its grace ends at {}{finalizers}",
+            "terminating, its grace ends at {}{kept}",
             moment(deletion.deadline, now)
         );
     }
-    let phase = pod
-        .status
-        .as_ref()
-        .and_then(|status| status.phase.as_deref())
-        .unwrap_or("Unknown");
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    let phase = phase.unwrap_or("Unknown");
     let ready = match (seen.phase, seen.ready) {
         (Phase::Running, true) => ", Ready",
         (Phase::Running, false) => ", not Ready",
@@ -264,20 +257,21 @@ fn state(pod: &Pod, seen: &PodView, now: Timestamp) -> String {
 /// What the drain's plan does with the pod.
 fn planned(drain: &NodeDrain, pod: &str) -> Option<String> {
     let plan = drain.status.as_ref()?.plan.as_ref()?;
-    let find = |pods: &[nodeward_api::node_drain::PlannedPod]| {
+    let fates = [
+        (&plan.held, "down until its node is back, so it needs a disruption"),
+        (&plan.retained, "stays on the node"),
+        (&plan.waits_for, "is waited for"),
+        (&plan.left_out, "the drain goes on without it"),
+    ];
+    fates.into_iter().find_map(|(pods, fate)| {
         let found = pods.iter().find(|planned| planned.pod == pod)?;
-        let message = found
-            .message
-            .as_ref()
-            .map(|message| format!(": {message}"))
-            .unwrap_or_default();
-        Some(format!("{}{message} [{}]", found.reason.explanation(), found.reason))
-    };
-    let held = find(&plan.held).map(|why| format!("down until its node is back, so it needs a disruption: it {why}"));
-    let stays = || find(&plan.retained).map(|why| format!("stays on the node: it {why}"));
-    let waits = || find(&plan.waits_for).map(|why| format!("is waited for: it {why}"));
-    let left_out = || find(&plan.left_out).map(|why| format!("the drain goes on without it: it {why}"));
-    held.or_else(stays).or_else(waits).or_else(left_out)
+        let message = prefixed(": ", found.message.as_ref());
+        Some(format!(
+            "{fate}: it {}{message} [{}]",
+            found.reason.explanation(),
+            found.reason
+        ))
+    })
 }
 
 fn concerning(drain: &NodeDrain, pod: &str, pdbs: &BTreeSet<String>) -> Vec<BlockedBy> {

@@ -8,10 +8,11 @@ use futures::{StreamExt, stream};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::Api;
 use kube::api::{EvictParams, PostParams};
-use kube::{Api, ResourceExt};
 use nodeward_api::reason::{BlockerReason, LockReason};
 use nodeward_core::budget::{BudgetView, Budgets, DisruptionAllowance, NoAllowance};
+use nodeward_core::id::PodKey;
 use nodeward_core::ledger::Unusable;
 use nodeward_core::opt_out::OptOut;
 use nodeward_core::pod::PodView;
@@ -54,6 +55,9 @@ pub struct PodsOnNode {
     /// The page tries no evictions, and says who does.
     #[serde(skip)]
     pub is_asked_elsewhere: bool,
+    /// Pods that a drain would evict.
+    #[serde(skip)]
+    pub evicted: Vec<PodKey>,
 }
 
 /// A pod that would not go now.
@@ -146,7 +150,11 @@ impl PodsOnNode {
                 continue;
             }
             let matching = budgets.matching(&pod);
-            if let Some(kept_by) = kept_by(&pod, &matching, now) {
+            let kept_by = kept_by(&pod, &matching, now);
+            if !kept_by.is_some_and(KeptBy::is_opt_out) {
+                seen.evicted.push(pod.key.clone());
+            }
+            if let Some(kept_by) = kept_by {
                 seen.obstacles.push(PodObstacle {
                     pod: pod.key.to_string(),
                     pdbs: matching.iter().map(|budget| budget.key.to_string()).collect(),
@@ -160,26 +168,11 @@ impl PodsOnNode {
     }
 
     /// Asks the API server about the pods that a drain would evict.
-    pub async fn ask(&mut self, cluster: &Cluster, pods: &[Pod]) -> Result<(), Failure> {
-        let wishes = self
-            .obstacles
-            .iter()
-            .filter(|one| one.kept_by.is_some_and(KeptBy::is_opt_out));
-        let wishes: Vec<&str> = wishes.map(|one| one.pod.as_str()).collect();
-        let asked = pods.iter().filter(|pod| {
-            let seen = PodView::project(pod);
-            seen.is_some_and(|seen| {
-                let is_concerned = !seen.is_daemon() && !seen.mirror && !seen.is_finished() && seen.deletion.is_none();
-                is_concerned && !wishes.contains(&seen.key.to_string().as_str())
-            })
-        });
-        let asked: Vec<(String, String)> = asked
-            .take(ASKED)
-            .map(|pod| (pod.namespace().unwrap_or_default(), pod.name_any()))
-            .collect();
-        let answers = stream::iter(asked).map(|(namespace, name)| async move {
-            let answer = try_eviction(cluster, &namespace, &name).await;
-            (format!("{namespace}/{name}"), answer)
+    pub async fn ask(&mut self, cluster: &Cluster) -> Result<(), Failure> {
+        let asked: Vec<PodKey> = self.evicted.iter().take(ASKED).cloned().collect();
+        let answers = stream::iter(asked).map(|pod| async move {
+            let answer = try_eviction(cluster, &pod.namespace, &pod.name).await;
+            (pod.to_string(), answer)
         });
         let mut answers = answers.buffered(AT_ONCE);
         let mut said = BTreeMap::new();
@@ -201,17 +194,16 @@ impl PodsOnNode {
     pub fn take_answers(&mut self, answers: BTreeMap<String, EvictionAnswer>) {
         self.asked = answers.len();
         for (pod, answer) in answers {
-            let known = self.obstacles.iter().position(|one| one.pod == pod);
-            match (answer, known) {
-                (EvictionAnswer::Refused(said), Some(known)) => self.obstacles[known].answer = Some(said),
+            match (answer, self.obstacles.iter_mut().find(|one| one.pod == pod)) {
+                (EvictionAnswer::Refused(said), Some(known)) => known.answer = Some(said),
                 (EvictionAnswer::Refused(said), None) => self.obstacles.push(PodObstacle {
                     pod,
                     pdbs: Vec::new(),
                     kept_by: None,
                     answer: Some(said),
                 }),
-                (EvictionAnswer::Accepted, Some(known)) => drop(self.obstacles.remove(known)),
-                (EvictionAnswer::Accepted | EvictionAnswer::NotAllowed(_), _) => (),
+                (EvictionAnswer::Accepted, _) => self.obstacles.retain(|one| one.pod != pod),
+                (EvictionAnswer::NotAllowed(_), _) => (),
             }
         }
         self.obstacles.sort_by(|a, b| a.pod.cmp(&b.pod));
@@ -225,32 +217,23 @@ impl PodsOnNode {
         let (terminating, ignored) = (prefixed("", terminating), prefixed("", ignored));
         page.field("to leave", format!("{}{terminating}{ignored}", self.to_leave));
         let obstacles = &self.obstacles;
-        match &self.not_asked {
-            Some(missing) => page.field(
-                "asked",
-                Cell::new(
-                    Style::Faint,
-                    format!("not: {missing}; by the statuses of their budgets:"),
-                ),
-            ),
+        let asked = match &self.not_asked {
+            Some(missing) => {
+                let text = format!("not: {missing}; by the statuses of their budgets:");
+                Some(Cell::new(Style::Faint, text))
+            }
             None if self.asked > 0 => {
                 let evictions = counted(self.asked, "eviction");
-                page.field(
-                    "asked",
-                    format!(
-                        "the API server, about {evictions} (a dry run: nothing is evicted, and drain-lock lets it pass)"
-                    ),
-                );
+                let how = "(a dry run: nothing is evicted, and drain-lock lets it pass)";
+                Some(format!("the API server, about {evictions} {how}").into())
             }
-            None if self.is_asked_elsewhere && self.to_leave > 0 => page.field(
-                "asked",
-                Cell::new(
-                    Style::Faint,
-                    "nobody: by the statuses of their budgets; kubectl nodeward why asks the API server, too",
-                ),
-            ),
-            None => (),
-        }
+            None if self.is_asked_elsewhere && self.to_leave > 0 => {
+                let text = "nobody: by the statuses of their budgets; kubectl nodeward why asks the API server, too";
+                Some(Cell::new(Style::Faint, text))
+            }
+            None => None,
+        };
+        page.fields("asked", asked);
         if self.to_leave == 0 {
             return;
         }

@@ -9,7 +9,7 @@ use nodeward_api::node_drain::Phase;
 use serde::Serialize;
 
 use super::node_group::NodeGroup;
-use super::{Command, Grouping, commands_for};
+use super::{Command, Grouping, acts_for};
 use crate::commands::printed::PrintedCommands;
 use crate::model::answer::{Answer, NodeState, Severity};
 use crate::model::drain::Drain;
@@ -43,23 +43,17 @@ const ROLE_PREFIX: &str = "node-role.kubernetes.io/";
 
 /// The groupings that there are.
 pub const GROUPINGS: [Grouping; 4] = [
-    Grouping {
-        name: "pool",
-        label: "node pool",
-    },
-    Grouping {
-        name: "zone",
-        label: "zone",
-    },
-    Grouping {
-        name: "nodeGroup",
-        label: "node group",
-    },
-    Grouping {
-        name: "role",
-        label: "role",
-    },
+    Grouping::new("pool", "node pool"),
+    Grouping::new("zone", "zone"),
+    Grouping::new("nodeGroup", "node group"),
+    Grouping::new("role", "role"),
 ];
+
+impl Grouping {
+    const fn new(name: &'static str, label: &'static str) -> Self {
+        Self { name, label }
+    }
+}
 
 impl FleetNode {
     pub fn of(
@@ -72,25 +66,17 @@ impl FleetNode {
     ) -> Self {
         let mut shown = Vec::new();
         if answer.severity > Severity::Fine {
-            shown.push(Command {
+            // The command of the phase does not help while something else counts more.
+            let counts = matches!(answer.state, NodeState::Blocked | NodeState::Drained);
+            let drain = drain.filter(|drain| counts && !drain.ending);
+            shown = drain.map(|drain| acts_for(drain, commands)).unwrap_or_default();
+            // A drain that is over, or was given up, is ended; of any other the obstacles come first.
+            let is_over = drain.is_some_and(|drain| matches!(drain.phase, Some(Phase::Drained | Phase::Failed)));
+            let why = Command {
                 label: "show what it waits for, and what comes next".to_owned(),
                 command: commands.nodeward("why", &summary.name),
-            });
-            // The command of the phase does not help while something else counts more.
-            if let Some(drain) =
-                drain.filter(|drain| matches!(answer.state, NodeState::Blocked | NodeState::Drained) && !drain.ending)
-            {
-                let why = shown.remove(0);
-                shown = commands_for(drain, commands);
-                shown.pop();
-                // A drain that is over, or was given up, is ended; of any other the obstacles come first.
-                let place = if matches!(drain.phase, Some(Phase::Drained | Phase::Failed)) {
-                    shown.len()
-                } else {
-                    0
-                };
-                shown.insert(place, why);
-            }
+            };
+            shown.insert(if is_over { shown.len() } else { 0 }, why);
         }
         Self {
             answer,
@@ -99,10 +85,6 @@ impl FleetNode {
             groups: groups(node, node_groups),
             commands: shown,
         }
-    }
-
-    pub(super) fn is_grouped_by(&self, grouping: &Grouping) -> bool {
-        self.groups.contains_key(grouping.name)
     }
 }
 
@@ -118,15 +100,12 @@ fn groups(node: &Node, node_groups: &[NodeGroup]) -> BTreeMap<&'static str, Stri
             .keys()
             .find_map(|label| Some(label.strip_prefix(ROLE_PREFIX)?.to_owned()))
     };
-    let node_group = NodeGroup::names_of(node_groups, node);
     let groups = [
         ("pool", pool),
         ("zone", zone),
-        ("nodeGroup", node_group),
+        ("nodeGroup", NodeGroup::names_of(node_groups, node)),
         ("role", role),
     ];
-    groups
-        .into_iter()
-        .filter_map(|(name, value)| Some((name, value.filter(|value| !value.is_empty())?)))
-        .collect()
+    let filled = groups.into_iter().filter_map(|(name, value)| Some((name, value?)));
+    filled.filter(|(_, value)| !value.is_empty()).collect()
 }
