@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use nodeward_api::CephClusterState;
 use nodeward_api::ceph_state::{DisruptionsPreview, PublishedCondition, PublishedDisruptions};
 use nodeward_api::node_drain::{BlockedBy, Evictor, Fallback, GRANT_IDLE, Phase, PodCounts};
-use nodeward_api::reason::CephReason;
+use nodeward_api::reason::{CephReason, LockReason};
 use nodeward_core::text::counted;
 
 use crate::model::Unread;
@@ -180,10 +180,22 @@ pub fn distinct(blocked: &[BlockedBy]) -> Vec<&BlockedBy> {
     seen
 }
 
+/// The same without steps of the drain itself. That a deadline has passed is no obstacle: it says how long the others last.
+pub fn obstacles(blocked: &[BlockedBy]) -> Vec<&BlockedBy> {
+    let mut obstacles = distinct(blocked);
+    obstacles.retain(|obstacle| !obstacle.reason.is_a_step());
+    if obstacles
+        .iter()
+        .any(|obstacle| obstacle.reason != LockReason::DeadlinePassed)
+    {
+        obstacles.retain(|obstacle| obstacle.reason != LockReason::DeadlinePassed);
+    }
+    obstacles
+}
+
 /// All obstacles in a few words, for a table: `node-2 (shop/web), +1`.
 pub fn obstacles_short(blocked: &[BlockedBy]) -> String {
-    let mut blocked = distinct(blocked);
-    blocked.retain(|obstacle| !obstacle.reason.is_a_step());
+    let blocked = obstacles(blocked);
     let Some(first) = blocked.first() else {
         return String::new();
     };
@@ -292,7 +304,6 @@ pub fn not_installed(page: &mut Page, unread: &[Unread]) {
 #[cfg(test)]
 mod tests {
     use nodeward_api::NodeDrain;
-    use nodeward_api::reason::LockReason;
     use rstest::rstest;
     use serde_json::json;
 

@@ -1,6 +1,6 @@
 //! Every page at 80 and 120 columns. No line of a table or a paragraph is wider than the terminal.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use clap::Parser;
 use jiff::Timestamp;
@@ -334,6 +334,7 @@ fn busy_why() -> Why {
             drains: 3,
         }),
         holders: vec![holding_drain()],
+        closed: BTreeSet::new(),
         budgets: budgets(),
         pods: Some(PodsOnNode {
             is_asked_elsewhere: false,
@@ -658,6 +659,7 @@ fn bare_why() -> Why {
         ahead: None,
         durations: None,
         holders: vec![],
+        closed: BTreeSet::new(),
         budgets: vec![],
         pods: None,
         unread: vec![

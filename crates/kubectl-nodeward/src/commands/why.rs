@@ -75,6 +75,9 @@ pub struct Why {
     /// The drains that it waits for.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub holders: Vec<Drain>,
+    /// The nodes of these that are cordoned although their drains end.
+    #[serde(skip)]
+    pub closed: BTreeSet<String>,
     /// The budgets that matter to it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub budgets: Vec<BudgetLocks>,
@@ -156,11 +159,16 @@ impl Why {
         let looked_at: Vec<&PodDisruptionBudget> = all.iter().filter(is_concerned).take(LOOKED_AT).collect();
         let mut counts = counts_of(&mut reader, &looked_at).await?;
         counts.retain(|health| !health.is_sound());
-        let holders = drain
-            .iter()
-            .flat_map(Drain::waits_for_nodes)
-            .filter_map(drain_of)
-            .collect();
+        let holders = drain.iter().flat_map(Drain::waits_for_nodes);
+        let holders: Vec<Drain> = holders.filter_map(drain_of).collect();
+        let mut closed = BTreeSet::new();
+        for holder in holders.iter().filter(|holder| holder.ending) {
+            if let Some(Some(node)) = reader.node(&holder.node).await?
+                && NodeSummary::of(&node).cordoned
+            {
+                closed.insert(holder.node.clone());
+            }
+        }
         let node = node.flatten().as_ref().map(NodeSummary::of);
         let keeper = node.as_ref().and_then(|node| node.drain_keeper.as_ref());
         let began = keeper.and_then(|keeper| keeper.drain_began);
@@ -193,6 +201,7 @@ impl Why {
                 .and_then(|ledger| next::Turns::of(ledger).before(name)),
             durations: Durations::of(drains.iter().flatten()),
             holders,
+            closed,
             drain,
             budgets,
             counts,
@@ -207,7 +216,11 @@ impl Why {
     pub(super) fn answered(mut self, now: Timestamp) -> Self {
         let answering = Answering::new(&[], &self.components, Sight::without(&self.unread), now);
         let (drain, health) = (self.drain.as_ref(), self.health.as_deref().unwrap_or_default());
-        let answer = self.node.as_ref().map(|node| answering.of(node, drain, health));
+        let answer = match &self.node {
+            Some(node) => Some(answering.of(node, drain, health)),
+            None if self.unread.iter().any(|unread| unread.hides("node")) => None,
+            None => drain.and_then(|drain| answering.answer_without_node(drain)),
+        };
         self.answer = answer;
         self
     }

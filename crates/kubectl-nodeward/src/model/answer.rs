@@ -135,7 +135,7 @@ impl<'a> Answering<'a> {
     /// Of a drain whose node is not there.
     pub fn answer_without_node(&self, drain: &Drain) -> Option<Answer> {
         let is_wanted = !drain.dry_run && !drain.ending && drain.phase != Some(Phase::Released);
-        let told = is_wanted.then(|| given_up(drain).or_else(|| of_drain(drain, self.now)))?;
+        let told = is_wanted.then(|| given_up(drain).or_else(|| of_drain(drain, None, self.now)))?;
         told.map(acts(self.components, DRAIN_LOCK))
     }
 
@@ -181,7 +181,9 @@ impl<'a> Answering<'a> {
                 .iter()
                 .find_map(|health| unhealthy(health, now))
                 .map(acts(HEALTH_CHECK)),
-            drain.and_then(|drain| of_drain(drain, now)).map(acts(DRAIN_LOCK)),
+            drain
+                .and_then(|drain| of_drain(drain, Some(node), now))
+                .map(acts(DRAIN_LOCK)),
         ];
         let told = candidates.into_iter().flatten().next();
         told.unwrap_or_else(|| by_itself(node, self.sight, now))
@@ -396,11 +398,18 @@ fn unhealthy(health: &NodeHealth, now: Timestamp) -> Option<Answer> {
 }
 
 /// Where a drain of drain-lock stands.
-fn of_drain(drain: &Drain, now: Timestamp) -> Option<Answer> {
-    let obstacles: Vec<_> = describe::distinct(&drain.blocked_by)
-        .into_iter()
-        .filter(|blocked| !blocked.reason.is_a_step())
-        .collect();
+fn of_drain(drain: &Drain, node: Option<&NodeSummary>, now: Timestamp) -> Option<Answer> {
+    // drain-lock lifts a cordon of its own as soon as the drain ends.
+    if drain.ending && node.is_some_and(|node| node.cordoned) {
+        let why = "its drain ends when its disruptions have returned, and pods that fit no other node come back only once it is \
+                   uncordoned";
+        return Some(Answer {
+            since: drain.since(),
+            why: Some(why.to_owned()),
+            ..Answer::new(NodeState::Recovering, Severity::Waits)
+        });
+    }
+    let obstacles = describe::obstacles(&drain.blocked_by);
     let of = |severity| move |blocked: &&&BlockedBy| of_obstacle(blocked.reason) == severity;
     let needs_person = obstacles.iter().find(of(Severity::NeedsPerson));
     let ends_by_itself =

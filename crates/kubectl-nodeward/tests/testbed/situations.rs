@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::ResourceExt;
 use kube::api::{Api, Patch, PatchParams};
-use nodeward_api::node_drain::Phase;
+use nodeward_api::node_drain::{NodeDrain, Phase};
 use nodeward_testkit::wait::{self, secs};
 use nodeward_testkit::workload::{self, Budget, PodTemplate};
 use nodeward_testkit::{bulk, fleet};
@@ -313,5 +313,201 @@ async fn unknown_opt_out_ends_when_it_is_removed() -> Result<()> {
     let blocked = told(&env, &node, "NeedsPerson", "UnknownOptOut").await?;
     blocked.step("correct or remove its opt-out")?;
     workload::patch_metadata(&env.client, &env.name, &pod, opt_out(Value::Null)).await?;
+    end(&env, &node).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn forgotten_cordon_ends_by_the_printed_command() -> Result<()> {
+    let env = Environment::new().await?;
+    let [node] = env.workers().await?;
+    fleet::cordon_since(&env.client, &node, Timestamp::now() - SignedDuration::from_hours(2)).await?;
+    let forgotten = told(&env, &node, "NeedsPerson", "nobody drains it").await?;
+    run(&env, forgotten.command(" uncordon ")?).await?;
+    told(&env, &node, "Fine", "").await?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn node_that_nobody_repairs_needs_a_person() -> Result<()> {
+    let env = Environment::new().await?;
+    let [node] = env.workers().await?;
+    fleet::stop_kubelet(&env.client, &node).await?;
+    let silent = told(&env, &node, "NeedsPerson", "no NodeHealthCheck counts that").await?;
+    run(&env, silent.command(" describe node ")?).await?;
+    fleet::start_kubelet(&env.client, &node).await?;
+    told(&env, &node, "Fine", "").await?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn node_that_is_not_there_is_drained_by_nobody() -> Result<()> {
+    let env = Environment::new().await?;
+    let ghost = format!("{}-ghost", env.name);
+    for command in [&["why"][..], &["plan"], &["drain"]] {
+        let answer = env.admin.nodeward(&[command, &[&ghost]].concat()).await?;
+        ensure!(answer.code == 1, "{answer:?}");
+        says(&answer.err, &[&format!("there is no node {ghost}")])?;
+    }
+    env.gone(&ghost).await?;
+    // Whoever writes the NodeDrain by hand is told.
+    let drain = json!({
+        "apiVersion": "nodeward.dev/v1alpha1", "kind": "NodeDrain", "metadata": { "name": ghost },
+        "spec": { "nodeName": ghost, "requesters": [{ "name": "someone" }] },
+    });
+    bulk::create(&env.client, [serde_json::from_value::<NodeDrain>(drain)?]).await?;
+    let command = wait::until("the answer about it", secs(60), || async {
+        let why = env.admin.json(&["why", &ghost]).await?;
+        let answer = &why["answer"];
+        ensure!(answer["severity"] == "NeedsPerson", "{why:#}");
+        says(answer["why"].as_str().unwrap_or_default(), &["does not exist"])?;
+        ensure!(
+            !why.to_string().contains("nodeward drain "),
+            "it cannot be drained: {why:#}"
+        );
+        let status = env.admin.json(&["status"]).await?;
+        let mut causes = status["needsPerson"].as_array().into_iter().flatten();
+        ensure!(causes.any(|cause| cause["why"] == answer["why"]), "{status:#}: {why:#}");
+        let mut steps = why["next"].as_array().into_iter().flatten();
+        let command = steps.find_map(|step| step["commands"][0].as_str());
+        Ok(command.context("no command")?.to_owned())
+    });
+    run(&env, &command.await?).await?;
+    env.gone(&ghost).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pods_of_a_node_that_stays_cordoned_come_back_by_the_printed_command() -> Result<()> {
+    let env = Environment::new().await?;
+    let [first, second] = env.workers().await?;
+    env.add_pinned("db", &[first.clone(), second.clone()]).await?;
+    drain(&env, &first).await?;
+    env.phase(&first, Phase::Drained).await?;
+    env.admin.page(&["release", &first]).await?;
+    drain(&env, &second).await?;
+    told(&env, &first, "Waits", "once it is uncordoned")
+        .await?
+        .command(" uncordon ")?;
+    let waits = told(&env, &second, "Waits", "WaitsForDisruptions").await?;
+    let command = waits.command(" uncordon ")?.to_owned();
+    ensure!(command.ends_with(&first), "{command}");
+    run(&env, &command).await?;
+    end(&env, &second).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn node_that_somebody_else_emptied_is_uncordoned_by_the_printed_command() -> Result<()> {
+    let env = Environment::new().await?;
+    let [first, second] = env.workers().await?;
+    env.add_pinned("web", &[first.clone(), second.clone()]).await?;
+    fleet::cordon(&env.client, &first).await?;
+    workload::delete(&env.client, &env.name, &pod_on(&env, &first).await?).await?;
+    drain(&env, &second).await?;
+    let waits = told(&env, &second, "NeedsPerson", "CircularWait").await?;
+    let command = waits.command(" uncordon ")?.to_owned();
+    ensure!(command.ends_with(&first), "{command}");
+    run(&env, &command).await?;
+    end(&env, &second).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn need_of_more_than_a_budget_ever_gives_ends_when_it_allows_more() -> Result<()> {
+    let env = Environment::new().await?;
+    let [node] = env.workers().await?;
+    let template = PodTemplate::new().on_nodes(&[&node], &[&node]).grace(1);
+    bulk::create(&env.client, [template.stateful_set(&env.name, "pair", 2)?]).await?;
+    let budget = Budget::max_unavailable(&env.name, "pair", 1).of("pair").build()?;
+    bulk::create(&env.client, [budget]).await?;
+    workload::ready_pods(&env.client, &env.name, "pair", 2, secs(90)).await?;
+    workload::disruptions_allowed(&env.client, &env.name, "pair", 1, secs(60)).await?;
+    drain(&env, &node).await?;
+    let blocked = told(&env, &node, "NeedsPerson", "NeedExceedsBudget").await?;
+    blocked.step("let the budget allow more")?;
+    let more = json!({ "spec": { "maxUnavailable": 2 } });
+    let budgets = Api::<PodDisruptionBudget>::namespaced(env.client.clone(), &env.name);
+    budgets
+        .patch("pair", &PatchParams::default(), &Patch::Merge(&more))
+        .await?;
+    end(&env, &node).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bare_pod_of_two_budgets_is_told_with_all_that_it_takes() -> Result<()> {
+    let env = Environment::new().await?;
+    let [node] = env.workers().await?;
+    let bare = PodTemplate::new()
+        .on(&node)
+        .label("app", "bare")
+        .pod(&env.name, "bare")?;
+    bulk::create(&env.client, [bare]).await?;
+    let budgets = ["first", "second"].map(|name| Budget::min_available(&env.name, name, 0).of("bare").build());
+    bulk::create(&env.client, budgets.into_iter().collect::<Result<Vec<_>>>()?).await?;
+    drain(&env, &node).await?;
+    let blocked = told(&env, &node, "NeedsPerson", "").await?;
+    blocked.step("until one of them selects the pod")?;
+    run(&env, &format!("{} --no-wait", blocked.command("--force")?)).await?;
+    told(&env, &node, "NeedsPerson", "SeveralPDBs").await?;
+    env.admin
+        .kubectl(&["delete", "pdb", "second", "-n", &env.name])
+        .await?
+        .page()?;
+    end(&env, &node).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pod_that_finishes_first_is_waited_for() -> Result<()> {
+    let env = Environment::new().await?;
+    let [node, other] = env.workers().await?;
+    env.add_pinned("web", &[node.clone(), other]).await?;
+    let pod = pod_on(&env, &node).await?;
+    let waits = |value: Value| json!({ "annotations": { "nodeward.dev/drain": value } });
+    workload::patch_metadata(&env.client, &env.name, &pod, waits(json!("wait-completed"))).await?;
+    drain(&env, &node).await?;
+    let blocked = told(&env, &node, "Waits", "WaitCompleted").await?;
+    blocked.step("wait until the pod has finished")?;
+    workload::patch_metadata(&env.client, &env.name, &pod, waits(Value::Null)).await?;
+    end(&env, &node).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn drain_that_is_overdue_needs_a_person_and_nothing_happens_then() -> Result<()> {
+    let env = Environment::new().await?;
+    let [first, second] = env.workers().await?;
+    env.add_pinned("db", &[first.clone(), second.clone()]).await?;
+    drain(&env, &first).await?;
+    env.phase(&first, Phase::Drained).await?;
+    env.admin
+        .page(&["drain", &second, "--no-wait", "--deadline-queue", "15s"])
+        .await?;
+    let waits = told(&env, &second, "Waits", "WaitsForDisruptions").await?;
+    ensure!(waits.next.iter().all(|step| step["at"].is_null()), "{waits:#?}");
+    let overdue = told(&env, &second, "NeedsPerson", "WaitsForDisruptions").await?;
+    run(&env, overdue.command(" release ")?).await?;
+    fleet::uncordon(&env.client, &first).await?;
+    env.phase(&second, Phase::Drained).await?;
+    env.admin.page(&["release", &second]).await?;
+    env.gone(&second).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pod_that_a_finalizer_keeps_goes_once_it_is_removed() -> Result<()> {
+    let env = Environment::new().await?;
+    let [node] = env.workers().await?;
+    let template = PodTemplate::new().on_nodes(&[&node], &[&node]).grace(1);
+    let template = template.finalizer("example.com/backup");
+    bulk::create(&env.client, [template.stateful_set(&env.name, "kept", 1)?]).await?;
+    workload::ready_pods(&env.client, &env.name, "kept", 1, secs(90)).await?;
+    drain(&env, &node).await?;
+    wait::until("the step about the finalizer", secs(60), || async {
+        let kept = told(&env, &node, "NeedsPerson", "example.com/backup").await?;
+        kept.step("repair the controller that owns the finalizer").map(drop)
+    })
+    .await?;
+    let target = format!("pod/{}/kept-0", env.name);
+    says(
+        &env.admin.page(&["why", &target]).await?,
+        &["terminating", "example.com/backup"],
+    )?;
+    let none = json!({ "finalizers": null });
+    workload::patch_metadata(&env.client, &env.name, "kept-0", none).await?;
     end(&env, &node).await
 }

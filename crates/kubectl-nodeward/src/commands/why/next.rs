@@ -13,7 +13,7 @@ use serde::Serialize;
 use super::Why;
 use crate::commands::printed::PrintedCommands;
 use crate::describe::{self, prefixed};
-use crate::model::answer::{Answer, NodeState};
+use crate::model::answer::NodeState;
 use crate::model::component::{COMPONENT, Component, DRAIN_KEEPER, DRAIN_LOCK, HEALTH_CHECK, stopped};
 use crate::model::drain::Drain;
 use crate::model::locks::BudgetLocks;
@@ -120,6 +120,15 @@ pub fn command_of_phase(drain: &Drain, commands: &PrintedCommands) -> Option<Ste
             "if its pods will not come back",
             commands.nodeward("release", &format!("{node} --force --reason TEXT")),
         )),
+        // There is nothing to drain.
+        Some(Phase::Failed)
+            if drain
+                .blocked_by
+                .iter()
+                .any(|blocked| blocked.reason == LockReason::NodeGone) =>
+        {
+            Some(Step::with("end it", commands.end_of(drain)))
+        }
         Some(Phase::Failed) => Some(Step {
             commands: vec![commands.end_of(drain), commands.nodeward("drain", node)],
             ..Step::new("end it, and request it again:")
@@ -146,15 +155,23 @@ impl Why {
         if let Some(drain) = &self.drain {
             next.extend(self.of_drain(drain, commands, now));
         }
-        let is_forgotten = |answer: &Answer| answer.state == NodeState::Cordoned && answer.needs_person();
-        if self.answer.as_ref().is_some_and(is_forgotten) {
-            next.push(Step {
+        let left_alone = self.answer.as_ref().filter(|answer| answer.needs_person());
+        match left_alone.map(|answer| answer.state) {
+            Some(NodeState::Cordoned) => next.push(Step {
                 commands: vec![
                     commands.nodeward("drain", &self.name),
                     commands.kubectl(&format!("uncordon {}", self.name)),
                 ],
                 ..Step::new("nothing happens here until you drain the node, or give it back:")
-            });
+            }),
+            Some(NodeState::NotReady) => {
+                let text = "nothing happens here until you see to the node";
+                next.push(Step::with(
+                    text,
+                    commands.kubectl(&format!("describe node {}", self.name)),
+                ));
+            }
+            _ => {}
         }
         next
     }
@@ -195,10 +212,7 @@ impl Why {
         if drain.phase == Some(Phase::Queued) {
             next.extend(self.place_in_queue(drain));
         }
-        for blocked in describe::distinct(&drain.blocked_by) {
-            if blocked.reason.is_a_step() {
-                continue;
-            }
+        for blocked in describe::obstacles(&drain.blocked_by) {
             for step in self.steps_past(blocked, commands, now) {
                 if !next.contains(&step) {
                     next.push(step);
@@ -206,6 +220,10 @@ impl Why {
             }
         }
         next.extend(command_of_phase(drain, commands));
+        if drain.ending && self.node.as_ref().is_some_and(|node| node.cordoned) {
+            let uncordon = commands.kubectl(&format!("uncordon {}", self.name));
+            next.push(Step::with("once the work on the node is done", uncordon));
+        }
         next.extend(describe::idle(drain).map(|text| Step::with(text, commands.end_of(drain))));
         next
     }
@@ -283,7 +301,7 @@ impl Why {
             }
             _ => holder
                 .into_iter()
-                .map(|holder| holder_ends(holder, commands, now))
+                .map(|holder| holder_ends(holder, self.closed.contains(&holder.node), commands, now))
                 .collect(),
         };
         if steps.is_empty() {
@@ -338,7 +356,7 @@ pub(super) fn ends_of_holds(locks: &BudgetLocks, commands: &PrintedCommands, now
 }
 
 /// When a drain that holds disruptions returns them.
-fn holder_ends(holder: &Drain, commands: &PrintedCommands, now: Timestamp) -> Step {
+fn holder_ends(holder: &Drain, is_closed: bool, commands: &PrintedCommands, now: Timestamp) -> Step {
     let node = &holder.node;
     let phase = describe::phase(holder);
     let pods = prefixed(", ", holder.pods.map(describe::pods));
@@ -355,6 +373,12 @@ fn holder_ends(holder: &Drain, commands: &PrintedCommands, now: Timestamp) -> St
         Some(Phase::Drained) if !holder.ending => Step::with(
             format!("{text}. It releases them when its pods are ready again: once its work is done"),
             commands.end_of(holder),
+        ),
+        _ if is_closed => Step::with(
+            format!(
+                "{text}. Its pods that fit no other node come back only once that is uncordoned: when its work is done"
+            ),
+            commands.kubectl(&format!("uncordon {node}")),
         ),
         _ => match describe::idle(holder) {
             Some(idle) => Step::with(format!("{text}. {idle}"), commands.end_of(holder)),
