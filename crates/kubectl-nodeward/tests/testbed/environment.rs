@@ -33,7 +33,7 @@ static SET_UP: OnceCell<SetUp> = OnceCell::const_new();
 
 struct SetUp {
     bare: Vec<Answer>,
-    _operators: [Operator; 2],
+    operators: [Operator; 2],
 }
 
 /// Where one test takes place.
@@ -50,6 +50,20 @@ impl Environment {
     pub async fn new() -> Result<Self> {
         let plane = ControlPlane::shared_with(Options::patient()).await;
         SET_UP.get_or_try_init(|| SetUp::of(plane)).await?;
+        Self::on(plane).await
+    }
+
+    /// On a control plane of its own, whose drain-lock may stop.
+    pub async fn alone() -> Result<(Self, Operator)> {
+        let plane: &ControlPlane = Box::leak(Box::new(ControlPlane::start(Options::patient()).await?));
+        let SetUp { operators, .. } = SetUp::of(plane).await?;
+        let [lock, keeper] = operators;
+        // It is ended with the control plane.
+        std::mem::forget(keeper);
+        Ok((Self::on(plane).await?, lock))
+    }
+
+    async fn on(plane: &'static ControlPlane) -> Result<Self> {
         let name = names::unique("shop");
         plane.namespace(&name).await?;
         Ok(Self {
@@ -139,6 +153,13 @@ async fn installed_config(client: &Client, name: &str) -> Result<String> {
     data.get("config.yaml").cloned().context("no config.yaml")
 }
 
+/// Starts drain-lock as the chart configures it.
+pub async fn drain_lock(plane: &ControlPlane) -> Result<Operator> {
+    let config = installed_config(&plane.client().await?, "nodeward-drain-lock").await?;
+    let lock = OperatorSpec::new("drain-lock", SYSTEM, "nodeward-drain-lock").config(&config);
+    lock.arg("--webhook-bind=127.0.0.1:0").start(plane).await
+}
+
 impl SetUp {
     async fn of(plane: &ControlPlane) -> Result<Self> {
         let client = plane.client().await?;
@@ -178,23 +199,14 @@ impl SetUp {
         let keeper = serde_yaml::to_string(
             &json!({ "upgradeSignal": "always", "overrideBudgets": "all", "countsAsDrain": "nodeDrain" }),
         )?;
-        let operators = [
-            OperatorSpec::new("drain-lock", SYSTEM, "nodeward-drain-lock")
-                .config(&installed_config(&client, "nodeward-drain-lock").await?)
-                .arg("--webhook-bind=127.0.0.1:0"),
-            OperatorSpec::new("drain-keeper", SYSTEM, "nodeward-drain-keeper").config(&keeper),
-        ];
-        let [lock, keeper] = operators;
-        let operators = [lock.start(plane).await?, keeper.start(plane).await?];
+        let keeper = OperatorSpec::new("drain-keeper", SYSTEM, "nodeward-drain-keeper").config(&keeper);
+        let operators = [drain_lock(plane).await?, keeper.start(plane).await?];
         for operator in &operators {
             operator.ready(secs(60)).await?;
             // There is nothing to warn of in what the chart installs.
             let log = operator.log();
             ensure!(!log.contains("WARN"), "{log}");
         }
-        Ok(Self {
-            bare,
-            _operators: operators,
-        })
+        Ok(Self { bare, operators })
     }
 }

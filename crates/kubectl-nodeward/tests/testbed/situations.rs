@@ -13,7 +13,7 @@ use nodeward_testkit::workload::{self, Budget, PodTemplate};
 use nodeward_testkit::{bulk, fleet};
 use serde_json::{Value, json};
 
-use crate::environment::Environment;
+use crate::environment::{Environment, drain_lock};
 use crate::person::says;
 
 /// What all doors say of a node.
@@ -509,5 +509,30 @@ async fn pod_that_a_finalizer_keeps_goes_once_it_is_removed() -> Result<()> {
     )?;
     let none = json!({ "finalizers": null });
     workload::patch_metadata(&env.client, &env.name, "kept-0", none).await?;
+    end(&env, &node).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn drain_lock_that_does_not_act_is_told_until_it_does() -> Result<()> {
+    let (env, lock) = Environment::alone().await?;
+    let [node, other] = env.workers().await?;
+    env.add_pinned("db", &[node.clone(), other]).await?;
+    env.admin
+        .page(&["hold", "db", "-n", &env.name, "--reason", "reindexing", "--for", "1h"])
+        .await?;
+    drain(&env, &node).await?;
+    told(&env, &node, "Waits", "OwnerHold").await?;
+    env.admin.page(&["pause", "drain-lock", "--reason", "INC-1"]).await?;
+    let paused = told(&env, &node, "NeedsPerson", "drain-lock is paused: INC-1").await?;
+    ensure!(paused.next.len() == 1, "nothing else is promised: {paused:#?}");
+    run(&env, paused.command(" resume ")?).await?;
+    told(&env, &node, "Waits", "OwnerHold").await?;
+    lock.stop(secs(30)).await?;
+    let dead = told(&env, &node, "NeedsPerson", "nobody runs drain-lock").await?;
+    ensure!(dead.next.len() == 1, "nothing else is promised: {dead:#?}");
+    run(&env, dead.command(" get pods ")?).await?;
+    let _lock = drain_lock(env.plane).await?;
+    let waits = told(&env, &node, "Waits", "OwnerHold").await?;
+    run(&env, waits.command(" release ")?).await?;
     end(&env, &node).await
 }
