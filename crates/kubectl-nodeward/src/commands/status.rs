@@ -113,7 +113,7 @@ impl Status {
         } else {
             None
         };
-        sort_out(&mut drains, ledger.as_deref());
+        sort_out(&mut reader, &mut drains, ledger.as_deref()).await?;
         let checks = reader.health_checks().await?.unwrap_or_default();
         let sight = Sight::without(&reader.unread);
         let answering = Answering::new(&checks, &components, sight, reader.now);
@@ -281,12 +281,24 @@ pub(super) async fn component_objects(reader: &mut Reader<'_>) -> Result<Compone
     })
 }
 
-/// Drains that wait for others which are over.
-fn sort_out(drains: &mut [Drain], ledger: Option<&Ledger>) {
-    let present = Present::of(Some(drains), ledger);
+/// Takes out of what drains wait for the drains and budgets that are over.
+async fn sort_out(reader: &mut Reader<'_>, drains: &mut [Drain], ledger: Option<&Ledger>) -> Result<(), Failure> {
+    let mut present = Present::of(Some(&*drains), ledger);
+    let mut causes = drains.iter().flat_map(|drain| &drain.blocked_by);
+    let known = reader.unread.len();
+    let budgets = match causes.any(|blocked| blocked.pdb.is_some()) {
+        true => reader.budgets(None).await?,
+        false => None,
+    };
+    // Who may not read them is told what drain-lock says of them.
+    reader.unread.truncate(known);
+    if let Some(budgets) = &budgets {
+        present = present.with_budgets(budgets);
+    }
     for drain in drains {
         present.sort_out(drain);
     }
+    Ok(())
 }
 
 async fn lock_counts(reader: &mut Reader<'_>, ledger: Option<&Ledger>) -> Result<Option<LockCounts>, Failure> {

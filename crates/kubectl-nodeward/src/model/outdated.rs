@@ -1,6 +1,7 @@
 //! Causes that a stored status names, and that are over: it is of its writer's last look. Pure.
 
 use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
@@ -8,6 +9,7 @@ use nodeward_api::node_drain::BlockedBy;
 use nodeward_api::reason::LockReason;
 use nodeward_core::ledger::Ledger;
 use nodeward_core::pod::PodView;
+use nodeward_runtime::cache::Content;
 
 use super::drain::Drain;
 use super::qualified;
@@ -42,9 +44,9 @@ pub struct Present<'a> {
 }
 
 impl<'a> Present<'a> {
-    pub fn of(drains: Option<&[Drain]>, ledger: Option<&Ledger>) -> Self {
+    pub fn of<'d>(drains: Option<impl IntoIterator<Item = &'d Drain>>, ledger: Option<&Ledger>) -> Self {
         let drained = drains.zip(ledger).map(|(drains, ledger)| {
-            let drains = drains.iter().map(|drain| drain.node.clone());
+            let drains = drains.into_iter().map(|drain| drain.node.clone());
             let claims = ledger.claims().iter().map(|claim| claim.node.clone());
             drains.chain(claims).collect()
         });
@@ -64,10 +66,21 @@ impl<'a> Present<'a> {
 
     /// Takes out of what the drain is blocked by what is over, and the sentence that told of it.
     pub fn sort_out(&self, drain: &mut Drain) {
-        let all = std::mem::take(&mut drain.blocked_by);
-        (drain.outdated, drain.blocked_by) = all.into_iter().partition(|blocked| self.is_over(blocked));
+        drain
+            .outdated
+            .extend(drain.blocked_by.extract_if(.., |blocked| self.is_over(blocked)));
         if !drain.outdated.is_empty() {
             drain.message = None;
+        }
+    }
+
+    /// The same of many, of which few have something that is over.
+    pub fn sort_out_all(&self, drains: &mut Content<Drain>) {
+        let has_outdated = |drain: &Drain| drain.blocked_by.iter().any(|blocked| self.is_over(blocked));
+        if drains.values().any(|drain| has_outdated(drain)) {
+            for drain in Arc::make_mut(drains).values_mut().filter(|drain| has_outdated(drain)) {
+                self.sort_out(Arc::make_mut(drain));
+            }
         }
     }
 
@@ -173,7 +186,7 @@ mod tests {
     fn nothing_follows_from_what_was_not_read() {
         let all = json!({ "reason": "WaitsForDisruptions", "pod": "shop/a", "pdb": "shop/b", "node": "n4" });
         let mut drain = drain("n1", &all);
-        Present::of(None, None).sort_out(&mut drain);
+        Present::of(None::<&[Drain]>, None).sort_out(&mut drain);
         assert_eq!(drain.blocked_by.len(), 1);
     }
 }

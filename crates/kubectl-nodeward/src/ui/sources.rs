@@ -15,7 +15,7 @@ use nodeward_api::drain_ledger::{self, DrainLedger};
 use nodeward_api::node_drain::NodeDrain;
 use nodeward_api::{COMPONENTS, DEFAULT_NAMESPACE, NodeHealthCheck, annotation, ceph_state, pause};
 use nodeward_core::signal::KindState;
-use nodeward_runtime::cache::{Cache, NamespacedName, Selection, WatchHandle, Watches};
+use nodeward_runtime::cache::{Cache, Content, NamespacedName, Selection, WatchHandle, Watches};
 use parking_lot::RwLock;
 
 use super::fleet::{Inputs, NodeGroup, StoredNode};
@@ -28,6 +28,7 @@ use crate::model::ceph::CephCluster;
 use crate::model::component::{COMPONENT, ComponentObjects, DRAIN_LOCK, PART_OF};
 use crate::model::drain::Drain;
 use crate::model::events::LogLine;
+use crate::model::outdated::Present;
 
 /// Watches of everything that the page shows, pods aside.
 pub struct FleetWatches {
@@ -56,6 +57,19 @@ struct LockWatches {
 impl LockWatches {
     fn ledger(&self) -> Option<Arc<StoredLedger>> {
         self.ledger.get(&NamespacedName::cluster(drain_ledger::NAME))
+    }
+
+    /// The drains, without the causes in their statuses that are over; of `budgets` all, where they are known.
+    fn drains(&self, budgets: Option<&Content<PodDisruptionBudget>>) -> Content<Drain> {
+        let mut drains = self.drains.snapshot();
+        let is_known = is_synced(&self.drains) && is_synced(&self.ledger);
+        let (known, ledger) = (is_known.then(|| drains.values().map(|drain| &**drain)), self.ledger());
+        let mut present = Present::of(known, ledger.as_deref().and_then(|ledger| ledger.as_deref().ok()));
+        if let Some(budgets) = budgets {
+            present = present.with_budgets(budgets.values().map(|budget| &**budget));
+        }
+        present.sort_out_all(&mut drains);
+        drains
     }
 }
 
@@ -203,6 +217,9 @@ impl FleetWatches {
                     .map(|(uid, line)| (uid.clone(), Arc::clone(line))),
             );
         }
+        let budgets = self.budgets.snapshot();
+        let are_all = self.namespace.is_none() && is_synced(&self.budgets);
+        let drains = lock.map(|lock| lock.drains(are_all.then_some(&budgets)));
         Inputs {
             components: ComponentObjects {
                 deployments: values(&self.deployments),
@@ -212,9 +229,9 @@ impl FleetWatches {
                 sees_leases: self.leases.iter().all(|lease| is_synced(lease)),
             },
             nodes: self.nodes.snapshot(),
-            drains: lock.map(|lock| lock.drains.snapshot()).unwrap_or_default(),
+            drains: drains.unwrap_or_default(),
             ledger: lock.map(|lock| lock.ledger().unwrap_or_else(|| Arc::new(Ok(Arc::default())))),
-            budgets: self.budgets.snapshot(),
+            budgets,
             holds: lock.map(|lock| lock.holds.snapshot()).unwrap_or_default(),
             checks: self.checks.iter().flat_map(values).collect(),
             ceph: self.ceph.iter().flat_map(values).collect(),
