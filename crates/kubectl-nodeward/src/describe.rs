@@ -11,10 +11,12 @@ use nodeward_api::reason::{CephReason, LockReason};
 use nodeward_core::text::counted;
 
 use crate::model::Unread;
+use crate::model::component::Component;
 use crate::model::drain::Drain;
+use crate::model::health::Stop;
 use crate::text::Style;
 use crate::text::page::Page;
-use crate::text::time::{age, distance, moment, span};
+use crate::text::time::{age, ahead, distance, moment, span, with_distances};
 
 pub fn phase_style(phase: Option<Phase>) -> Style {
     match phase {
@@ -88,10 +90,9 @@ pub fn pods_short(counts: PodCounts) -> String {
 
 /// What drain-lock does when the drain's time is over; `None` where that is only reported.
 pub fn requeue(drain: &Drain, now: Timestamp) -> Option<String> {
-    let deadline = drain.deadline.filter(|deadline| *deadline > now)?;
+    let at = ahead(drain.deadline, now)?;
     let acts = drain.granted && drain.fallback == Fallback::ReleaseAndRequeue;
     let acts = acts && matches!(drain.phase?, Phase::Draining | Phase::Granted);
-    let at = moment(deadline, now);
     acts.then(|| format!("drain-lock releases what it can and queues it again at {at} (fallback ReleaseAndRequeue)"))
 }
 
@@ -110,11 +111,8 @@ pub fn idle(drain: &Drain) -> Option<String> {
 
 /// That drain-lock goes on without the pods that cannot go.
 pub fn leaves_out(drain: &Drain, now: Timestamp) -> Option<String> {
-    let at = drain.leaves_out_at.filter(|at| *at > now)?;
-    Some(format!(
-        "drain-lock goes on at {} without the pods that cannot go",
-        moment(at, now)
-    ))
+    let at = ahead(drain.leaves_out_at, now)?;
+    Some(format!("drain-lock goes on at {at} without the pods that cannot go"))
 }
 
 /// A deadline that is only reported.
@@ -274,6 +272,17 @@ pub fn list<T: AsRef<str>>(items: &[T]) -> String {
 /// `prefix` and the value, where there is one.
 pub fn prefixed<T: Display>(prefix: &str, value: Option<T>) -> String {
     value.map(|value| format!("{prefix}{value}")).unwrap_or_default()
+}
+
+/// What stops a remediation, its reason, and when it ends by itself.
+pub fn stop(stop: &Stop, now: Timestamp) -> String {
+    let until = prefixed(", until ", ahead(stop.until, now));
+    format!("{} [{}{until}]", with_distances(&stop.detail, now), stop.reason)
+}
+
+/// The components that are installed, and whether each works.
+pub fn components(page: &mut Page, components: &[Component], now: Timestamp) {
+    page.fields("components", components.iter().map(|component| component.line(now)));
 }
 
 /// What could not be read, and why; nothing if all could. It is said before anything else: what is missing may be what counts.

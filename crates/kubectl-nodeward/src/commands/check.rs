@@ -109,10 +109,7 @@ impl Check {
 
     fn print(&self, page: &mut Page, now: Timestamp) {
         describe::cannot_tell(page, &self.unread);
-        page.fields(
-            "components",
-            self.components.iter().map(|component| component.line(now)),
-        );
+        describe::components(page, &self.components, now);
         self.print_failures(page);
         if self.failures.is_empty() && self.has_component() {
             page.text(Style::Good, "All that is installed works.");

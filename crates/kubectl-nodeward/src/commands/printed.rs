@@ -32,6 +32,16 @@ impl PrintedCommands {
         format!("kubectl{} {arguments}", self.options)
     }
 
+    /// What tells more of a node.
+    pub fn why(&self, node: &str) -> String {
+        self.nodeward("why", node)
+    }
+
+    /// What gives a node back.
+    pub fn uncordon(&self, node: &str) -> String {
+        self.kubectl(&format!("uncordon {node}"))
+    }
+
     /// What ends the drain: its last request is released, or, where it follows from evictions by others, its node is uncordoned.
     pub fn end_of(&self, drain: &Drain) -> String {
         let node = &drain.node;
@@ -44,7 +54,7 @@ impl PrintedCommands {
             .map(|name| self.nodeward("release", &format!("{node} --requester {}", quoted(name))))
             .collect();
         if commands.is_empty() {
-            return self.kubectl(&format!("uncordon {node}"));
+            return self.uncordon(node);
         }
         commands.join(" && ")
     }

@@ -33,7 +33,7 @@ use crate::model::outdated::Present;
 use crate::text::Style;
 use crate::text::page::Page;
 use crate::text::table::{Cell, Column, Table};
-use crate::text::time::{age, moment, with_distances};
+use crate::text::time::age;
 
 /// The fleet at a glance.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
@@ -164,8 +164,7 @@ impl Status {
         if self.components.is_empty() && !is_unread("components") && !is_unread("leaders") {
             page.field("components", Cell::new(Style::Warning, "none found"));
         }
-        let components = self.components.iter().map(|component| component.line(now));
-        page.fields("components", components);
+        describe::components(page, &self.components, now);
         if let Some(nodes) = self.nodes {
             let is_whole = nodes.not_ready == 0;
             let style = if is_whole { Style::Plain } else { Style::Warning };
@@ -423,10 +422,8 @@ fn why(check: &HealthCheck, now: Timestamp) -> String {
     let is_told = check.reason.is_empty() || (check.phase == Some(Phase::Enabled) && !check.stopped.is_empty());
     let own = Some(&check.reason).filter(|_| !is_told);
     let stops = check.stopped.iter().map(|StoppedNodes { stop, nodes }| {
-        let ahead = stop.until.filter(|until| *until > now);
-        let until = prefixed(", until ", ahead.map(|until| moment(until, now)));
-        let detail = with_distances(&stop.detail, now);
-        format!("{}: {detail} [{}{until}]", describe::first(nodes, NAMED), stop.reason)
+        let nodes = describe::first(nodes, NAMED);
+        format!("{nodes}: {}", describe::stop(stop, now))
     });
     own.cloned().into_iter().chain(stops).collect::<Vec<_>>().join("; ")
 }

@@ -175,10 +175,7 @@ impl UninstallCheck {
 
     pub fn print(&self, page: &mut Page, commands: &PrintedCommands, now: Timestamp) {
         describe::cannot_tell(page, &self.unread);
-        page.fields(
-            "components",
-            self.components.iter().map(|component| component.line(now)),
-        );
+        describe::components(page, &self.components, now);
         self.print_blocks(page, commands);
         match self.exit() {
             Exit::Done => page.text(Style::Good, "Nothing would block after an uninstall."),

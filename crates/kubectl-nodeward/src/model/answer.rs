@@ -18,7 +18,7 @@ use crate::commands::why::health::sentence;
 use crate::describe;
 use crate::text::Style;
 use crate::text::table::Cell;
-use crate::text::time::moment;
+use crate::text::time::{ahead, moment};
 
 /// A node that has been cordoned for so long while nobody drains it has been forgotten.
 const FORGOTTEN_AFTER: SignedDuration = SignedDuration::from_hours(1);
@@ -208,14 +208,13 @@ impl Answer {
 
     /// Whether somebody has to act, and what there is to say.
     pub fn line(&self, now: Timestamp) -> Cell {
-        let ahead = self.until.filter(|until| *until > now);
         let (style, who) = match self.severity {
             Severity::NeedsPerson => (Style::Bad, "a person has to act"),
             Severity::Acts => (Style::Warning, "something acts by itself"),
             Severity::Waits => (Style::Warning, "waits, as designed"),
             Severity::Fine => (Style::Plain, "fine"),
         };
-        let until = describe::prefixed(" at ", ahead.map(|until| moment(until, now)));
+        let until = describe::prefixed(" at ", ahead(self.until, now));
         Cell::new(style, format!("{who}{until}: {}", self.words()))
     }
 

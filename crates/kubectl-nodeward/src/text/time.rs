@@ -45,6 +45,11 @@ pub fn moment(moment: Timestamp, now: Timestamp) -> String {
     format!("{clock} ({})", distance(moment, now))
 }
 
+/// The moment, if it is still to come: of one that has passed nothing is promised.
+pub fn ahead(at: Option<Timestamp>, now: Timestamp) -> Option<String> {
+    at.filter(|at| *at > now).map(|at| moment(at, now))
+}
+
 /// The time of day, for a line of a log.
 pub fn clock(moment: Timestamp) -> String {
     moment.strftime("%H:%M:%S").to_string()

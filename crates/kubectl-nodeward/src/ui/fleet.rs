@@ -325,7 +325,7 @@ impl FleetDrain {
         let mut shown = acts_for(drain, commands);
         shown.push(Command {
             label: "show what it waits for".to_owned(),
-            command: commands.nodeward("why", &drain.node),
+            command: commands.why(&drain.node),
         });
         Self {
             word: describe::phase(drain),

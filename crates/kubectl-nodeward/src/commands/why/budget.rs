@@ -121,7 +121,7 @@ impl WhyBudget {
         next.extend(holders.map(|held| {
             let (disruptions, node) = (counted(held.disruptions, "disruption"), &held.node);
             let text = format!("the drain of {node} has {disruptions} of it until its pods are ready again");
-            Step::with(text, commands.nodeward("why", node))
+            Step::with(text, commands.why(node))
         }));
         let is_healthy = self.counts.as_ref().is_some_and(BudgetHealth::is_sound);
         let exhausted = self.locks.status.filter(|status| status.disruptions_allowed < 1);

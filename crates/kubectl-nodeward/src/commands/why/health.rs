@@ -11,7 +11,7 @@ use nodeward_api::{NodeHealthCheck, node_lease};
 use nodeward_core::node_health_check::{CheckSpec, RemediationKind};
 
 use crate::commands::printed::PrintedCommands;
-use crate::describe::prefixed;
+use crate::describe::{self, prefixed};
 use crate::failure::Failure;
 use crate::fetch::Reader;
 use crate::model::drain::Drain;
@@ -19,7 +19,7 @@ use crate::model::health::{HealthSources, KeptRemediation, NodeHealth, of_node};
 use crate::text::Style;
 use crate::text::page::Page;
 use crate::text::table::Cell;
-use crate::text::time::{moment, with_distances};
+use crate::text::time::{ahead, moment};
 
 /// The health of the node, which is `None` where there are no NodeHealthChecks, or they cannot be read; and the remediations of
 /// it that something keeps.
@@ -136,8 +136,7 @@ pub fn print(page: &mut Page, node: &str, health: &NodeHealth, commands: &Printe
         _ => Style::Warning,
     };
     // What was to end at a time that has passed waits for something: no time is promised.
-    let ahead = |at: Option<Timestamp>| at.filter(|at| *at > now).map(|at| moment(at, now));
-    let until = prefixed(", until ", ahead(health.until));
+    let until = prefixed(", until ", ahead(health.until, now));
     let (reason, explanation) = (health.reason, health.reason.explanation());
     page.field(
         "state",
@@ -151,17 +150,14 @@ pub fn print(page: &mut Page, node: &str, health: &NodeHealth, commands: &Printe
         let text = format!("{type_} is {status} since {since}; it {verb} as unhealthy from {expires} on");
         page.field("condition", text);
     }
-    let stops = health.stopped_by.iter().map(|stop| {
-        let until = prefixed(", until ", ahead(stop.until));
-        let detail = with_distances(&stop.detail, now);
-        Cell::new(Style::Warning, format!("{detail} [{}{until}]", stop.reason))
-    });
+    let stops = health.stopped_by.iter().map(|stop| describe::stop(stop, now));
+    let stops = stops.map(|text| Cell::new(Style::Warning, text));
     page.fields("stopped by", stops);
     if let Some(step) = &health.step {
         let started = prefixed(", since ", step.started.map(|started| moment(started, now)));
         let end = match (step.timed_out, step.ends) {
             (Some(timed_out), _) => format!(", timed out {}", moment(timed_out, now)),
-            (None, ends) => prefixed(", until ", ahead(ends).map(|ends| format!("{ends} at most"))),
+            (None, ends) => prefixed(", until ", ahead(ends, now).map(|ends| format!("{ends} at most"))),
         };
         let (number, of, remediation) = (step.number, step.of, &step.remediation);
         page.field("step", format!("{number} of {of}: {remediation}{started}{end}"));
@@ -184,8 +180,7 @@ fn next(health: &NodeHealth, now: Timestamp) -> Vec<String> {
         }
         (_, HealthReason::WouldRemediate) => next.push("nothing: the NodeHealthCheck is a dry run".to_owned()),
         (Some(step), _) => {
-            let at = step.at.filter(|at| *at > now).map(|at| moment(at, now));
-            let when = match at {
+            let when = match ahead(step.at, now) {
                 Some(at) if health.stopped_by.is_empty() => format!(" at {at}, unless the node is healthy before"),
                 _ if health.stopped_by.is_empty() => String::new(),
                 _ => ", when nothing stops it any more".to_owned(),

@@ -18,7 +18,7 @@ use crate::model::component::{COMPONENT, Component, DRAIN_KEEPER, DRAIN_LOCK, HE
 use crate::model::drain::Drain;
 use crate::model::locks::BudgetLocks;
 use crate::text::page::Page;
-use crate::text::time::moment;
+use crate::text::time::{ahead, moment};
 
 /// Which claims come before which, made once for all that wait.
 pub struct Turns<'a> {
@@ -95,6 +95,12 @@ impl Step {
             commands: vec![command],
         }
     }
+
+    /// Or by another command.
+    fn or(mut self, command: String) -> Self {
+        self.commands.push(command);
+        self
+    }
 }
 
 /// Each command has a line of its own, to be copied.
@@ -129,10 +135,10 @@ pub fn command_of_phase(drain: &Drain, commands: &PrintedCommands) -> Option<Ste
         {
             Some(Step::with("end it", commands.end_of(drain)))
         }
-        Some(Phase::Failed) => Some(Step {
-            commands: vec![commands.end_of(drain), commands.nodeward("drain", node)],
-            ..Step::new("end it, and request it again:")
-        }),
+        Some(Phase::Failed) => {
+            let end = Step::with("end it, and request it again", commands.end_of(drain));
+            Some(end.or(commands.nodeward("drain", node)))
+        }
         _ => None,
     }
 }
@@ -157,19 +163,15 @@ impl Why {
         }
         let left_alone = self.answer.as_ref().filter(|answer| answer.needs_person());
         match left_alone.map(|answer| answer.state) {
-            Some(NodeState::Cordoned) => next.push(Step {
-                commands: vec![
-                    commands.nodeward("drain", &self.name),
-                    commands.kubectl(&format!("uncordon {}", self.name)),
-                ],
-                ..Step::new("nothing happens here until you drain the node, or give it back:")
-            }),
+            Some(NodeState::Cordoned) => {
+                let text = "nothing happens here until you drain the node, or give it back";
+                let drain = commands.nodeward("drain", &self.name);
+                next.push(Step::with(text, drain).or(commands.uncordon(&self.name)));
+            }
             Some(NodeState::NotReady) => {
                 let text = "nothing happens here until you see to the node";
-                next.push(Step::with(
-                    text,
-                    commands.kubectl(&format!("describe node {}", self.name)),
-                ));
+                let describe = commands.kubectl(&format!("describe node {}", self.name));
+                next.push(Step::with(text, describe));
             }
             _ => {}
         }
@@ -184,11 +186,7 @@ impl Why {
             let text = format!("drain-keeper does not act on {}: {why}; see to that", act.pod);
             return Some(Step::with(text, restoring(component, commands)));
         }
-        let when = if act.at > now {
-            format!("at {}", moment(act.at, now))
-        } else {
-            "now".to_owned()
-        };
+        let when = ahead(Some(act.at), now).map_or_else(|| "now".to_owned(), |at| format!("at {at}"));
         let text = format!("drain-keeper acts {when} on {}: {}", act.pod, act.intent);
         Some(Step::at(act.at, text))
     }
@@ -213,16 +211,14 @@ impl Why {
             next.extend(self.place_in_queue(drain));
         }
         for blocked in describe::obstacles(&drain.blocked_by) {
-            for step in self.steps_past(blocked, commands, now) {
-                if !next.contains(&step) {
-                    next.push(step);
-                }
-            }
+            let steps = self.steps_past(blocked, commands, now);
+            let new: Vec<Step> = steps.into_iter().filter(|step| !next.contains(step)).collect();
+            next.extend(new);
         }
         next.extend(command_of_phase(drain, commands));
         if drain.ending && self.node.as_ref().is_some_and(|node| node.cordoned) {
-            let uncordon = commands.kubectl(&format!("uncordon {}", self.name));
-            next.push(Step::with("once the work on the node is done", uncordon));
+            let text = "once the work on the node is done";
+            next.push(Step::with(text, commands.uncordon(&self.name)));
         }
         next.extend(describe::idle(drain).map(|text| Step::with(text, commands.end_of(drain))));
         next
@@ -230,7 +226,7 @@ impl Why {
 
     /// How many drains come first, and its place among those that wait for the same budget.
     fn place_in_queue(&self, drain: &Drain) -> Vec<Step> {
-        let mut places: Vec<Step> = self.ahead.map(|ahead| Step::new(ahead_of(ahead))).into_iter().collect();
+        let mut places: Vec<String> = self.ahead.map(ahead_of).into_iter().collect();
         let place = |budget: &BudgetLocks| {
             let place = budget.waiting.iter().position(|waiting| waiting.node == drain.node)?;
             let (place, all) = (place + 1, budget.waiting.len());
@@ -238,15 +234,11 @@ impl Why {
         };
         let of_budgets: Vec<String> = self.budgets.iter().filter_map(place).collect();
         if !of_budgets.is_empty() {
-            places.push(Step::new(format!("it is number {}", describe::list(&of_budgets))));
+            places.push(format!("it is number {}", describe::list(&of_budgets)));
         }
         let estimate = self.ahead.zip(self.durations);
-        places.extend(
-            estimate
-                .and_then(|(ahead, durations)| durations.estimate(ahead))
-                .map(Step::new),
-        );
-        places
+        places.extend(estimate.and_then(|(ahead, durations)| durations.estimate(ahead)));
+        places.into_iter().map(Step::new).collect()
     }
 
     /// What ends one obstacle.
@@ -271,38 +263,27 @@ impl Why {
             (LockReason::BudgetUnhealthy, Some(pdb)) => self.recovery_of(pdb),
             (LockReason::CircularWait, _) => {
                 let node = blocked.node.as_ref().unwrap_or(&self.name);
-                vec![Step {
-                    commands: vec![commands.kubectl(&format!("uncordon {node}"))],
-                    ..Step::new(format!("{remedy}:"))
-                }]
+                vec![Step::with(remedy.clone(), commands.uncordon(node))]
             }
             (reason, _) if reason.lacks_consent() => {
                 let flag = match reason {
                     LockReason::UnmanagedPodKept => "--force",
                     _ => "--delete-emptydir-data",
                 };
-                vec![Step::with(
-                    reason.remedy(),
-                    commands.nodeward("drain", &format!("{} {flag}", self.name)),
-                )]
+                let consent = commands.nodeward("drain", &format!("{} {flag}", self.name));
+                vec![Step::with(reason.remedy(), consent)]
             }
             (LockReason::Reserved, _) => {
-                let text = |older: &Drain| {
-                    format!(
-                        "goes on after the older drain of {}, for which they are kept",
-                        older.node
-                    )
-                };
-                let why = |older: &Drain| commands.nodeward("why", &older.node);
-                holder
-                    .into_iter()
-                    .map(|older| Step::with(about.clone() + &text(older), why(older)))
-                    .collect()
+                let after = holder.map(|Drain { node, .. }| {
+                    let text = format!("{about}goes on after the older drain of {node}, for which they are kept");
+                    Step::with(text, commands.why(node))
+                });
+                after.into_iter().collect()
             }
-            _ => holder
-                .into_iter()
-                .map(|holder| holder_ends(holder, self.closed.contains(&holder.node), commands, now))
-                .collect(),
+            _ => {
+                let ends = |holder: &Drain| holder_ends(holder, self.closed.contains(&holder.node), commands, now);
+                holder.map(ends).into_iter().collect()
+            }
         };
         if steps.is_empty() {
             vec![Step::new(remedy)]
@@ -374,15 +355,13 @@ fn holder_ends(holder: &Drain, is_closed: bool, commands: &PrintedCommands, now:
             format!("{text}. It releases them when its pods are ready again: once its work is done"),
             commands.end_of(holder),
         ),
-        _ if is_closed => Step::with(
-            format!(
-                "{text}. Its pods that fit no other node come back only once that is uncordoned: when its work is done"
-            ),
-            commands.kubectl(&format!("uncordon {node}")),
-        ),
+        _ if is_closed => {
+            let back = "Its pods that fit no other node come back only once that is uncordoned: when its work is done";
+            Step::with(format!("{text}. {back}"), commands.uncordon(node))
+        }
         _ => match describe::idle(holder) {
             Some(idle) => Step::with(format!("{text}. {idle}"), commands.end_of(holder)),
-            None => Step::with(format!("{text}; more"), commands.nodeward("why", node)),
+            None => Step::with(format!("{text}; more"), commands.why(node)),
         },
     }
 }

@@ -202,7 +202,7 @@ impl WhyPod {
             )
         }));
         let node = self.node.as_ref().filter(|node| node.cordoned || self.drain.is_some());
-        next.extend(node.map(|node| Step::with("more on its node", commands.nodeward("why", &node.name))));
+        next.extend(node.map(|node| Step::with("more on its node", commands.why(&node.name))));
         next
     }
 }

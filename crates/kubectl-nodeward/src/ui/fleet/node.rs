@@ -74,7 +74,7 @@ impl FleetNode {
             let is_over = drain.is_some_and(|drain| matches!(drain.phase, Some(Phase::Drained | Phase::Failed)));
             let why = Command {
                 label: "show what it waits for, and what comes next".to_owned(),
-                command: commands.nodeward("why", &summary.name),
+                command: commands.why(&summary.name),
             };
             shown.insert(if is_over { shown.len() } else { 0 }, why);
         }
