@@ -2,7 +2,7 @@
 
 pub mod ceph;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
@@ -117,8 +117,8 @@ impl Status {
         let checks = reader.health_checks().await?.unwrap_or_default();
         let sight = Sight::without(&reader.unread);
         let answering = Answering::new(&checks, &components, sight, reader.now);
-        let by_node: HashMap<&str, &Drain> = drains.iter().map(|drain| (drain.node.as_str(), drain)).collect();
-        let answer = |node: Node| answering.answer(&node, by_node.get(node.name_any().as_str()).copied());
+        let mut by_node: HashMap<&str, &Drain> = drains.iter().map(|drain| (drain.node.as_str(), drain)).collect();
+        let answer = |node: Node| answering.answer(&node, by_node.remove(node.name_any().as_str()));
         let nodes = reader.list_as("nodes", cluster.all(), ListParams::default(), answer);
         let nodes = nodes.await?;
         let locks = lock_counts(&mut reader, ledger.as_deref()).await?;
@@ -132,12 +132,9 @@ impl Status {
             cordoned: nodes.iter().filter(|node| node.summary.cordoned).count(),
             not_ready: nodes.iter().filter(|node| !node.summary.ready).count(),
         });
-        let names: Option<HashSet<&str>> = nodes
-            .as_ref()
-            .map(|nodes| nodes.iter().map(|node| node.summary.name.as_str()).collect());
-        let is_absent = |drain: &&Drain| names.as_ref().is_some_and(|names| !names.contains(drain.node.as_str()));
-        let absent = drains.iter().filter(is_absent);
-        let absent = absent.filter_map(|drain| Some((drain.node.as_str(), answering.answer_without_node(drain)?)));
+        // Those of nodes that are not there are left.
+        let absent = by_node.into_iter().filter(|_| nodes.is_some());
+        let absent = absent.filter_map(|(node, drain)| Some((node, answering.answer_without_node(drain)?)));
         let present = nodes.iter().flatten();
         let present = present.map(|node| (node.summary.name.as_str(), node.answer.clone()));
         let needs_person = causes(present.chain(absent));

@@ -153,12 +153,7 @@ impl Why {
             holds: holds.iter().collect(),
             namespace,
         };
-        let mut budgets = of_budgets(&sources, &concerned, reader.now);
-        budgets.retain(|budget| concerned.contains(&budget.pdb));
-        let is_concerned = |budget: &&PodDisruptionBudget| concerned.contains(&qualified(*budget));
-        let looked_at: Vec<&PodDisruptionBudget> = all.iter().filter(is_concerned).take(LOOKED_AT).collect();
-        let mut counts = counts_of(&mut reader, &looked_at).await?;
-        counts.retain(|health| !health.is_sound());
+        let (budgets, counts) = look_at(&mut reader, &sources, &concerned).await?;
         let holders = drain.iter().flat_map(Drain::waits_for_nodes);
         let holders: Vec<Drain> = holders.filter_map(drain_of).collect();
         let mut closed = BTreeSet::new();
@@ -338,6 +333,22 @@ fn print_counts(page: &mut Page, counts: &BudgetHealth) {
     for told in &counts.not_true {
         page.point(Style::Warning, told);
     }
+}
+
+/// These budgets: who holds or waits for them, and what of their pods and counts is not as it should be.
+async fn look_at(
+    reader: &mut Reader<'_>,
+    sources: &Sources<'_>,
+    names: &BTreeSet<String>,
+) -> Result<(Vec<BudgetLocks>, Vec<BudgetHealth>), Failure> {
+    let mut locks = of_budgets(sources, names, reader.now);
+    locks.retain(|budget| names.contains(&budget.pdb));
+    let mut looked_at = sources.budgets.clone();
+    looked_at.retain(|budget| names.contains(&qualified(*budget)));
+    looked_at.truncate(LOOKED_AT);
+    let mut counts = counts_of(reader, &looked_at).await?;
+    counts.retain(|health| !health.is_sound());
+    Ok((locks, counts))
 }
 
 /// The pods of budgets as they are, in the order of the budgets.

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use nodeward_api::node_drain::{BlockedBy, NodeDrain};
 use nodeward_core::budget::{BudgetView, Budgets};
 use nodeward_core::pod::{Phase, PodView};
@@ -14,18 +13,18 @@ use serde::Serialize;
 use super::next::{self, Step};
 use super::pods::{EvictionAnswer, KeptBy, kept_by, try_eviction};
 use super::rollout::Rollout;
-use super::{counts_of, print_counts, print_node};
+use super::{look_at, print_counts, print_node};
 use crate::cluster::Cluster;
 use crate::commands::locks;
 use crate::commands::printed::PrintedCommands;
 use crate::describe::{self, prefixed};
 use crate::failure::Failure;
 use crate::fetch::Reader;
+use crate::model::Unread;
 use crate::model::budget_health::BudgetHealth;
 use crate::model::drain::Drain;
-use crate::model::locks::{BudgetLocks, Sources, of_budgets};
+use crate::model::locks::{BudgetLocks, Sources};
 use crate::model::node::NodeSummary;
-use crate::model::{Unread, qualified};
 use crate::text::Style;
 use crate::text::page::Page;
 use crate::text::table::Cell;
@@ -101,12 +100,7 @@ impl WhyPod {
             holds: holds.iter().collect(),
             namespace: Some(namespace),
         };
-        let mut budgets = of_budgets(&sources, &selecting, reader.now);
-        budgets.retain(|budget| selecting.contains(&budget.pdb));
-        let is_selecting = |budget: &&PodDisruptionBudget| selecting.contains(&qualified(*budget));
-        let selecting_ones: Vec<&PodDisruptionBudget> = all.iter().filter(is_selecting).collect();
-        let mut counts = counts_of(&mut reader, &selecting_ones).await?;
-        counts.retain(|counts| !counts.is_sound());
+        let (budgets, counts) = look_at(&mut reader, &sources, &selecting).await?;
         let node = node.as_ref().map(NodeSummary::of);
         Ok(Self {
             state: state(&pod, &seen, reader.now),
