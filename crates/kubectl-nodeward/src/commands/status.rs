@@ -282,9 +282,10 @@ async fn sort_out(reader: &mut Reader<'_>, drains: &mut [Drain], ledger: Option<
     let mut present = Present::of(Some(&*drains), ledger);
     let mut causes = drains.iter().flat_map(|drain| &drain.blocked_by);
     let known = reader.unread.len();
-    let budgets = match causes.any(|blocked| blocked.pdb.is_some()) {
-        true => reader.budgets(None).await?,
-        false => None,
+    let budgets = if causes.any(|blocked| blocked.pdb.is_some()) {
+        reader.budgets(None).await?
+    } else {
+        None
     };
     // Who may not read them is told what drain-lock says of them.
     reader.unread.truncate(known);

@@ -75,6 +75,13 @@ pub enum ComponentState {
     NotInstalled,
 }
 
+/// A component's objects in the cluster.
+#[derive(Default)]
+struct Traces<'a> {
+    deployment: Option<&'a Deployment>,
+    lease: Option<&'a Lease>,
+}
+
 /// What tells of components.
 #[derive(Debug, Clone, Default)]
 pub struct ComponentObjects {
@@ -90,30 +97,34 @@ pub struct ComponentObjects {
 
 /// Components by name and namespace.
 pub fn components(objects: &ComponentObjects, now: Timestamp) -> Vec<Component> {
-    let mut found: BTreeMap<(String, String), (Option<&Deployment>, Option<&Lease>)> = BTreeMap::new();
+    let mut found: BTreeMap<(String, String), Traces<'_>> = BTreeMap::new();
     for deployment in &objects.deployments {
         let name = deployment.labels().get(COMPONENT);
         if let Some(name) = name.filter(|name| COMPONENTS.contains(&name.as_str())) {
             let key = (name.clone(), deployment.namespace().unwrap_or_default());
-            found.entry(key).or_default().0 = Some(deployment);
+            found.entry(key).or_default().deployment = Some(deployment);
         }
     }
     for lease in &objects.leases {
         let key = (lease.name_any(), lease.namespace().unwrap_or_default());
-        found.entry(key).or_default().1 = Some(lease);
+        found.entry(key).or_default().lease = Some(lease);
     }
     let found = found.into_iter();
     found
-        .map(|(key, traces)| component(key, traces, objects, now))
+        .map(|(key, traces)| component(key, &traces, objects, now))
         .collect()
 }
 
 fn component(
     (name, namespace): (String, String),
-    (deployment, stored): (Option<&Deployment>, Option<&Lease>),
+    traces: &Traces<'_>,
     objects: &ComponentObjects,
     now: Timestamp,
 ) -> Component {
+    let Traces {
+        deployment,
+        lease: stored,
+    } = traces;
     let lease = stored.and_then(|lease| lease.spec.as_ref());
     let leader = lease.and_then(|lease| lease.holder_identity.clone());
     let leader = leader.filter(|leader| !leader.is_empty());

@@ -92,7 +92,9 @@ impl FleetWatches {
             (log, handle)
         });
         let mut opened = Self {
-            deployments: watches.cache("components", cluster.all(), deployments, without_managers::<Deployment>),
+            deployments: watches.cache("components", cluster.all(), deployments, |deployment: Deployment| {
+                Some(without_managers(deployment))
+            }),
             leases: leases.collect(),
             // With its managed fields: they tell since when.
             pauses: watches.cache("pauses", cluster.all(), pauses, |map: ConfigMap| Some(map)),
@@ -128,22 +130,18 @@ impl FleetWatches {
                     Selection::all().named(drain_ledger::NAME),
                     |ledger: DrainLedger| Some(decode(&ledger)),
                 ),
-                holds: watches.cache(
-                    "holds",
-                    cluster.scoped(),
-                    Selection::all(),
-                    without_managers::<DisruptionHold>,
-                ),
+                holds: watches.cache("holds", cluster.scoped(), Selection::all(), |hold: DisruptionHold| {
+                    Some(without_managers(hold))
+                }),
             });
         }
         if self.checks.is_none() && cluster.serves::<NodeHealthCheck>() {
             let api = cluster.all();
-            self.checks = Some(watches.cache(
-                "health checks",
-                api,
-                Selection::all(),
-                without_managers::<NodeHealthCheck>,
-            ));
+            self.checks = Some(
+                watches.cache("health checks", api, Selection::all(), |check: NodeHealthCheck| {
+                    Some(without_managers(check))
+                }),
+            );
         }
         if self.ceph.is_none() && cluster.serves_ceph_clusters() {
             let selection = Selection::all().fields(format!("metadata.name={}", ceph_state::CONFIG_MAP));
@@ -310,9 +308,9 @@ fn values<V: Clone>(cache: &Cache<V>) -> Vec<V> {
 }
 
 /// An object without its managed fields, which nobody reads.
-fn without_managers<K: ResourceExt>(mut object: K) -> Option<K> {
+fn without_managers<K: ResourceExt>(mut object: K) -> K {
     object.meta_mut().managed_fields = None;
-    Some(object)
+    object
 }
 
 /// A lease without what nobody reads.

@@ -522,6 +522,10 @@ async fn drain_lock_that_does_not_act_is_told_until_it_does() -> Result<()> {
         .await?;
     drain(&env, &node).await?;
     told(&env, &node, "Waits", "OwnerHold").await?;
+    // It is not drain-keeper's turn, so that its pause changes nothing here.
+    env.admin.page(&["pause", "drain-keeper", "--reason", "INC-2"]).await?;
+    told(&env, &node, "Waits", "OwnerHold").await?;
+    says(&env.admin.page(&["why", &node]).await?, &["paused since", "INC-2"])?;
     env.admin.page(&["pause", "drain-lock", "--reason", "INC-1"]).await?;
     let paused = told(&env, &node, "NeedsPerson", "drain-lock is paused: INC-1").await?;
     ensure!(paused.next.len() == 1, "nothing else is promised: {paused:#?}");
@@ -534,5 +538,32 @@ async fn drain_lock_that_does_not_act_is_told_until_it_does() -> Result<()> {
     let _lock = drain_lock(env.plane).await?;
     let waits = told(&env, &node, "Waits", "OwnerHold").await?;
     run(&env, waits.command(" release ")?).await?;
+    end(&env, &node).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn hold_beside_an_unhealthy_pod_is_told_with_the_pod() -> Result<()> {
+    let env = Environment::new().await?;
+    let [node, other] = env.workers().await?;
+    env.add_pinned("db", &[node.clone(), other.clone()]).await?;
+    env.admin
+        .page(&["hold", "db", "-n", &env.name, "--reason", "reindexing", "--for", "1h"])
+        .await?;
+    fleet::stop_kubelet(&env.client, &other).await?;
+    told(&env, &other, "NeedsPerson", "not Ready").await?;
+    drain(&env, &node).await?;
+    let held = wait::until("both obstacles", secs(90), || async {
+        let held = told(&env, &node, "NeedsPerson", "BudgetUnhealthy").await?;
+        held.step("goes on when its owner's hold of")?;
+        Ok(held)
+    })
+    .await?;
+    let pod = held.step("is Ready: it")?["text"].as_str().unwrap_or_default();
+    ensure!(
+        pod.contains(&format!("is not Ready on {other}, which is not Ready")),
+        "{pod}"
+    );
+    run(&env, held.command(" release ")?).await?;
+    fleet::start_kubelet(&env.client, &other).await?;
     end(&env, &node).await
 }
