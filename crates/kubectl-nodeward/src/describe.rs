@@ -129,14 +129,9 @@ pub fn overdue(drain: &Drain, now: Timestamp) -> Option<String> {
     })
 }
 
-/// The time since which a drain is in its phase, as far as its NodeDrain tells.
+/// For how long a drain has been in its phase.
 pub fn phase_age(drain: &Drain, now: Timestamp) -> Option<String> {
-    let since = match drain.phase {
-        Some(Phase::Drained) => drain.drained_at,
-        Some(Phase::Granted | Phase::Draining) => drain.granted_at,
-        _ => None,
-    };
-    since.or_else(|| drain.since()).map(|since| age(since, now))
+    drain.in_phase_since().map(|since| age(since, now))
 }
 
 /// One obstacle, with its reason, by which it is found in Events and metrics.

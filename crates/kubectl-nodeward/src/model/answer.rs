@@ -435,13 +435,8 @@ fn of_drain(drain: &Drain, node: Option<&NodeSummary>, now: Timestamp) -> Option
         // The first is filtered out before, the others are told by `given_up`.
         Some(Phase::Released | Phase::Suspect | Phase::Failed) => return None,
     };
-    let since = match drain.phase {
-        Some(Phase::Drained) => drain.drained_at,
-        Some(Phase::Granted | Phase::Draining) => drain.granted_at,
-        _ => None,
-    };
     Some(Answer {
-        since: since.or_else(|| drain.since()),
+        since: drain.in_phase_since(),
         why: why.or_else(|| {
             let looks_again = "what it waited for is over, and drain-lock looks again";
             let told = if drain.outdated.is_empty() {

@@ -129,6 +129,16 @@ impl Drain {
         self.started_at.or(self.asked_at)
     }
 
+    /// Since when it is in its phase, as far as its NodeDrain tells.
+    pub fn in_phase_since(&self) -> Option<Timestamp> {
+        let since = match self.phase {
+            Some(Phase::Drained) => self.drained_at,
+            Some(Phase::Granted | Phase::Draining) => self.granted_at,
+            _ => None,
+        };
+        since.or_else(|| self.since())
+    }
+
     /// From its last grant to the moment when no pod had to leave any more.
     fn emptied_in(&self) -> Option<SignedDuration> {
         let (granted, drained) = (self.granted_at?, self.drained_at?);

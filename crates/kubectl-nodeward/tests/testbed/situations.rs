@@ -445,7 +445,9 @@ async fn bare_pod_of_two_budgets_is_told_with_all_that_it_takes() -> Result<()> 
     let blocked = told(&env, &node, "NeedsPerson", "").await?;
     blocked.step("until one of them selects the pod")?;
     run(&env, &format!("{} --no-wait", blocked.command("--force")?)).await?;
-    told(&env, &node, "NeedsPerson", "SeveralPDBs").await?;
+    // Consent alone does not let it go.
+    let blocked = told(&env, &node, "NeedsPerson", "").await?;
+    blocked.step("until one of them selects the pod")?;
     env.admin
         .kubectl(&["delete", "pdb", "second", "-n", &env.name])
         .await?
@@ -558,12 +560,14 @@ async fn hold_beside_an_unhealthy_pod_is_told_with_the_pod() -> Result<()> {
         Ok(held)
     })
     .await?;
-    let pod = held.step("is Ready: it")?["text"].as_str().unwrap_or_default();
-    ensure!(
-        pod.contains(&format!("is not Ready on {other}, which is not Ready")),
-        "{pod}"
-    );
+    let text = held.step("is Ready: it")?["text"].as_str().unwrap_or_default();
+    let cause = format!(" is Ready: it is not Ready on {other}, which is not Ready");
+    let pod = text.split('/').nth(1).and_then(|pod| pod.strip_suffix(&cause));
+    let pod = pod.with_context(|| text.to_owned())?;
     run(&env, held.command(" release ")?).await?;
     fleet::start_kubelet(&env.client, &other).await?;
+    told(&env, &other, "Fine", "").await?;
+    // The simulated kubelet leaves it as the node's lifecycle has marked it.
+    workload::delete(&env.client, &env.name, pod).await?;
     end(&env, &node).await
 }

@@ -96,7 +96,7 @@ impl Step {
         }
     }
 
-    /// Or by another command.
+    /// Adds another command that goes with it.
     fn or(mut self, command: String) -> Self {
         self.commands.push(command);
         self
@@ -256,11 +256,16 @@ impl Why {
             return vec![Step::with(text, restoring(component, commands))];
         }
         let steps = match (blocked.reason, &blocked.pdb) {
-            (LockReason::OwnerHold, Some(pdb)) => {
-                let locks = self.budgets.iter().filter(|locks| locks.pdb == *pdb);
-                locks.flat_map(|locks| ends_of_holds(locks, commands, now)).collect()
+            (LockReason::OwnerHold, Some(pdb)) => self.ends_of_holds(pdb, commands, now),
+            // A hold of the same budget comes to light once the pods are healthy.
+            (LockReason::BudgetUnhealthy, Some(pdb)) => {
+                let mut steps = self.recovery_of(pdb);
+                if steps.is_empty() {
+                    steps.push(Step::new(remedy.clone()));
+                }
+                steps.extend(self.ends_of_holds(pdb, commands, now));
+                steps
             }
-            (LockReason::BudgetUnhealthy, Some(pdb)) => self.recovery_of(pdb),
             (LockReason::CircularWait, _) => {
                 let node = blocked.node.as_ref().unwrap_or(&self.name);
                 vec![Step::with(remedy.clone(), commands.uncordon(node))]
@@ -290,6 +295,11 @@ impl Why {
         } else {
             steps
         }
+    }
+
+    fn ends_of_holds(&self, pdb: &str, commands: &PrintedCommands, now: Timestamp) -> Vec<Step> {
+        let locks = self.budgets.iter().filter(|locks| locks.pdb == pdb);
+        locks.flat_map(|locks| ends_of_holds(locks, commands, now)).collect()
     }
 
     /// What the pods of a budget wait for, and what of its counts has to become true.
