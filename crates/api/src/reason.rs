@@ -291,6 +291,8 @@ reasons! {
         /// The pods that it waits for come back only once somebody uncordons a node: that of a drain which waits in turn for this
         /// one, or one that is drained and stays cordoned.
         CircularWait => "waits for pods that come back only once a node is uncordoned",
+        /// The same, where that node is drained and has not been out of service for longer than is expected.
+        AwaitsUncordon => "waits for pods that come back with a node which is out of service",
         /// Pods of the budget are not healthy.
         BudgetUnhealthy => "waits for a budget whose pods are not healthy",
         /// Ceph's operator has closed the budget, and opens it again by itself.
@@ -443,6 +445,7 @@ impl LockReason {
             | Self::WaitsForDisruptions
             | Self::Reserved
             | Self::CircularWait
+            | Self::AwaitsUncordon
             | Self::BudgetUnhealthy
             | Self::CephClosed
             | Self::OwnerHold
@@ -524,6 +527,7 @@ impl LockReason {
             Self::WaitsForDisruptions
                 | Self::Reserved
                 | Self::CircularWait
+                | Self::AwaitsUncordon
                 | Self::BudgetUnhealthy
                 | Self::CephClosed
                 | Self::OwnerHold
@@ -545,14 +549,22 @@ impl LockReason {
     pub const fn waits_for_a_drain(self) -> bool {
         matches!(
             self,
-            Self::WaitsForDisruptions | Self::Reserved | Self::CircularWait | Self::WaitsForNodeGroup | Self::NoRoom
+            Self::WaitsForDisruptions
+                | Self::Reserved
+                | Self::CircularWait
+                | Self::AwaitsUncordon
+                | Self::WaitsForNodeGroup
+                | Self::NoRoom
         )
     }
 
     /// Whether an eviction that is refused with it lacks a disruption of a budget, as one does that the eviction API refuses
     /// by itself. Every other refusal is for the drain's turn, or for something that is no budget's.
     pub const fn refuses_for_a_budget(self) -> bool {
-        let is_for_the_turn = matches!(self, Self::Queued | Self::Reserved | Self::CircularWait);
+        let is_for_the_turn = matches!(
+            self,
+            Self::Queued | Self::Reserved | Self::CircularWait | Self::AwaitsUncordon
+        );
         self.is_misconfiguration() || (self.waits_for_a_budget() && !is_for_the_turn)
     }
 
@@ -1008,7 +1020,9 @@ mod tests {
             R::BudgetUnhealthy | R::CephClosed | R::StatusBehind => true,
             R::BudgetNeverAllows | R::SyncFailed | R::SeveralPDBs | R::NeedExceedsBudget => true,
             // Its turn, or a step on the way to it.
-            R::Queued | R::NotPlanned | R::Reserved | R::CircularWait | R::AwaitsConfirmation => false,
+            R::Queued | R::NotPlanned | R::Reserved | R::CircularWait | R::AwaitsUncordon | R::AwaitsConfirmation => {
+                false
+            }
             R::WaitsForNodeGroup | R::GroupUnhealthy | R::ControlPlaneBusy => false,
             R::Suspect | R::AwaitsDrainer | R::AwaitingPods | R::AwaitingReady => false,
             // What is not known, or not to be.

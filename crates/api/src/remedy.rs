@@ -99,6 +99,7 @@ impl LockReason {
             Self::WaitsForDisruptions | Self::Reserved => {
                 "wait for the drain that has them, or find out why it does not end"
             }
+            Self::AwaitsUncordon => "wait until the work on that node is done and it is uncordoned",
             Self::CircularWait => "uncordon the node that is named, so that its pods come back",
             Self::BudgetUnhealthy => "bring the budget's pods back to Ready",
             Self::CephClosed => "wait, or see to what is down: ceph status",

@@ -295,7 +295,7 @@ impl Planner<'_> {
     }
 
     /// Names the node that ends the circle which the drain waits in. Of one that is drained, and out of service for no longer than
-    /// is expected, a rolling reboot, say, it is told as a wait for another drain: no person has to act yet.
+    /// is expected, as in a rolling reboot, no person has to act yet.
     pub(super) fn name_circle(&self, active: &ActiveDrain<'_>, verdict: &mut DrainVerdict) {
         let Some(circle) = self.circles.get(&active.node.name) else {
             return;
@@ -312,7 +312,7 @@ impl Planner<'_> {
             }
             UncordonedBy::WhenDone { is_expected } => {
                 if is_expected {
-                    reason = LockReason::WaitsForDisruptions;
+                    reason = LockReason::AwaitsUncordon;
                 }
                 format!(
                     "its pods find no node but {opener}, which stays cordoned; once the work on it is done: \

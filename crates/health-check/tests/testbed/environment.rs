@@ -394,7 +394,7 @@ impl Environment {
         Ok(self.created_names(family)?.len())
     }
 
-    /// The names of the remediations that operators created: the nodes' names, one for each create.
+    /// The names of the remediations that operators created: each begins with that of its node.
     pub fn created_names(&self, family: Family) -> Result<Vec<String>> {
         let plural = family.remediation().resource().plural;
         let all = self.plane.audit().since(self.began)?;

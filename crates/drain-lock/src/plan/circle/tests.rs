@@ -211,7 +211,7 @@ fn planned_behind_drained(given: Given) -> Plan {
 
 /// A person has to act once the work takes longer than is expected of it.
 #[rstest]
-#[case::that_is_worked_on("11:50:00", LockReason::WaitsForDisruptions)]
+#[case::that_is_worked_on("11:50:00", LockReason::AwaitsUncordon)]
 #[case::that_stays_for_long("11:45:00", LockReason::CircularWait)]
 fn drain_that_waits_for_a_drained_node_names_it(#[case] drained_at: &str, #[case] reason: LockReason) {
     let mut given = one_stays_cordoned(cordoned("n1"));

@@ -99,7 +99,7 @@ async fn named(env: &Environment) -> Result<String> {
             waits.message
         );
         // The node is at work for as long as may be expected: no person is called.
-        ensure!(waits.reason == LockReason::WaitsForDisruptions, "{waits:?}");
+        ensure!(waits.reason == LockReason::AwaitsUncordon, "{waits:?}");
         let cordoned = env.nodes().get(&node).await?;
         let is_cordoned = cordoned.spec.is_some_and(|spec| spec.unschedulable == Some(true));
         ensure!(is_cordoned, "{node} was uncordoned");
