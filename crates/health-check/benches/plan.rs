@@ -97,7 +97,7 @@ fn median(mut spent: Vec<f64>) -> Result<f64> {
 /// So many workers that are Ready, and the NodeHealthCheck that looks after them.
 fn fleet(size: usize, now: Timestamp) -> Result<Snapshot> {
     let mut snapshot = Snapshot::default();
-    snapshot.memory.held_since = Some(BTreeMap::new());
+    snapshot.memory.overdue_stops = Some(BTreeMap::new());
     let (mut texts, mut nodes) = (Pool::default(), BTreeMap::new());
     for number in 0..size {
         let name = format!("n{number}");

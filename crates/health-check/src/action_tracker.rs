@@ -172,7 +172,7 @@ impl ActionTracker {
     pub fn planned(&mut self, plan: &Plan, is_running: bool) {
         self.observations.absent_since.clone_from(&plan.absent_since);
         self.observations.unknown_since.clone_from(&plan.unknown_since);
-        self.observations.held_since = is_running.then(|| plan.held_since.clone());
+        self.observations.overdue_stops = is_running.then(|| plan.overdue_stops.clone());
         self.observations.unhealthy_periods = Some(plan.unhealthy_periods.clone());
         self.observations.etcd_members.clone_from(&plan.etcd_members);
         self.observations.lost.clone_from(&plan.lost);
@@ -243,7 +243,7 @@ impl ActionTracker {
         }
         // While the emergency stop cannot be read nothing is carried out, as in a pause: the wait begins with its end.
         if matches!(executed.effect.result, ActionResult::Stopped(Stop::PauseUnknown)) {
-            self.observations.held_since = None;
+            self.observations.overdue_stops = None;
         }
         if let Some(right) = executed.action.right() {
             self.observations.asked(right, &executed.effect.result, now);

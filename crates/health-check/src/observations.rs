@@ -20,9 +20,9 @@ pub struct Observations {
     pub absent_since: BTreeMap<(NodeUid, Arc<str>), Timestamp>,
     /// By node and reason, since when its remediation is postponed because something cannot be told.
     pub unknown_since: BTreeMap<(NodeName, HealthReason), Timestamp>,
-    /// Overdue timeouts that something stops, by NodeHealthCheck and node, and since when it does not any more; `None`: this
-    /// process has not looked yet, or the emergency stop has stopped it since.
-    pub held_since: Option<BTreeMap<(CheckName, NodeName), Option<Timestamp>>>,
+    /// What stops overdue timeouts, or did until lately, by NodeHealthCheck and node; `None`: this process has not looked yet, or
+    /// the emergency stop has stopped it since.
+    pub overdue_stops: Option<BTreeMap<(CheckName, NodeName), OverdueStop>>,
     /// The outages of nodes, by NodeHealthCheck; `None`: this process has not looked yet.
     pub unhealthy_periods: Option<BTreeMap<(CheckName, NodeName), UnhealthyPeriod>>,
     /// When each member of etcd was last seen: those whose Node is gone count for a while.
@@ -44,6 +44,15 @@ pub struct Observations {
     /// Starts under way, by NodeHealthCheck and node: what they create the watches do not show yet, and a plan that leaves
     /// them out does not undo it.
     pub starting: BTreeMap<(CheckName, NodeName), RunningStart>,
+}
+
+/// What keeps an overdue timeout from taking effect.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OverdueStop {
+    /// Since when nothing stops it any more; `None`: something does.
+    pub ended: Option<Timestamp>,
+    /// Whether the node is held, too. That lets the step end, and its end is one of a stop all the same.
+    pub is_node_held: bool,
 }
 
 /// A start under way.

@@ -36,6 +36,7 @@ use nodeward_api::reason::HealthReason;
 use nodeward_core::deadline::{RequeueAt, saturating_add};
 use nodeward_core::id::{NodeName, NodeUid};
 
+use crate::observations::OverdueStop;
 use crate::policy::Policy;
 use crate::snapshot::{CheckName, Reading, Snapshot};
 
@@ -72,8 +73,8 @@ pub struct Plan {
     pub absent_since: BTreeMap<(NodeUid, Arc<str>), Timestamp>,
     /// For the next plan: [`crate::observations::Observations::unknown_since`].
     pub unknown_since: BTreeMap<(NodeName, HealthReason), Timestamp>,
-    /// For the next plan: [`crate::observations::Observations::held_since`].
-    pub held_since: BTreeMap<(CheckName, NodeName), Option<Timestamp>>,
+    /// For the next plan: [`crate::observations::Observations::overdue_stops`].
+    pub overdue_stops: BTreeMap<(CheckName, NodeName), OverdueStop>,
     /// For the next plan: [`crate::observations::Observations::unhealthy_periods`].
     pub unhealthy_periods: BTreeMap<(CheckName, NodeName), UnhealthyPeriod>,
     /// For the next plan: [`crate::observations::Observations::etcd_members`].

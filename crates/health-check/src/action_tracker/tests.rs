@@ -405,11 +405,11 @@ fn lost_leadership_leaves_only_what_was_seen() {
 fn unreadable_emergency_stop_knows_no_end_of_what_stops_a_step() {
     let mut tracker = ActionTracker::default();
     tracker.planned(&Plan::default(), true);
-    assert!(tracker.observations(at(0)).held_since.is_some());
+    assert!(tracker.observations(at(0)).overdue_stops.is_some());
     let mut stopped = executed([]);
     stopped.effect.result = ActionResult::Stopped(Stop::PauseUnknown);
     tracker.completed(&stopped, 0, at(0));
-    assert_eq!(tracker.observations(at(1)).held_since, None);
+    assert_eq!(tracker.observations(at(1)).overdue_stops, None);
 }
 
 #[test]

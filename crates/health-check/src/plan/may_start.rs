@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use jiff::Timestamp;
 use nodeward_api::reason::HealthReason;
 use nodeward_core::deadline::{is_due, saturating_add, to_the_second};
 use nodeward_core::id::{NodeName, ResourceVersion};
@@ -15,6 +16,7 @@ use super::gates::{
 };
 use super::start::{Candidate, Tally};
 use super::{Planner, backoff, lease};
+use crate::observations::OverdueStop;
 use crate::snapshot::{NodeFacts, Reading};
 
 /// What a step rests on and a cache may tell too late.
@@ -155,24 +157,31 @@ impl Planner<'_> {
             .and_then(|()| self.check_nodes_heard())
             .and_then(|()| check_threshold(check))
             .and_then(|()| check_storm(check));
+        let is_node_held = case.chain.is_held;
         // One that only reports takes no step, either.
         if stopped.is_err() || check.only_reports() {
-            self.plan.held_since.insert(key, None);
+            let ended = None;
+            self.plan.overdue_stops.insert(key, OverdueStop { ended, is_node_held });
             return stopped;
         }
-        let held = match &self.snapshot.memory.held_since {
-            Some(held) => held.get(&key).map(|released| released.unwrap_or(self.now)),
-            None => Some(self.now),
+        let stop = self.snapshot.memory.overdue_stops.as_ref().map(|stops| stops.get(&key));
+        let ended = match stop {
+            Some(None) => Timestamp::MIN,
+            Some(Some(stop)) if is_node_held || !stop.is_node_held => stop.ended.unwrap_or(self.now),
+            Some(Some(_)) | None => self.now,
         };
-        let until = held.map(|released| saturating_add(released, self.policy.settle));
-        match until.filter(|until| !is_due(*until, self.now)) {
-            Some(until) => {
-                self.plan.held_since.insert(key, held);
-                let text = "what stopped its next step has just ended, or may have";
-                Err(Standing::new(HealthReason::Settling, text).until(until))
-            }
-            None => self.check_settled(),
+        let until = saturating_add(ended, self.policy.settle);
+        let waits = if is_due(until, self.now) {
+            self.check_settled()
+        } else {
+            let text = "what stopped its next step has just ended, or may have";
+            Err(Standing::new(HealthReason::Settling, text).until(until))
+        };
+        if waits.is_err() {
+            let ended = Some(ended);
+            self.plan.overdue_stops.insert(key, OverdueStop { ended, is_node_held });
         }
+        waits
     }
 
     /// What every step needs.

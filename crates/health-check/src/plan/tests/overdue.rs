@@ -1,6 +1,7 @@
 //! Overdue timeouts: what a stop has held falls due a while after its end, for the machines of many nodes may just be coming back.
 
 use nodeward_api::reason::HealthReason;
+use rstest::rstest;
 use serde_json::json;
 
 use super::world::{World, at, chain, two_steps, with};
@@ -87,6 +88,28 @@ fn settling_forgets_no_stop() {
     world.heal_all(["w2", "w3", "w4"], 670);
     world.live(670, 729);
     assert_eq!(world.remediations(), ["Reboot of w1"]);
+    world.live(729, 730);
+    assert_eq!(world.remediations(), ["Fence of w1", "Reboot of w1"]);
+}
+
+/// An exclusion lets the step end, which has to wait, and is lifted shortly before that wait ends.
+#[rstest]
+#[case::for_the_clock(|w: &mut World| w.snapshot.settle_until = Some(at(680)))]
+#[case::for_a_pause_that_has_ended(|w: &mut World| {
+    w.change_check("workers", |check| check.spec.pauses = vec!["me".to_owned()]);
+    w.settle(620);
+    w.change_check("workers", |check| check.spec.pauses.clear());
+})]
+fn settling_forgets_no_exclusion(#[case] wait: fn(&mut World)) {
+    let mut world = World::remediating(two_steps());
+    world.label("w1", EXCLUDED, Some("true"));
+    world.settle(590);
+    wait(&mut world);
+    world.live(621, 670);
+    world.label("w1", EXCLUDED, None);
+    world.live(670, 729);
+    assert_eq!(world.remediations(), ["Reboot of w1"]);
+    assert_eq!(world.snapshot.remediations[0].timed_out, None);
     world.live(729, 730);
     assert_eq!(world.remediations(), ["Fence of w1", "Reboot of w1"]);
 }

@@ -109,7 +109,7 @@ impl World {
             },
             version: 1,
         };
-        world.snapshot.memory.held_since = Some(BTreeMap::new());
+        world.snapshot.memory.overdue_stops = Some(BTreeMap::new());
         world.snapshot.memory.unhealthy_periods = Some(BTreeMap::new());
         for number in 1..=count {
             world.add_node(&format!("w{number}"), "worker", -3600);
@@ -423,7 +423,7 @@ impl World {
         let memory = &mut self.snapshot.memory;
         memory.absent_since.clone_from(&plan.absent_since);
         memory.unknown_since.clone_from(&plan.unknown_since);
-        memory.held_since = Some(plan.held_since.clone());
+        memory.overdue_stops = Some(plan.overdue_stops.clone());
         memory.unhealthy_periods = Some(plan.unhealthy_periods.clone());
         memory.etcd_members.clone_from(&plan.etcd_members);
         memory.lost.clone_from(&plan.lost);
