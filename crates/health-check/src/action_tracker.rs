@@ -14,7 +14,7 @@ use nodeward_runtime::{ActionResult, ApiError, Expectations, Stop};
 
 use crate::definition::Fields;
 use crate::execute::{Executed, OwnVersions, Written};
-use crate::observations::{Observations, RunningStart};
+use crate::observations::Observations;
 use crate::plan::{Action, ActionKey, Plan, Standing};
 use crate::snapshot::{CheckFacts, CheckName, RemediationFacts, RemediationKind, Snapshot};
 
@@ -223,16 +223,15 @@ impl ActionTracker {
     /// An action is about to start.
     pub fn started(&mut self, action: &Action) {
         if let Action::StartRemediation(start) = action {
-            let is_control_plane = start.is_of_control_plane();
-            self.observations
-                .start_began(&start.check.name, &start.node, RunningStart { is_control_plane });
+            let key = (Arc::clone(&start.check.name), start.node.clone());
+            self.observations.starting.insert(key, start.is_of_control_plane());
         }
     }
 
     /// An action of this key has ended, be it by a panic.
     pub fn ended(&mut self, key: &ActionKey) {
         if let ActionKey::Start(check, node) = key {
-            self.observations.start_ended(check, node);
+            self.observations.starting.remove(&(Arc::clone(check), node.clone()));
         }
     }
 
@@ -258,8 +257,7 @@ impl ActionTracker {
                 }
             }
             (Action::StartRemediation(start), result) => {
-                let (check, node) = (&start.check.name, &start.node);
-                let refused = (check, node, start.step);
+                let refused = (&start.check.name, &start.node, start.step);
                 if let Some(refusal) = &executed.effect.refusal {
                     self.observations.start_refused(refused, refusal.clone(), now);
                 } else if let ActionResult::Failed(error) = result
@@ -269,27 +267,24 @@ impl ActionTracker {
                     let refusal = Standing::new(HealthReason::RemediationRejected, error.to_string());
                     self.observations.start_refused(refused, refusal, now);
                 } else if matches!(result, ActionResult::Acted(()) | ActionResult::AlreadyDone) {
-                    self.observations.started(check, node);
+                    let key = (Arc::clone(&start.check.name), start.node.clone());
+                    self.observations.refusals.remove(&key);
                 }
             }
-            (Action::DeleteRemediation { remediation, .. }, _) => {
+            (Action::DeleteRemediation(write), _) => {
                 let is_gone = |written: &Written| matches!(written, Written::Remediation { facts: None, .. });
                 if executed.effect.written.iter().any(is_gone) {
-                    self.observations.gone.insert(Arc::clone(&remediation.uid));
+                    self.observations.gone.insert(Arc::clone(&write.remediation.uid));
                 }
             }
-            (Action::AnnotateRemediation { remediation, .. }, ActionResult::Failed(ApiError::Forbidden { .. })) => {
-                self.may_not_annotate
-                    .insert(remediation.kind.clone(), saturating_add(now, ANNOTATE_AGAIN_AFTER));
+            (Action::AnnotateRemediation(write, _), ActionResult::Failed(ApiError::Forbidden { .. })) => {
+                let until = saturating_add(now, ANNOTATE_AGAIN_AFTER);
+                self.may_not_annotate.insert(write.remediation.kind.clone(), until);
             }
             (
-                Action::AnnotateRemediation {
-                    remediation, change, ..
-                },
+                Action::AnnotateRemediation(write, change),
                 ActionResult::Failed(error @ (ApiError::Denied { .. } | ApiError::Invalid { .. })),
-            ) => {
-                self.annotation_refused(&remediation.uid, change.annotation(), error, now);
-            }
+            ) => self.annotation_refused(&write.remediation.uid, change.annotation(), error, now),
             (
                 Action::AnnotateNode { node_uid, change, .. },
                 ActionResult::Failed(

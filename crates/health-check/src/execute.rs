@@ -27,7 +27,6 @@ use crate::plan::{Action, ActionKey, Standing};
 use crate::snapshot::{CheckName, RemediationFacts, RemediationKind, TemplateRef};
 
 pub use self::quorum::{CheckReads, NodeReads};
-use self::remediation::Known;
 
 /// An action that has ended.
 #[derive(Debug)]
@@ -192,7 +191,7 @@ impl nodeward_runtime::Action for Action {
     fn stops_when_unplanned(&self) -> bool {
         matches!(
             self,
-            Self::StartRemediation(_) | Self::DeleteRemediation { .. } | Self::AnnotateRemediation { .. }
+            Self::StartRemediation(_) | Self::DeleteRemediation(_) | Self::AnnotateRemediation(..)
         )
     }
 
@@ -211,30 +210,9 @@ async fn act(action: &Action, pass: &PassContext, permits: &Permits) -> Ended {
         Action::WriteStatus(write) => node_health_check::write_status(pass, permits, write).await,
         Action::WriteSelector(write) => node_health_check::write_selector(pass, permits, write).await,
         Action::StartRemediation(start) => Box::pin(start_remediation::start(pass, permits, start)).await,
-        Action::DeleteRemediation {
-            remediation,
-            seen,
-            evidence,
-            ..
-        } => {
-            let known = Known {
-                remediation,
-                seen: seen.as_ref(),
-            };
-            Box::pin(remediation::delete(pass, permits, known, evidence)).await
-        }
-        Action::AnnotateRemediation {
-            remediation,
-            seen,
-            change,
-            evidence,
-            ..
-        } => {
-            let known = Known {
-                remediation,
-                seen: Some(seen),
-            };
-            Box::pin(remediation::annotate(pass, permits, known, *change, evidence.as_ref())).await
+        Action::DeleteRemediation(write) => Box::pin(remediation::delete(pass, permits, write)).await,
+        Action::AnnotateRemediation(write, change) => {
+            Box::pin(remediation::annotate(pass, permits, write, *change)).await
         }
         Action::Lease(change) => lease::write(pass, permits, change).await,
         Action::AnnotateNode {

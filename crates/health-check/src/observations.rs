@@ -41,9 +41,9 @@ pub struct Observations {
     pub lost: BTreeSet<Arc<str>>,
     /// NodeHealthChecks that were there since this process began: their kinds of remediations are known.
     pub checks: BTreeSet<CheckName>,
-    /// Starts under way, by NodeHealthCheck and node: what they create the watches do not show yet, and a plan that leaves
-    /// them out does not undo it.
-    pub starting: BTreeMap<(CheckName, NodeName), RunningStart>,
+    /// Starts under way, by NodeHealthCheck and node, and whether the node is of the control plane: what they create the watches
+    /// do not show yet, and a plan that leaves them out does not undo it.
+    pub starting: BTreeMap<(CheckName, NodeName), bool>,
 }
 
 /// What keeps an overdue timeout from taking effect.
@@ -53,13 +53,6 @@ pub struct OverdueStop {
     pub ended: Option<Timestamp>,
     /// Whether the node is held, too. That lets the step end, and its end is one of a stop all the same.
     pub is_node_held: bool,
-}
-
-/// A start under way.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RunningStart {
-    /// Its node is of the control plane.
-    pub is_control_plane: bool,
 }
 
 /// A remediation that was to start, and did not.
@@ -106,24 +99,9 @@ impl Observations {
         self.refusals.insert(key, refusal);
     }
 
-    /// A start is under way.
-    pub fn start_began(&mut self, check: &CheckName, node: &NodeName, start: RunningStart) {
-        self.starting.insert((Arc::clone(check), node.clone()), start);
-    }
-
-    /// It has ended, one way or the other.
-    pub fn start_ended(&mut self, check: &CheckName, node: &NodeName) {
-        self.starting.remove(&(Arc::clone(check), node.clone()));
-    }
-
     /// Whether a start of a NodeHealthCheck is under way for a node.
     pub fn is_starting(&self, check: &CheckName, node: &NodeName) -> bool {
         !self.starting.is_empty() && self.starting.contains_key(&(Arc::clone(check), node.clone()))
-    }
-
-    /// A remediation was started.
-    pub fn started(&mut self, check: &CheckName, node: &NodeName) {
-        self.refusals.remove(&(Arc::clone(check), node.clone()));
     }
 
     /// A request for a right that is missing, or was.

@@ -47,7 +47,7 @@ use self::start::Candidate;
 
 pub use self::action::{
     Action, ActionKey, Announcement, CheckRef, LeaseChange, LeaseName, LeaseStep, NodeChange, RemediationChange,
-    RemediationRef, SelectorWrite, StartRemediation, StatusWrite,
+    RemediationRef, RemediationWrite, SelectorWrite, StartRemediation, StatusWrite,
 };
 pub use self::backoff::RemediationHistory;
 pub use self::case::Standing;

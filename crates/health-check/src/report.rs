@@ -49,15 +49,7 @@ impl Reporter {
         match (&executed.action, &executed.effect.result) {
             (Action::WriteStatus(write), ActionResult::Acted(())) => self.announcer.announce(write),
             (Action::StartRemediation(start), ActionResult::Acted(())) => self.announcer.started(start),
-            (
-                Action::DeleteRemediation {
-                    check,
-                    remediation,
-                    evidence,
-                    ..
-                },
-                ActionResult::Acted(()),
-            ) => self.announcer.removed(check, remediation, evidence),
+            (Action::DeleteRemediation(write), ActionResult::Acted(())) => self.announcer.removed(write),
             _ => {}
         }
     }

@@ -9,8 +9,8 @@ use super::*;
 use crate::execute::Effect;
 use crate::observe::project;
 use crate::plan::{
-    CheckRef, LeaseChange, LeaseName, LeaseStep, NodeEvidence, RemediationChange, RemediationRef, RestsOn,
-    StartRemediation, StatusWrite,
+    CheckRef, LeaseChange, LeaseName, LeaseStep, RemediationChange, RemediationRef, RemediationWrite, StartRemediation,
+    StatusWrite,
 };
 use crate::snapshot::{KindFacts, Listed, NodeFacts, TemplateFacts, TemplateRef};
 
@@ -110,13 +110,15 @@ fn reference() -> RemediationRef {
 
 fn not_annotated(error: ApiError) -> Executed {
     Executed {
-        action: Action::AnnotateRemediation {
-            check: start().check,
-            remediation: reference(),
-            seen: remediation("5"),
-            change: RemediationChange::TimedOut(at(0)),
-            evidence: None,
-        },
+        action: Action::AnnotateRemediation(
+            RemediationWrite {
+                check: start().check,
+                remediation: reference(),
+                seen: Some(remediation("5")),
+                evidence: None,
+            },
+            RemediationChange::TimedOut(at(0)),
+        ),
         effect: ActionResult::Failed(error).into(),
     }
 }
@@ -468,15 +470,12 @@ fn annotation_that_is_refused_is_left_out_for_a_while(#[case] error: ApiError, #
 fn delete_tells_what_is_gone(#[case] left: Option<Arc<RemediationFacts>>, #[case] is_gone: bool) {
     let mut tracker = ActionTracker::default();
     let deleted = Executed {
-        action: Action::DeleteRemediation {
+        action: Action::DeleteRemediation(RemediationWrite {
             check: start().check,
             remediation: reference(),
             seen: None,
-            evidence: NodeEvidence {
-                name: "n1".into(),
-                rests_on: RestsOn::Gone,
-            },
-        },
+            evidence: None,
+        }),
         ..executed([written_remediation(None, left)])
     };
     tracker.completed(&deleted, 0, at(0));

@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Namespace;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Api;
 use kube::api::PostParams;
-use nodeward_core::id::{NodeName, NodeUid, ResourceVersion};
+use nodeward_core::id::ResourceVersion;
 use nodeward_core::lease::LeaseView;
 use nodeward_runtime::lease::{give_back_lease, take_lease};
-use nodeward_runtime::{ActionResult, ApiError, LeaseTerms, Permits};
+use nodeward_runtime::{ActionResult, ApiError, Permits};
 
 use super::quorum::Unmet;
 use super::{Effect, Ended, PassContext, Written};
@@ -29,7 +29,7 @@ pub(super) struct Taken {
 pub(super) async fn write(pass: &PassContext, permits: &Permits, change: &LeaseChange) -> Ended {
     let _permit = permits.next_write().await?;
     match (&change.step, &change.seen) {
-        (LeaseStep::Take { .. }, _) => Ok(Effect::acted(take(pass, change).await?.written)),
+        (LeaseStep::Take(_), _) => Ok(Effect::acted(take(pass, change).await?.written)),
         (LeaseStep::GiveBack, None) => Ok(ActionResult::AlreadyDone.into()),
         (LeaseStep::GiveBack, Some(seen)) => {
             let name: Arc<str> = change.name.to_string().into();
@@ -43,30 +43,20 @@ pub(super) async fn write(pass: &PassContext, permits: &Permits, change: &LeaseC
 
 /// Takes or renews it.
 pub(super) async fn take(pass: &PassContext, change: &LeaseChange) -> Result<Taken, Unmet> {
-    let LeaseStep::Take {
-        holder,
-        duration,
-        owner,
-    } = &change.step
-    else {
+    let LeaseStep::Take(terms) = &change.step else {
         return Err(Unmet::Refused("a lease that is given back cannot be taken".to_owned()));
-    };
-    let terms = LeaseTerms {
-        holder: holder.clone(),
-        duration: *duration,
-        owner: owner.as_ref().map(|(name, uid)| node_owner(name, uid)),
     };
     let (name, seen) = (change.name.to_string(), change.seen.as_deref());
     let leases = leases(pass);
-    let mut written = take_lease(&leases, &name, seen, &terms).await;
+    let mut written = take_lease(&leases, &name, seen, terms).await;
     if seen.is_none() && written == Err(ApiError::NotFound) {
         create_namespace(pass).await?;
-        written = take_lease(&leases, &name, seen, &terms).await;
+        written = take_lease(&leases, &name, seen, terms).await;
     }
     let (lease, was_free) = match written {
-        Ok(lease) => (lease, seen.is_none_or(|seen| !seen.is_held_by(holder))),
+        Ok(lease) => (lease, seen.is_none_or(|seen| !seen.is_held_by(&terms.holder))),
         // Another leader of ours may have taken it, whose create succeeds: it is not this process's to give back.
-        Err(ApiError::Conflict) => (conflicting(&leases, &name, holder).await?, false),
+        Err(ApiError::Conflict) => (conflicting(&leases, &name, &terms.holder).await?, false),
         Err(error) => return Err(explained(pass, error).into()),
     };
     let (name, lease) = (Arc::<str>::from(name), Arc::new(lease));
@@ -152,16 +142,5 @@ fn explained(pass: &PassContext, error: ApiError) -> ApiError {
             ),
         },
         error => error,
-    }
-}
-
-/// A lease goes away with its node.
-fn node_owner(name: &NodeName, uid: &NodeUid) -> OwnerReference {
-    OwnerReference {
-        api_version: "v1".to_owned(),
-        kind: "Node".to_owned(),
-        name: name.as_str().to_owned(),
-        uid: uid.as_str().to_owned(),
-        ..OwnerReference::default()
     }
 }

@@ -11,7 +11,7 @@ use kube::core::GroupVersionKind;
 use nodeward_api::pause::Paused;
 use nodeward_api::reason::HealthReason;
 use nodeward_core::id::NodeName;
-use nodeward_runtime::{Action as _, ApiError, Pause, PauseState};
+use nodeward_runtime::{Action as _, ApiError, LeaseTerms, Pause, PauseState};
 use rstest::rstest;
 use serde_json::{Value, json};
 
@@ -21,7 +21,7 @@ use crate::default::{DefaultStep, Record};
 use crate::observe::project;
 use crate::plan::{
     CheckRef, Condition, LeaseChange, LeaseName, LeaseStep, NodeChange, NodeEvidence, RemediationChange,
-    RemediationRef, RestsOn, SelectorWrite, StartRemediation, StatusWrite,
+    RemediationRef, RemediationWrite, RestsOn, SelectorWrite, StartRemediation, StatusWrite,
 };
 use crate::snapshot::{Snapshot, TemplateFacts};
 
@@ -186,17 +186,17 @@ fn unhealthy() -> NodeEvidence {
 fn gone() -> NodeEvidence {
     NodeEvidence {
         name: "n1".into(),
-        rests_on: RestsOn::Gone,
+        rests_on: RestsOn::Gone { replaced_by: None },
     }
 }
 
 fn delete(evidence: NodeEvidence) -> Action {
-    Action::DeleteRemediation {
+    Action::DeleteRemediation(RemediationWrite {
         check: check(),
         remediation: reference(),
         seen: Some(remediation()),
-        evidence,
-    }
+        evidence: Some(evidence),
+    })
 }
 
 fn time_out(evidence: Option<NodeEvidence>) -> Action {
@@ -204,13 +204,13 @@ fn time_out(evidence: Option<NodeEvidence>) -> Action {
 }
 
 fn annotate(change: RemediationChange, evidence: Option<NodeEvidence>) -> Action {
-    Action::AnnotateRemediation {
+    let write = RemediationWrite {
         check: check(),
         remediation: reference(),
-        seen: remediation(),
-        change,
+        seen: Some(remediation()),
         evidence,
-    }
+    };
+    Action::AnnotateRemediation(write, change)
 }
 
 fn start() -> StartRemediation {
@@ -245,11 +245,11 @@ fn node_lease() -> LeaseChange {
     LeaseChange {
         name: LeaseName::Node("n1".into()),
         seen: None,
-        step: LeaseStep::Take {
+        step: LeaseStep::Take(LeaseTerms {
             holder: "NodeHealthCheck-workers".to_owned(),
             duration: SignedDuration::from_secs(660),
             owner: None,
-        },
+        }),
     }
 }
 
@@ -800,15 +800,15 @@ async fn write_is_for_what_was_planned_with(#[case] action: Action, #[case] expe
 #[tokio::test]
 async fn lease_of_a_node_is_owned_by_it() {
     let mut change = node_lease();
-    if let LeaseStep::Take { owner, .. } = &mut change.step {
-        *owner = Some(("n1".into(), "u1".into()));
+    let owner = json!({ "apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "u1" });
+    if let LeaseStep::Take(terms) = &mut change.step {
+        terms.owner = serde_json::from_value(owner.clone()).unwrap();
     }
     let server = answered_start([]);
     let executed = server.run(Action::Lease(change)).await;
     assert_eq!(executed.result, ActionResult::Acted(()));
     let sent = server.sent.lock().unwrap()[0].clone();
-    let owner = json!([{ "apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "u1" }]);
-    assert_eq!(sent.pointer("/metadata/ownerReferences"), Some(&owner), "{sent}");
+    assert_eq!(sent.pointer("/metadata/ownerReferences/0"), Some(&owner), "{sent}");
     assert_eq!(
         sent.pointer("/spec/holderIdentity"),
         Some(&json!("NodeHealthCheck-workers"))

@@ -7,13 +7,14 @@ use super::evidence::NodeEvidence;
 use super::may_start::Condition;
 use crate::default::DefaultStep;
 use crate::snapshot::{CheckName, RemediationFacts, RemediationKind, TemplateFacts, TemplateRef};
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, OwnerReference};
 use nodeward_api::node_health_check::NodeHealthCheckStatus;
 use nodeward_api::node_lease;
 use nodeward_api::reason::HealthEvent;
 use nodeward_core::id::{NamespacedName, NodeName, NodeUid, ResourceVersion};
 use nodeward_core::lease::LeaseView;
+use nodeward_runtime::LeaseTerms;
 
 /// Something to do.
 #[derive(Debug, Clone, PartialEq)]
@@ -25,29 +26,9 @@ pub enum Action {
     /// Create a remediation, after the leases that it needs.
     StartRemediation(Box<StartRemediation>),
     /// Delete a remediation.
-    DeleteRemediation {
-        /// Whose it is.
-        check: CheckRef,
-        /// The remediation.
-        remediation: RemediationRef,
-        /// As it was seen, if it was.
-        seen: Option<Arc<RemediationFacts>>,
-        /// What it rests on.
-        evidence: NodeEvidence,
-    },
+    DeleteRemediation(RemediationWrite),
     /// Annotate a remediation.
-    AnnotateRemediation {
-        /// Whose it is.
-        check: CheckRef,
-        /// The remediation.
-        remediation: RemediationRef,
-        /// As it was seen.
-        seen: Arc<RemediationFacts>,
-        /// The change.
-        change: RemediationChange,
-        /// What it rests on, where that matters.
-        evidence: Option<NodeEvidence>,
-    },
+    AnnotateRemediation(RemediationWrite, RemediationChange),
     /// Renew, take again or give back a lease.
     Lease(LeaseChange),
     /// Annotate a Node.
@@ -68,6 +49,19 @@ pub enum Action {
         /// The template of the NodeHealthCheck.
         template: TemplateRef,
     },
+}
+
+/// Delete or annotate a remediation.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RemediationWrite {
+    /// Whose it is.
+    pub check: CheckRef,
+    /// The remediation.
+    pub remediation: RemediationRef,
+    /// As it was seen, if it was.
+    pub seen: Option<Arc<RemediationFacts>>,
+    /// What it rests on, where that matters.
+    pub evidence: Option<NodeEvidence>,
 }
 
 /// A NodeHealthCheck.
@@ -204,7 +198,7 @@ pub enum NodeChange {
 }
 
 /// A change of a lease.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct LeaseChange {
     /// Which lease.
     pub name: LeaseName,
@@ -233,17 +227,10 @@ impl fmt::Display for LeaseName {
 }
 
 /// What is done to a lease.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum LeaseStep {
-    /// It is taken, or renewed.
-    Take {
-        /// For whom.
-        holder: String,
-        /// For how long.
-        duration: SignedDuration,
-        /// The Node that it goes with; the control plane's goes with none.
-        owner: Option<(NodeName, NodeUid)>,
-    },
+    /// It is taken, or renewed. A node's lease goes with its Node.
+    Take(LeaseTerms),
     /// It is deleted, as it was seen.
     GiveBack,
 }
@@ -273,10 +260,9 @@ impl Action {
     /// Whether it keeps or ends what is there already, and begins nothing.
     pub const fn is_clean_up(&self) -> bool {
         match self {
-            Self::DeleteRemediation { .. }
-            | Self::AnnotateRemediation { .. }
-            | Self::Lease(_)
-            | Self::AnnotateNode { .. } => true,
+            Self::DeleteRemediation(_) | Self::AnnotateRemediation(..) | Self::Lease(_) | Self::AnnotateNode { .. } => {
+                true
+            }
             Self::WriteStatus(_) | Self::WriteSelector(_) | Self::StartRemediation(_) | Self::Default { .. } => false,
         }
     }
@@ -285,8 +271,8 @@ impl Action {
     pub fn right(&self) -> Option<(CheckName, RemediationKind, &'static str)> {
         let (check, kind, verb) = match self {
             Self::StartRemediation(start) => (&start.check, &start.kind, "create"),
-            Self::DeleteRemediation { check, remediation, .. } => (check, &remediation.kind, "delete"),
-            Self::AnnotateRemediation { check, remediation, .. } => (check, &remediation.kind, "patch"),
+            Self::DeleteRemediation(write) => (&write.check, &write.remediation.kind, "delete"),
+            Self::AnnotateRemediation(write, _) => (&write.check, &write.remediation.kind, "patch"),
             Self::WriteStatus(_)
             | Self::WriteSelector(_)
             | Self::Lease(_)
@@ -302,10 +288,10 @@ impl Action {
             Self::WriteStatus(write) => ActionKey::Status(Arc::clone(&write.check.name)),
             Self::WriteSelector(write) => ActionKey::Selector(Arc::clone(&write.check.name)),
             Self::StartRemediation(start) => ActionKey::Start(Arc::clone(&start.check.name), start.node.clone()),
-            Self::DeleteRemediation { remediation, .. } => ActionKey::Delete(remediation.clone()),
-            Self::AnnotateRemediation {
-                remediation, change, ..
-            } => ActionKey::Annotate(remediation.clone(), change.annotation()),
+            Self::DeleteRemediation(write) => ActionKey::Delete(write.remediation.clone()),
+            Self::AnnotateRemediation(write, change) => {
+                ActionKey::Annotate(write.remediation.clone(), change.annotation())
+            }
             Self::Lease(change) => ActionKey::Lease(change.name.clone()),
             Self::AnnotateNode { node_uid, change, .. } => ActionKey::Node(node_uid.clone(), change.annotation()),
             Self::Default { .. } => ActionKey::Default,

@@ -6,7 +6,7 @@ use nodeward_api::annotation;
 use nodeward_core::deadline::{is_due, saturating_add, to_the_second};
 use nodeward_core::id::NodeName;
 
-use super::action::{Action, RemediationChange, RemediationRef};
+use super::action::{Action, RemediationChange, RemediationRef, RemediationWrite};
 use super::case::Check;
 use super::evidence::NodeEvidence;
 use super::index::Live;
@@ -89,12 +89,12 @@ impl Planner<'_> {
     pub(super) fn delete(&mut self, check: &Check<'_>, node: &NodeName, record: &Record<'_>, evidence: &NodeEvidence) {
         let may_stand = record.may_be_there() && !record.is_deleting();
         if let Some(remediation) = record.reference(node).filter(|_| may_stand) {
-            self.act(Action::DeleteRemediation {
+            self.act(Action::DeleteRemediation(RemediationWrite {
                 check: check.reference(),
                 remediation,
                 seen: record.live.cloned(),
-                evidence: evidence.clone(),
-            });
+                evidence: Some(evidence.clone()),
+            }));
         }
     }
 
@@ -176,13 +176,13 @@ impl Planner<'_> {
         change: RemediationChange,
         evidence: Option<NodeEvidence>,
     ) {
-        self.act(Action::AnnotateRemediation {
+        let write = RemediationWrite {
             check: check.reference(),
             remediation: reference(live),
-            seen: Arc::clone(live),
-            change,
+            seen: Some(Arc::clone(live)),
             evidence,
-        });
+        };
+        self.act(Action::AnnotateRemediation(write, change));
     }
 }
 

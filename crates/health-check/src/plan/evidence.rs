@@ -40,12 +40,20 @@ pub enum RestsOn {
         conditions: Arc<[UnhealthyCondition]>,
     },
     /// It is gone.
-    Gone,
-    /// It is gone, or was made again: a Node with this UID has its name.
-    Replaced {
-        /// The UID.
-        by: NodeUid,
+    Gone {
+        /// UID of the Node that has its name now, if one has.
+        replaced_by: Option<NodeUid>,
     },
+}
+
+impl RestsOn {
+    /// The UID of the Node that has the name.
+    pub const fn node_uid(&self) -> Option<&NodeUid> {
+        match self {
+            Self::Unhealthy { uid, .. } | Self::Healthy { uid, .. } => Some(uid),
+            Self::Gone { replaced_by } => replaced_by.as_ref(),
+        }
+    }
 }
 
 impl NodeEvidence {
@@ -54,50 +62,43 @@ impl NodeEvidence {
     /// # Errors
     /// What has changed, for a person.
     pub fn check(&self, node: Option<&Node>) -> Result<(), String> {
-        let uid = |node: &Node| node.metadata.uid.clone().unwrap_or_default();
-        match (&self.rests_on, node) {
-            (RestsOn::Gone | RestsOn::Replaced { .. }, None) => Ok(()),
-            (RestsOn::Gone, Some(_)) => Err(format!("node {} exists again", self.name)),
-            (RestsOn::Replaced { by }, Some(node)) if uid(node) == by.as_str() => Ok(()),
-            (RestsOn::Unhealthy { .. } | RestsOn::Healthy { .. }, None) => {
-                Err(format!("node {} does not exist any more", self.name))
-            }
-            (RestsOn::Unhealthy { uid: known, .. } | RestsOn::Healthy { uid: known, .. }, Some(node))
-                if uid(node) != known.as_str() =>
-            {
-                Err(format!("node {} was made again", self.name))
-            }
-            (RestsOn::Replaced { .. }, Some(_)) => Err(format!("node {} was made again once more", self.name)),
-            (
-                RestsOn::Unhealthy {
-                    type_,
-                    status,
-                    last_transition,
-                    ..
-                },
-                Some(node),
-            ) => {
+        let name = &self.name;
+        let is_gone = matches!(self.rests_on, RestsOn::Gone { .. });
+        let Some(node) = node else {
+            let why = || format!("node {name} does not exist any more");
+            return is_gone.then_some(()).ok_or_else(why);
+        };
+        let known_uid = self.rests_on.node_uid().map(NodeUid::as_str);
+        if known_uid.is_none() || node.metadata.uid.as_deref() != known_uid {
+            return Err(match known_uid {
+                None => format!("node {name} exists again"),
+                Some(_) if is_gone => format!("node {name} was made again once more"),
+                Some(_) => format!("node {name} was made again"),
+            });
+        }
+        match &self.rests_on {
+            RestsOn::Gone { .. } => Ok(()),
+            RestsOn::Unhealthy {
+                type_,
+                status,
+                last_transition,
+                ..
+            } => {
                 let found = condition(node, type_);
                 let stamp = found.and_then(|found| Some(found.last_transition_time.as_ref()?.0));
                 let is_same =
                     found.map(|found| found.status.as_str()) == status.as_deref() && stamp == *last_transition;
-                if is_same {
-                    Ok(())
-                } else {
-                    Err(format!("condition {type_} of node {} has changed", self.name))
-                }
+                let why = || format!("condition {type_} of node {name} has changed");
+                is_same.then_some(()).ok_or_else(why)
             }
-            (RestsOn::Healthy { conditions, .. }, Some(node)) => {
+            RestsOn::Healthy { conditions, .. } => {
                 let holds = |unhealthy: &&UnhealthyCondition| {
                     condition(node, &unhealthy.type_).map(|found| found.status.as_str()) == unhealthy.status.as_deref()
                 };
-                match conditions.iter().find(holds) {
-                    None => Ok(()),
-                    Some(unhealthy) => Err(format!(
-                        "condition {} of node {} is unhealthy again",
-                        unhealthy.type_, self.name
-                    )),
-                }
+                conditions.iter().find(holds).map_or(Ok(()), |unhealthy| {
+                    let type_ = &unhealthy.type_;
+                    Err(format!("condition {type_} of node {name} is unhealthy again"))
+                })
             }
         }
     }

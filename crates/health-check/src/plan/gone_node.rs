@@ -23,11 +23,8 @@ impl Planner<'_> {
         }
         let evidence = NodeEvidence {
             name: case.name.clone(),
-            rests_on: match case.node {
-                None => RestsOn::Gone,
-                Some(node) => RestsOn::Replaced {
-                    by: node.view.uid.clone(),
-                },
+            rests_on: RestsOn::Gone {
+                replaced_by: case.node.map(|node| node.view.uid.clone()),
             },
         };
         for orphan in &case.chain.orphans {

@@ -5,10 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use nodeward_api::node_lease::{self, REMEDIATION_HOLDER_PREFIX};
 use nodeward_api::reason::HealthReason;
-use nodeward_core::id::{NodeName, NodeUid};
+use nodeward_core::id::NodeName;
 use nodeward_core::lease::{LeaseState, LeaseView, lease_state};
+use nodeward_runtime::LeaseTerms;
 
 use super::Planner;
 use super::action::{Action, LeaseChange, LeaseName, LeaseStep};
@@ -66,12 +68,8 @@ struct Need<'a> {
     is_live: bool,
 }
 
-impl Need<'_> {
-    /// Whether it is one for the lease.
-    fn is_for(&self, lease: &LeaseName) -> bool {
-        self.runs || *lease == LeaseName::ControlPlane
-    }
-}
+/// By NodeHealthCheck and node.
+type Needs<'a> = BTreeMap<(CheckName, NodeName), Need<'a>>;
 
 impl<'a> Planner<'a> {
     /// The leases that a remediation takes before it is created: the control plane's first.
@@ -84,132 +82,96 @@ impl<'a> Planner<'a> {
         node: &NodeFacts,
         timeout: Option<SignedDuration>,
     ) -> Result<Vec<LeaseChange>, Standing> {
-        let mut names = Vec::new();
-        if self.is_control_plane(node) {
-            names.push(LeaseName::ControlPlane);
-        }
-        names.push(LeaseName::Node(node.view.name.clone()));
-        let mut changes = Vec::new();
-        for name in names {
-            let (holder, owner) = terms(&name, check, node);
+        let control_plane = self.is_control_plane(node).then_some(LeaseName::ControlPlane);
+        let names = control_plane
+            .into_iter()
+            .chain([LeaseName::Node(node.view.name.clone())]);
+        let changes = names.map(|name| {
+            let terms = terms(&name, &check.facts.name, node, duration(timeout));
             let seen = self.lease(&name);
-            match lease_state(seen.map(|lease| &**lease), &holder, self.now) {
+            match lease_state(seen.map(|lease| &**lease), &terms.holder, self.now) {
                 LeaseState::Others { holder, until } => {
                     let text = format!("lease {name} is held by {holder}");
-                    return Err(Standing::new(reason_of(&name), text).until(until));
+                    Err(Standing::new(reason_of(&name), text).until(until))
                 }
                 // One of ours is renewed, too: the remediation has it in full then.
-                LeaseState::Free | LeaseState::Ours { .. } => changes.push(LeaseChange {
+                LeaseState::Free | LeaseState::Ours { .. } => Ok(LeaseChange {
                     name,
                     seen: seen.cloned(),
-                    step: LeaseStep::Take {
-                        holder,
-                        duration: duration(timeout),
-                        owner,
-                    },
+                    step: LeaseStep::Take(terms),
                 }),
             }
-        }
-        Ok(changes)
+        });
+        changes.collect()
     }
 
     fn lease(&self, name: &LeaseName) -> Option<&'a Arc<LeaseView>> {
-        match name {
-            LeaseName::Node(node) => self.index.leases.get(node.as_str()).copied(),
-            LeaseName::ControlPlane => self.snapshot.leases.get(node_lease::CONTROL_PLANE),
-        }
+        self.snapshot.leases.get(&*name.to_string())
     }
 
     /// Renews the leases of nodes with a remediation, and gives back those of nodes without.
     pub(super) fn keep_leases(&mut self, checks: &[Check<'a>]) {
-        let needs: BTreeMap<&CheckName, BTreeMap<&NodeName, Need<'a>>> = checks
-            .iter()
-            .map(|check| (&check.facts.name, needs_of(check, self.now)))
-            .collect();
-        let starting = self.leases_of_starts();
-        let mut renewed = BTreeSet::new();
-        for check in checks.iter().filter(|check| !check.only_reports()) {
-            for (name, need) in needs.get(&check.facts.name).into_iter().flatten() {
-                let lease = LeaseName::Node((*name).clone());
-                let is_kept = need.runs && need.is_live && !starting.contains(&lease);
-                // Of two that are at work on a node whose lease is lost, one takes it.
-                if let Some(node) = need.node.filter(|_| is_kept && !renewed.contains(&lease))
-                    && self.renew(lease.clone(), check, node, need.duration)
-                {
-                    renewed.insert(lease);
-                }
+        let needs: Needs<'a> = checks.iter().flat_map(|check| needs_of(check, self.now)).collect();
+        let mut taken = self.leases_of_starts();
+        for ((check, name), need) in needs.iter().filter(|(_, need)| need.runs) {
+            let lease = LeaseName::Node(name.clone());
+            // Of two that are at work on a node whose lease is lost, one takes it.
+            if let Some(node) = self.kept_node(check, need).filter(|_| !taken.contains(&lease))
+                && self.renew(lease.clone(), terms(&lease, check, node, need.duration))
+            {
+                taken.insert(lease);
             }
         }
-        if !starting.contains(&LeaseName::ControlPlane) {
-            self.keep_control_plane_lease(checks, &needs);
+        if !taken.contains(&LeaseName::ControlPlane) {
+            self.keep_control_plane_lease(&needs);
         }
-        let node_leases: Vec<(NodeName, &'a Arc<LeaseView>)> = self
-            .index
-            .leases
-            .iter()
-            .map(|(node, lease)| (NodeName::from(*node), *lease))
-            .collect();
-        for (node, lease) in node_leases {
-            let Some(holder) = lease
-                .holder
-                .as_deref()
+        let index = self.index;
+        for (node, lease) in &index.leases {
+            let holder = lease.holder.as_deref();
+            let (node, name) = (NodeName::from(*node), LeaseName::Node((*node).into()));
+            // Another NodeHealthCheck takes it now, from one that has let it run out.
+            let Some(check) = holder
                 .and_then(|holder| holder.strip_prefix(REMEDIATION_HOLDER_PREFIX))
+                .filter(|_| !taken.contains(&name))
             else {
                 continue;
             };
-            let name = LeaseName::Node(node.clone());
-            // Another NodeHealthCheck takes it now, from one that has let it run out.
-            if starting.contains(&name) || renewed.contains(&name) {
-                continue;
-            }
-            if !self.is_needed(checks, &needs, holder, &node, &name) {
+            if !self.is_needed(&needs, check, &node, &name) {
                 self.give_back(name, lease);
-            } else if checks.iter().all(|known| *known.facts.name != *holder) {
+            } else if !self.snapshot.checks.contains_key(check) {
                 self.renew_for_gone_check(name, lease, &node);
             }
         }
     }
 
-    fn keep_control_plane_lease(
-        &mut self,
-        checks: &[Check<'a>],
-        needs: &BTreeMap<&CheckName, BTreeMap<&NodeName, Need<'a>>>,
-    ) {
-        let seen = self.lease(&LeaseName::ControlPlane);
+    /// The node of which the NodeHealthCheck keeps a lease; one that only reports keeps none.
+    fn kept_node(&self, check: &CheckName, need: &Need<'a>) -> Option<&'a Arc<NodeFacts>> {
+        let only_reports = self.snapshot.checks.get(check).is_none_or(|check| check.spec.dry_run);
+        need.node.filter(|_| need.is_live && !only_reports)
+    }
+
+    fn keep_control_plane_lease(&mut self, needs: &Needs<'a>) {
+        let name = LeaseName::ControlPlane;
+        let seen = self.lease(&name);
         let held_for = seen
             .and_then(|lease| lease.holder.as_deref()?.strip_prefix(REMEDIATION_HOLDER_PREFIX))
             .and_then(|holder| holder.split_once('/'));
         if let (Some(lease), Some((check, node))) = (seen, held_for)
-            && !self.is_needed(checks, needs, check, &NodeName::from(node), &LeaseName::ControlPlane)
+            && !self.is_needed(needs, check, &node.into(), &name)
         {
-            self.give_back(LeaseName::ControlPlane, lease);
+            self.give_back(name, lease);
             return;
         }
-        let planner = &*self;
-        let mut live = checks.iter().filter(|check| !check.only_reports()).flat_map(|check| {
-            let nodes = needs.get(&check.facts.name).into_iter().flatten();
-            nodes.filter_map(move |(name, need)| {
-                let node = need
-                    .node
-                    .filter(|node| need.is_live && planner.is_control_plane(node))?;
-                Some((check, *name, node, need.duration))
-            })
+        let mut wanted = needs.iter().filter_map(|((check, node), need)| {
+            let is_its = held_for.is_none_or(|held_for| held_for == (&**check, node.as_str()));
+            let node = self
+                .kept_node(check, need)
+                .filter(|node| is_its && self.is_control_plane(node))?;
+            Some(terms(&name, check, node, need.duration))
         });
-        let is_held = |check: &Check<'_>, name: &NodeName| held_for == Some((&*check.facts.name, name.as_str()));
-        let keeper = match held_for {
-            Some(_) => live.find(|(check, name, ..)| is_held(check, name)),
-            None => live.next(),
-        };
-        if let Some((check, _, node, duration)) = keeper {
-            self.renew(LeaseName::ControlPlane, check, node, duration);
+        if let Some(terms) = wanted.next() {
+            self.renew(name, terms);
         }
-    }
-
-    /// Renews a lease at half its duration, and when another step has another timeout. One that somebody else has taken
-    /// meanwhile is theirs. Answers whether it is renewed now.
-    fn renew(&mut self, name: LeaseName, check: &Check<'a>, node: &'a NodeFacts, duration: SignedDuration) -> bool {
-        let (holder, owner) = terms(&name, check, node);
-        self.renew_as(name, holder, owner, duration)
     }
 
     /// The NodeHealthCheck is gone, and a finalizer keeps a remediation of it: its remediator is not done with the node.
@@ -218,31 +180,27 @@ impl<'a> Planner<'a> {
         else {
             return;
         };
-        if !self
-            .index
-            .remediations_of(&node.view.name)
-            .iter()
-            .any(|live| live.runs())
-        {
+        let mut remediations = self.index.remediations_of(&node.view.name).iter();
+        if !remediations.any(|live| live.runs()) {
             self.requeue_at.note(lease.until());
             return;
         }
-        let owner = (node.view.name.clone(), node.view.uid.clone());
-        self.renew_as(name, holder.to_string(), Some(owner), duration);
+        let terms = LeaseTerms {
+            holder: holder.to_string(),
+            duration,
+            owner: Some(owner(node)),
+        };
+        self.renew(name, terms);
     }
 
-    fn renew_as(
-        &mut self,
-        name: LeaseName,
-        holder: String,
-        owner: Option<(NodeName, NodeUid)>,
-        duration: SignedDuration,
-    ) -> bool {
+    /// Renews a lease at half its duration, and when another step has another timeout. One that somebody else has taken
+    /// meanwhile is theirs. Answers whether it is renewed now.
+    fn renew(&mut self, name: LeaseName, terms: LeaseTerms) -> bool {
         let seen = self.lease(&name);
-        let is_due = match lease_state(seen.map(|lease| &**lease), &holder, self.now) {
+        let is_due = match lease_state(seen.map(|lease| &**lease), &terms.holder, self.now) {
             LeaseState::Free => true,
             LeaseState::Ours { renew_at } => {
-                let has_another_duration = seen.and_then(|lease| lease.duration) != Some(duration);
+                let has_another_duration = seen.and_then(|lease| lease.duration) != Some(terms.duration);
                 self.requeue_at.note(renew_at);
                 renew_at <= self.now || has_another_duration
             }
@@ -255,11 +213,7 @@ impl<'a> Planner<'a> {
             self.act(Action::Lease(LeaseChange {
                 name,
                 seen: seen.cloned(),
-                step: LeaseStep::Take {
-                    holder,
-                    duration,
-                    owner,
-                },
+                step: LeaseStep::Take(terms),
             }));
         }
         is_due
@@ -267,26 +221,18 @@ impl<'a> Planner<'a> {
 
     /// Whether a NodeHealthCheck still has a remediation of a node, or intends one. One that is gone may have left some: of which
     /// kind this process knows only if it has seen it, and else the lease has its time.
-    fn is_needed(
-        &self,
-        checks: &[Check<'a>],
-        needs: &BTreeMap<&CheckName, BTreeMap<&NodeName, Need<'a>>>,
-        check: &str,
-        node: &NodeName,
-        lease: &LeaseName,
-    ) -> bool {
-        let Some(known) = checks.iter().find(|known| *known.facts.name == *check) else {
-            let has_owner = |live: &RemediationFacts| checks.iter().any(|known| live.owners.contains(&known.facts.uid));
+    fn is_needed(&self, needs: &Needs<'a>, check: &str, node: &NodeName, lease: &LeaseName) -> bool {
+        let checks = &self.snapshot.checks;
+        let is_of_control_plane = *lease == LeaseName::ControlPlane;
+        let Some(known) = checks.get(check) else {
+            let has_owner = |live: &RemediationFacts| checks.values().any(|known| live.owners.contains(&known.uid));
             let mut remediations = self.snapshot.remediations.iter();
-            let counts = |live: &RemediationFacts| live.runs() || *lease == LeaseName::ControlPlane;
+            let counts = |live: &RemediationFacts| live.runs() || is_of_control_plane;
             return remediations.any(|live| live.node == *node && !has_owner(live) && counts(live))
                 || (!self.snapshot.memory.checks.contains(check) && self.is_valid(node));
         };
-        known.only_reports()
-            || needs
-                .get(&known.facts.name)
-                .and_then(|nodes| nodes.get(node))
-                .is_some_and(|need| need.is_for(lease))
+        let need = needs.get(&(Arc::clone(&known.name), node.clone()));
+        known.spec.dry_run || need.is_some_and(|need| need.runs || is_of_control_plane)
     }
 
     /// Whether a node's lease has not run out yet.
@@ -312,9 +258,9 @@ impl<'a> Planner<'a> {
             _ => None,
         });
         let mut leases: BTreeSet<LeaseName> = starts.flatten().map(|change| change.name.clone()).collect();
-        for ((_, node), start) in &self.snapshot.memory.starting {
+        for ((_, node), is_control_plane) in &self.snapshot.memory.starting {
             leases.insert(LeaseName::Node(node.clone()));
-            if start.is_control_plane {
+            if *is_control_plane {
                 leases.insert(LeaseName::ControlPlane);
             }
         }
@@ -322,8 +268,8 @@ impl<'a> Planner<'a> {
     }
 }
 
-fn needs_of<'c, 'a>(check: &'c Check<'a>, now: Timestamp) -> BTreeMap<&'c NodeName, Need<'a>> {
-    let needs = check.cases.iter().filter_map(|(name, case)| {
+fn needs_of<'a>(check: &Check<'a>, now: Timestamp) -> impl Iterator<Item = ((CheckName, NodeName), Need<'a>)> {
+    check.cases.iter().filter_map(move |(name, case)| {
         let (runs, is_there) = (case.runs(check, now), case.chain.is_there());
         (runs || is_there).then(|| {
             let need = Need {
@@ -332,10 +278,9 @@ fn needs_of<'c, 'a>(check: &'c Check<'a>, now: Timestamp) -> BTreeMap<&'c NodeNa
                 runs,
                 is_live: is_there || case.chain.intent().is_none(),
             };
-            (name, need)
+            ((Arc::clone(&check.facts.name), name.clone()), need)
         })
-    });
-    needs.collect()
+    })
 }
 
 /// The timeout of the step that runs, or of the last one.
@@ -346,13 +291,26 @@ fn present_timeout(check: &Check<'_>, case: &Case<'_>) -> Option<SignedDuration>
     check.spec.steps.get(step)?.timeout
 }
 
-fn terms(name: &LeaseName, check: &Check<'_>, node: &NodeFacts) -> (String, Option<(NodeName, NodeUid)>) {
-    match name {
-        LeaseName::Node(_) => (
-            node_lease::holder_of(&check.facts.name),
-            Some((node.view.name.clone(), node.view.uid.clone())),
-        ),
-        LeaseName::ControlPlane => (control_plane_holder(&check.facts.name, &node.view.name), None),
+fn terms(name: &LeaseName, check: &CheckName, node: &NodeFacts, duration: SignedDuration) -> LeaseTerms {
+    let (holder, owner) = match name {
+        LeaseName::Node(_) => (node_lease::holder_of(check), Some(owner(node))),
+        LeaseName::ControlPlane => (control_plane_holder(check, &node.view.name), None),
+    };
+    LeaseTerms {
+        holder,
+        duration,
+        owner,
+    }
+}
+
+/// A lease goes away with its node.
+fn owner(node: &NodeFacts) -> OwnerReference {
+    OwnerReference {
+        api_version: "v1".to_owned(),
+        kind: "Node".to_owned(),
+        name: node.view.name.to_string(),
+        uid: node.view.uid.to_string(),
+        ..OwnerReference::default()
     }
 }
 

@@ -105,11 +105,11 @@ impl<'a> Planner<'a> {
         if !self.snapshot.ceph.is_empty() {
             tally.away = self.nodes_away(checks);
         }
-        for ((check, node), start) in &self.snapshot.memory.starting {
+        for ((check, node), is_control_plane) in &self.snapshot.memory.starting {
             tally.starting.insert(node.clone());
             let checks = tally.running_for.entry(node.clone()).or_default();
             checks.insert(Arc::clone(check));
-            if start.is_control_plane {
+            if *is_control_plane {
                 tally.remediated_control_plane.insert(node.clone());
             }
         }

@@ -13,7 +13,7 @@ use nodeward_core::id::{NodeName, NodeUid};
 use nodeward_runtime::{EventSink, EventSpec, events};
 
 use crate::definition::Fields;
-use crate::plan::{CheckRef, NodeEvidence, RemediationRef, RestsOn, StartRemediation, StatusWrite, Verdicts};
+use crate::plan::{CheckRef, RemediationWrite, StartRemediation, StatusWrite, Verdicts};
 use crate::snapshot::{CheckName, Snapshot};
 
 /// What health-check does, as the Events' `action`. That of [`HealthEvent::RemediationSkipped`] is a [`HealthReason`].
@@ -63,14 +63,14 @@ impl Announcer {
     }
 
     /// A remediation was deleted.
-    pub(super) fn removed(&self, check: &CheckRef, remediation: &RemediationRef, evidence: &NodeEvidence) {
+    pub(super) fn removed(&self, write: &RemediationWrite) {
+        let RemediationWrite {
+            remediation, evidence, ..
+        } = write;
         let note = format!("deleted {remediation} of node {}", remediation.node);
-        let uid = match &evidence.rests_on {
-            RestsOn::Unhealthy { uid, .. } | RestsOn::Healthy { uid, .. } | RestsOn::Replaced { by: uid } => Some(uid),
-            RestsOn::Gone => None,
-        };
+        let uid = evidence.as_ref().and_then(|evidence| evidence.rests_on.node_uid());
         let node = uid.map(|uid| (&remediation.node, Some(uid)));
-        self.emit(check, node, HealthEvent::RemediationRemoved, &note);
+        self.emit(&write.check, node, HealthEvent::RemediationRemoved, &note);
     }
 
     /// What somebody should mend, each once.

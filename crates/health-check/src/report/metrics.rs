@@ -208,10 +208,9 @@ impl HealthMetrics {
             ("outcome", outcome_of(&executed.effect.result)),
         ];
         self.actions.get_or_create(&labels).inc();
-        if let (Action::DeleteRemediation { remediation, .. }, ActionResult::Acted(())) =
-            (&executed.action, &executed.effect.result)
+        if let (Action::DeleteRemediation(write), ActionResult::Acted(())) = (&executed.action, &executed.effect.result)
         {
-            self.observe_duration(remediation, executed, now);
+            self.observe_duration(&write.remediation, executed, now);
         }
     }
 
@@ -272,8 +271,8 @@ fn kind_of(action: &Action) -> &'static str {
         Action::WriteStatus(_) => "write-status",
         Action::WriteSelector(_) => "write-selector",
         Action::StartRemediation(_) => "start-remediation",
-        Action::DeleteRemediation { .. } => "delete-remediation",
-        Action::AnnotateRemediation { .. } => "annotate-remediation",
+        Action::DeleteRemediation(_) => "delete-remediation",
+        Action::AnnotateRemediation(..) => "annotate-remediation",
         Action::Lease(_) => "lease",
         Action::AnnotateNode { .. } => "annotate-node",
         Action::Default { .. } => "default-node-health-check",

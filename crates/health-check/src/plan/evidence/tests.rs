@@ -39,7 +39,9 @@ fn healthy(status: Option<&str>) -> RestsOn {
 }
 
 fn replaced(by: &str) -> RestsOn {
-    RestsOn::Replaced { by: by.into() }
+    RestsOn::Gone {
+        replaced_by: Some(by.into()),
+    }
 }
 
 #[rstest]
@@ -55,8 +57,8 @@ fn replaced(by: &str) -> RestsOn {
 #[case::missing_again(healthy(None), Some(node("u1", json!([]))), false)]
 #[case::healthy_and_gone(healthy(Some("False")), None, false)]
 #[case::healthy_but_another(healthy(Some("Unknown")), Some(not_ready("u2")), false)]
-#[case::gone(RestsOn::Gone, None, true)]
-#[case::gone_and_back(RestsOn::Gone, Some(not_ready("u1")), false)]
+#[case::gone(RestsOn::Gone { replaced_by: None }, None, true)]
+#[case::gone_and_back(RestsOn::Gone { replaced_by: None }, Some(not_ready("u1")), false)]
 #[case::replaced(replaced("u2"), Some(not_ready("u2")), true)]
 #[case::replaced_and_gone(replaced("u2"), None, true)]
 #[case::replaced_twice(replaced("u2"), Some(not_ready("u3")), false)]

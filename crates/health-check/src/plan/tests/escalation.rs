@@ -55,10 +55,10 @@ fn annotation_comes_before_the_status_and_the_next_step() {
     assert_eq!(plan.annotations(), [RemediationChange::TimedOut(at(600))]);
     assert_eq!(plan.intended("workers"), [""; 0]);
     assert_eq!(plan.reason("w1"), HealthReason::Escalating);
-    let Some(Action::AnnotateRemediation { evidence, .. }) = plan.actions.first() else {
+    let Some(Action::AnnotateRemediation(write, _)) = plan.actions.first() else {
         panic!("{:?}", plan.actions);
     };
-    assert!(evidence.is_some(), "it rests on a quorum read");
+    assert!(write.evidence.is_some(), "it rests on a quorum read");
     world.apply(plan, 600);
     let plan = world.plan(601);
     assert_eq!(plan.intended("workers"), ["w1"]);

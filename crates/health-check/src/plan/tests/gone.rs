@@ -21,7 +21,7 @@ fn remediated() -> World {
 
 fn rests_on(plan: &Plan) -> Vec<RestsOn> {
     let deletions = plan.actions.iter().filter_map(|action| match action {
-        Action::DeleteRemediation { evidence, .. } => Some(evidence.rests_on.clone()),
+        Action::DeleteRemediation(write) => Some(write.evidence.as_ref()?.rests_on.clone()),
         _ => None,
     });
     deletions.collect()
@@ -36,7 +36,7 @@ fn remediation_of_a_deleted_node_is_deleted() {
     assert_eq!(plan.annotations(), [RemediationChange::TimedOut(at(400))]);
     assert_eq!(plan.reason("w1"), HealthReason::RemediatedNodeGone);
     world.apply(plan, 400);
-    assert_eq!(rests_on(&world.plan(400)), [RestsOn::Gone]);
+    assert_eq!(rests_on(&world.plan(400)), [RestsOn::Gone { replaced_by: None }]);
     world.settle(400);
     assert_eq!((world.remediations(), world.entry("w1")), (vec![], None));
     assert!(world.snapshot.leases.is_empty());
@@ -74,7 +74,7 @@ fn remediation_of_a_node_that_was_made_again_is_deleted() {
     world.apply(plan, 400);
     let plan = world.plan(400);
     let by = world.snapshot.nodes["w1"].view.uid.clone();
-    assert_eq!(rests_on(&plan), [RestsOn::Replaced { by }]);
+    assert_eq!(rests_on(&plan), [RestsOn::Gone { replaced_by: Some(by) }]);
     world.settle(400);
     assert_eq!(world.remediations(), [""; 0]);
     // The new node has a history of its own.

@@ -28,11 +28,11 @@ impl World {
             }
             Condition::Gone(replaced) => self.snapshot.remediations.iter().all(|live| live.uid != replaced.uid),
             Condition::Lease(change) => {
-                let LeaseStep::Take { holder, .. } = &change.step else {
+                let LeaseStep::Take(terms) = &change.step else {
                     panic!("a start gives no lease back");
                 };
                 let lease = self.snapshot.leases.get(change.name.to_string().as_str());
-                let state = lease_state(lease.map(|lease| &**lease), holder, at(second));
+                let state = lease_state(lease.map(|lease| &**lease), &terms.holder, at(second));
                 !matches!(state, LeaseState::Others { .. })
             }
             Condition::EtcdQuorum(recent) => {

@@ -31,7 +31,7 @@ fn pass(world: &mut World, second: i64, between: Between) {
     for action in std::mem::take(actions) {
         let is_done = match between {
             Between::Stopped => false,
-            Between::DeleteRefused => !matches!(action, Action::DeleteRemediation { .. }),
+            Between::DeleteRefused => !matches!(action, Action::DeleteRemediation(_)),
             Between::DryRun | Between::Away | Between::CutOff => true,
         };
         if is_done {

@@ -346,15 +346,15 @@ impl Story {
             }
             match action {
                 Action::StartRemediation(start) => self.judge_start(&start),
-                Action::AnnotateRemediation {
-                    seen,
-                    change: RemediationChange::TimedOut(_),
-                    evidence: Some(evidence),
-                    ..
-                } if *seen.owners[0] == *"uid-of-workers" => self.judge_timeout(&seen, &evidence, &told),
-                Action::DeleteRemediation { check, evidence, .. } => {
-                    if let RestsOn::Healthy { uid, .. } = evidence.rests_on {
-                        self.steps.remove(&(check.name, uid));
+                Action::AnnotateRemediation(write, RemediationChange::TimedOut(_)) => {
+                    let (seen, evidence) = (write.seen.unwrap(), write.evidence.unwrap());
+                    if *seen.owners[0] == *"uid-of-workers" {
+                        self.judge_timeout(&seen, &evidence, &told);
+                    }
+                }
+                Action::DeleteRemediation(write) => {
+                    if let RestsOn::Healthy { uid, .. } = write.evidence.unwrap().rests_on {
+                        self.steps.remove(&(write.check.name, uid));
                     }
                 }
                 _ => {}

@@ -8,6 +8,7 @@ use proptest::sample::select;
 use serde_json::json;
 
 use super::world::{World, at, chain, intents, second_of, with};
+use crate::plan::RemediationWrite;
 use crate::plan::{Action, Plan, RemediationChange, RemediationRef};
 use nodeward_api::reason::HealthReason;
 use nodeward_core::node_health_check::{CheckSpec, Threshold};
@@ -253,13 +254,8 @@ fn judge(world: &World, plan: &Plan, specs: &BTreeMap<String, CheckSpec>) {
     };
     for action in &plan.actions {
         match action {
-            Action::DeleteRemediation { check, remediation, .. }
-            | Action::AnnotateRemediation {
-                check,
-                remediation,
-                change: RemediationChange::TimedOut(_),
-                ..
-            } => {
+            Action::DeleteRemediation(write) | Action::AnnotateRemediation(write, RemediationChange::TimedOut(_)) => {
+                let RemediationWrite { check, remediation, .. } = write;
                 let key = (check.name.clone(), remediation.node.clone());
                 assert!(!is_of_the_node(remediation) || !left_alone.contains(&key), "{action:?}");
             }

@@ -24,14 +24,16 @@ fn healthy_node_is_freed_at_once() {
     let plan = world.plan(310);
     assert_eq!(plan.deleted(), ["w1"]);
     assert_eq!(plan.reason("w1"), HealthReason::RemovingRemediations);
-    let Some(Action::DeleteRemediation { evidence, .. }) = plan
+    let Some(Action::DeleteRemediation(write)) = plan
         .actions
         .iter()
-        .find(|action| matches!(action, Action::DeleteRemediation { .. }))
+        .find(|action| matches!(action, Action::DeleteRemediation(_)))
     else {
         panic!();
     };
-    assert!(matches!(&evidence.rests_on, RestsOn::Healthy { conditions, .. } if conditions.len() == 2));
+    assert!(
+        matches!(&write.evidence.as_ref().unwrap().rests_on, RestsOn::Healthy { conditions, .. } if conditions.len() == 2)
+    );
 }
 
 #[test]

@@ -127,16 +127,15 @@ fn remediation_is_made_as_remediators_expect() {
         panic!("{:?}", start.conditions);
     };
     assert_eq!(lease.name, LeaseName::Node(name("w1")));
-    let LeaseStep::Take {
-        holder,
-        duration,
-        owner,
-    } = &lease.step
-    else {
+    let LeaseStep::Take(terms) = &lease.step else {
         panic!("{lease:?}");
     };
-    assert_eq!((holder.as_str(), duration.as_mins()), ("NodeHealthCheck-workers", 11));
-    assert_eq!(owner.as_ref().unwrap().1.as_str(), node_uid);
+    assert_eq!(
+        (terms.holder.as_str(), terms.duration.as_mins()),
+        ("NodeHealthCheck-workers", 11)
+    );
+    let owner = json!({ "apiVersion": "v1", "kind": "Node", "name": "w1", "uid": node_uid });
+    assert_eq!(json!(terms.owner), owner);
 }
 
 /// What is made from it has none either, and the status says so as the API server does.

@@ -5,7 +5,6 @@ use rstest::rstest;
 use serde_json::json;
 
 use super::world::{World, name};
-use crate::observations::RunningStart;
 use crate::plan::{LeaseChange, LeaseName, LeaseStep};
 
 /// The intent is written, and the start of the node's remediation has taken its leases. Its remediation is not seen yet.
@@ -16,18 +15,14 @@ fn starting(mut world: World, check: &str, node: &str) -> World {
     let plan = world.plan(300);
     assert_eq!(plan.started(), [node]);
     let start = plan.starts()[0].clone();
-    let running = RunningStart {
-        is_control_plane: start.is_of_control_plane(),
-    };
-    world
-        .snapshot
-        .memory
-        .start_began(&start.check.name, &start.node, running);
+    let key = (start.check.name.clone(), start.node.clone());
+    let starting = &mut world.snapshot.memory.starting;
+    starting.insert(key, start.is_of_control_plane());
     for change in start.leases() {
-        let LeaseStep::Take { holder, .. } = &change.step else {
+        let LeaseStep::Take(terms) = &change.step else {
             panic!("a start gives no lease back");
         };
-        world.lease(&change.name.to_string(), holder, 300, 10);
+        world.lease(&change.name.to_string(), &terms.holder, 300, 10);
     }
     world
 }
@@ -55,7 +50,7 @@ fn given_back(leases: &[&LeaseChange]) -> Vec<LeaseName> {
 }
 
 fn ended(world: &mut World, check: &str, node: &str) {
-    world.snapshot.memory.start_ended(&check.into(), &name(node));
+    world.snapshot.memory.starting.remove(&(check.into(), name(node)));
 }
 
 #[rstest]

@@ -489,12 +489,9 @@ impl World {
                     && start.leases().all(is_as_seen)
                     && !self.snapshot.remediations.iter().any(named)
             }
-            Action::DeleteRemediation {
-                remediation, evidence, ..
-            } => is_there(&remediation.uid) && holds(evidence),
-            Action::AnnotateRemediation {
-                remediation, evidence, ..
-            } => is_there(&remediation.uid) && evidence.as_ref().is_none_or(holds),
+            Action::DeleteRemediation(write) | Action::AnnotateRemediation(write, _) => {
+                is_there(&write.remediation.uid) && write.evidence.as_ref().is_none_or(holds)
+            }
             Action::Lease(change) => is_as_seen(change),
             Action::AnnotateNode { node, node_uid, .. } => {
                 let facts = self.snapshot.nodes.get(node);
@@ -540,8 +537,8 @@ impl World {
                 facts.spec.selector = Some(nodeward_core::selector::Selector::parse(Some(&write.selector)).unwrap());
             }),
             Action::StartRemediation(start) => self.start(*start, second),
-            Action::DeleteRemediation { remediation, .. } => {
-                let is_it = |live: &RemediationFacts| live.uid == remediation.uid;
+            Action::DeleteRemediation(write) => {
+                let is_it = |live: &RemediationFacts| live.uid == write.remediation.uid;
                 self.snapshot
                     .remediations
                     .retain(|live| !is_it(live) || !live.finalizers.is_empty());
@@ -550,11 +547,9 @@ impl World {
                     live.deleting = live.deleting.or(Some(at(second)));
                 }
             }
-            Action::AnnotateRemediation {
-                remediation, change, ..
-            } => {
+            Action::AnnotateRemediation(write, change) => {
                 for live in &mut self.snapshot.remediations {
-                    if live.uid == remediation.uid {
+                    if live.uid == write.remediation.uid {
                         let live = Arc::make_mut(live);
                         match change {
                             RemediationChange::TimedOut(at) => live.timed_out = Some(at),
@@ -615,15 +610,15 @@ impl World {
             LeaseStep::GiveBack => {
                 self.snapshot.leases.remove(&name);
             }
-            LeaseStep::Take { holder, duration, .. } => {
+            LeaseStep::Take(terms) => {
                 self.version += 1;
                 let lease = LeaseView {
                     name: Arc::clone(&name),
                     resource_version: self.version.to_string().as_str().into(),
-                    holder: Some(holder.into()),
+                    holder: Some(terms.holder.into()),
                     acquired: Some(at(second)),
                     renewed: Some(at(second)),
-                    duration: Some(duration),
+                    duration: Some(terms.duration),
                     transitions: 0,
                 };
                 self.snapshot.leases.insert(name, Arc::new(lease));
@@ -653,7 +648,7 @@ impl Plan {
         self.actions
             .iter()
             .filter_map(|action| match action {
-                Action::DeleteRemediation { remediation, .. } => Some(remediation.node.as_str()),
+                Action::DeleteRemediation(write) => Some(write.remediation.node.as_str()),
                 _ => None,
             })
             .collect()
@@ -663,7 +658,7 @@ impl Plan {
         self.actions
             .iter()
             .filter_map(|action| match action {
-                Action::AnnotateRemediation { change, .. } => Some(*change),
+                Action::AnnotateRemediation(_, change) => Some(*change),
                 _ => None,
             })
             .collect()

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::execute::Effect;
 use crate::observe::project;
-use crate::plan::{CheckRef, CheckVerdict, NodeEvidence, RestsOn};
+use crate::plan::{CheckRef, CheckVerdict, RemediationWrite};
 use crate::snapshot::{NodeFacts, RemediationKind};
 
 fn at(second: i64) -> Timestamp {
@@ -76,18 +76,15 @@ fn verdicts(old: &[&str]) -> Verdicts {
 
 fn deleted(node: &str) -> Executed {
     Executed {
-        action: Action::DeleteRemediation {
+        action: Action::DeleteRemediation(RemediationWrite {
             check: CheckRef {
                 name: "workers".into(),
                 uid: "c1".into(),
             },
             remediation: reference(node),
             seen: None,
-            evidence: NodeEvidence {
-                name: node.into(),
-                rests_on: RestsOn::Gone,
-            },
-        },
+            evidence: None,
+        }),
         effect: Effect {
             created: Some(at(0)),
             provider_id: Some("aws:///i-1".to_owned()),
