@@ -101,6 +101,14 @@ pub struct RemediationKind {
 }
 
 impl RemediationKind {
+    /// The kind of what a status names; `None`: it does not say.
+    pub fn of(resource: &ObjectReference) -> Option<Self> {
+        Some(Self {
+            api_version: resource.api_version.as_deref()?.into(),
+            kind: resource.kind.as_deref()?.into(),
+        })
+    }
+
     /// API group; empty for the core group.
     pub fn group(&self) -> &str {
         self.api_version.split_once('/').map_or("", |(group, _)| group)

@@ -1,6 +1,10 @@
-//! Parts of messages: numbers of things, and texts of others, which are cut to a bound, in bytes, between two characters.
+//! Parts of messages: numbers of things, and texts of others, which are cut to a bound, in bytes, between two characters. And how
+//! long a text is that a value makes.
 
 use std::fmt::Display;
+use std::io;
+
+use serde::Serialize;
 
 const ELLIPSIS: char = '…';
 
@@ -17,6 +21,25 @@ pub fn cut_visibly(mut text: String, most: usize) -> String {
         text.push(ELLIPSIS);
     }
     text
+}
+
+/// How many bytes a value takes as JSON, which is not built for that.
+pub fn json_length(value: &impl Serialize) -> usize {
+    struct Counted(usize);
+    impl io::Write for Counted {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0 += bytes.len();
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut counted = Counted(0);
+    // It counts what it is given, and refuses nothing.
+    let _ = serde_json::to_writer(&mut counted, value);
+    counted.0
 }
 
 /// `1 pod`, `3 pods`.

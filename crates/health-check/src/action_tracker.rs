@@ -77,14 +77,12 @@ impl ActionTracker {
             }
         }
         self.overlay_remediations(&mut snapshot.remediations, now);
-        for name in self.leases.keys().cloned().collect::<Vec<_>>() {
-            let cached = snapshot.leases.get(&name).map(|lease| lease.resource_version.clone());
-            match self.leases.effective(&name, &cached, now) {
-                Some(Some(lease)) => drop(snapshot.leases.insert(name, Arc::clone(lease))),
-                Some(None) => drop(snapshot.leases.remove(&name)),
-                None => {}
-            }
-        }
+        lay_over(
+            &mut self.leases,
+            &mut snapshot.leases,
+            |lease| &lease.resource_version,
+            now,
+        );
         self.judge_future_leases(&mut snapshot.leases, now);
         self.overlay_annotations(snapshot, now);
         self.observations.checks.extend(snapshot.checks.keys().cloned());
@@ -121,8 +119,7 @@ impl ActionTracker {
     }
 
     fn overlay_remediations(&mut self, remediations: &mut Vec<Arc<RemediationFacts>>, now: Timestamp) {
-        let pending: Vec<RemediationKey> = self.remediations.keys().cloned().collect();
-        if pending.is_empty() {
+        if self.remediations.keys().next().is_none() {
             return;
         }
         // Hundreds of nodes may fail at once: neither list is walked for each entry of the other.
@@ -130,14 +127,7 @@ impl ActionTracker {
         let mut known: BTreeMap<RemediationKey, Arc<RemediationFacts>> = cached
             .map(|facts| ((facts.kind.clone(), facts.key.clone()), facts))
             .collect();
-        for key in pending {
-            let version = known.get(&key).map(|facts| facts.resource_version.clone());
-            match self.remediations.effective(&key, &version, now) {
-                Some(Some(written)) => drop(known.insert(key, Arc::clone(written))),
-                Some(None) => drop(known.remove(&key)),
-                None => {}
-            }
-        }
+        lay_over(&mut self.remediations, &mut known, |facts| &facts.resource_version, now);
         remediations.extend(known.into_values());
     }
 
@@ -349,6 +339,23 @@ impl ActionTracker {
             },
             ..Self::default()
         };
+    }
+}
+
+/// Lays what was written, or deleted, over what a watch shows.
+fn lay_over<K: Ord + Clone, V>(
+    written: &mut Expectations<K, Option<Arc<V>>, Option<ResourceVersion>>,
+    shown: &mut BTreeMap<K, Arc<V>>,
+    version: fn(&V) -> &ResourceVersion,
+    now: Timestamp,
+) {
+    for key in written.keys().cloned().collect::<Vec<_>>() {
+        let cached = shown.get(&key).map(|object| version(object).clone());
+        match written.effective(&key, &cached, now) {
+            Some(Some(object)) => drop(shown.insert(key, Arc::clone(object))),
+            Some(None) => drop(shown.remove(&key)),
+            None => {}
+        }
     }
 }
 

@@ -41,42 +41,43 @@ impl Record {
             Some(_) => Self::Done,
         }
     }
+}
 
-    /// The ConfigMap's data.
-    pub fn data(self) -> BTreeMap<String, String> {
+/// A step on the way to the default NodeHealthCheck.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DefaultStep {
+    /// The record is made: the NodeHealthCheck is about to be created.
+    Announce,
+    /// The NodeHealthCheck is created. That it exists already is success.
+    Create,
+    /// The record is to say that it was, by an update of the version that was read.
+    Complete,
+}
+
+impl DefaultStep {
+    /// The data of the ConfigMap after it.
+    pub fn record(self) -> BTreeMap<String, String> {
         let state = match self {
-            Self::Absent => return BTreeMap::new(),
-            Self::Creating => "Creating",
-            Self::Done => "Done",
+            Self::Announce | Self::Create => "Creating",
+            Self::Complete => "Done",
         };
-        BTreeMap::from([
-            (STATE.to_owned(), state.to_owned()),
-            ("name".to_owned(), NAME.to_owned()),
-        ])
+        [(STATE, state), ("name", NAME)]
+            .map(|(key, value)| (key.to_owned(), value.to_owned()))
+            .into()
     }
 }
 
-/// The next step.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum DefaultStep {
-    /// Nothing is to be done.
-    Nothing,
-    /// The record is to say this; [`Record::Creating`] by a create, [`Record::Done`] by an update of the version that was read.
-    Write(Record),
-    /// The NodeHealthCheck is to be created. That it exists already is success.
-    Create,
-}
-
 /// What comes next where it is asked for. Nothing is written beside the peer, and its NodeHealthChecks may be on their way.
-pub fn next_step(record: Record, snapshot: &Snapshot) -> DefaultStep {
-    let checks = &snapshot.checks;
-    match record {
-        _ if snapshot.peer != Reading::Known(None) => DefaultStep::Nothing,
-        Record::Absent if checks.is_empty() => DefaultStep::Write(Record::Creating),
-        Record::Absent | Record::Done => DefaultStep::Nothing,
-        Record::Creating if checks.is_empty() => DefaultStep::Create,
+pub fn next_step(record: Record, snapshot: &Snapshot) -> Option<DefaultStep> {
+    if snapshot.peer != Reading::Known(None) {
+        return None;
+    }
+    match (record, snapshot.checks.is_empty()) {
+        (Record::Absent, true) => Some(DefaultStep::Announce),
+        (Record::Creating, true) => Some(DefaultStep::Create),
         // Ours is there, or somebody made another one meanwhile.
-        Record::Creating => DefaultStep::Write(Record::Done),
+        (Record::Creating, false) => Some(DefaultStep::Complete),
+        (Record::Absent, false) | (Record::Done, _) => None,
     }
 }
 
@@ -114,14 +115,18 @@ mod tests {
     }
 
     #[rstest]
-    #[case::asked_for(Record::Absent, &[], DefaultStep::Write(Record::Creating))]
-    #[case::recorded(Record::Creating, &[], DefaultStep::Create)]
-    #[case::created(Record::Creating, &[NAME], DefaultStep::Write(Record::Done))]
-    #[case::left_alone(Record::Done, &[NAME], DefaultStep::Nothing)]
-    #[case::deleted_by_a_user(Record::Done, &[], DefaultStep::Nothing)]
-    #[case::others_exist(Record::Absent, &["workers"], DefaultStep::Nothing)]
-    #[case::another_came_first(Record::Creating, &["workers"], DefaultStep::Write(Record::Done))]
-    fn default_check_is_created_once(#[case] record: Record, #[case] checks: &[&str], #[case] expected: DefaultStep) {
+    #[case::asked_for(Record::Absent, &[], Some(DefaultStep::Announce))]
+    #[case::recorded(Record::Creating, &[], Some(DefaultStep::Create))]
+    #[case::created(Record::Creating, &[NAME], Some(DefaultStep::Complete))]
+    #[case::left_alone(Record::Done, &[NAME], None)]
+    #[case::deleted_by_a_user(Record::Done, &[], None)]
+    #[case::others_exist(Record::Absent, &["workers"], None)]
+    #[case::another_came_first(Record::Creating, &["workers"], Some(DefaultStep::Complete))]
+    fn default_check_is_created_once(
+        #[case] record: Record,
+        #[case] checks: &[&str],
+        #[case] expected: Option<DefaultStep>,
+    ) {
         let mut world = World::workers(1);
         for check in checks {
             world.set_check(check, json!({}));
@@ -132,15 +137,15 @@ mod tests {
             Reading::Unknown("403".to_owned()),
         ] {
             world.snapshot.peer = peer;
-            assert_eq!(next_step(record, &world.snapshot), DefaultStep::Nothing);
+            assert_eq!(next_step(record, &world.snapshot), None);
         }
     }
 
     #[rstest]
-    #[case(Record::Creating)]
-    #[case(Record::Done)]
-    fn record_is_read_as_it_was_written(#[case] record: Record) {
-        assert_eq!(Record::read(Some(&record.data())), record);
+    #[case(DefaultStep::Announce, Record::Creating)]
+    #[case(DefaultStep::Complete, Record::Done)]
+    fn record_is_read_as_it_was_written(#[case] step: DefaultStep, #[case] record: Record) {
+        assert_eq!(Record::read(Some(&step.record())), record);
     }
 
     #[test]

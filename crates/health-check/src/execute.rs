@@ -19,12 +19,13 @@ use kube::core::{ApiResource, DynamicObject};
 use nodeward_api::node_health_check::NodeHealthCheckStatus;
 use nodeward_core::id::{NamespacedName, NodeUid, ResourceVersion};
 use nodeward_core::lease::LeaseView;
+use nodeward_core::signal::WatchedResource;
 use nodeward_runtime::control::Outcome;
 use nodeward_runtime::{ActionResult, Clients, Permits, Stop};
 use tokio::time::Instant;
 
 use crate::plan::{Action, ActionKey, Standing};
-use crate::snapshot::{CheckName, RemediationFacts, RemediationKind, TemplateRef};
+use crate::snapshot::{CheckName, RemediationFacts, RemediationKind};
 
 pub use self::quorum::{CheckReads, NodeReads};
 
@@ -126,7 +127,7 @@ pub struct PassContext {
     /// How the API server serves each kind of remediation.
     pub resources: Arc<BTreeMap<RemediationKind, ApiResource>>,
     /// Templates that are read before they are used.
-    pub polled_templates: Arc<BTreeMap<TemplateRef, ApiResource>>,
+    pub polled_templates: Arc<BTreeMap<WatchedResource, ApiResource>>,
     /// Which versions of NodeHealthChecks this process wrote.
     pub own_versions: OwnVersions,
     /// Etcd is guarded by budgets and pods of its own, as on OpenShift.

@@ -158,15 +158,6 @@ impl From<Timestamp> for Moment {
     }
 }
 
-/// How a condition came to our knowledge.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Sight {
-    /// In the first complete list of nodes: it may have stood there for long.
-    FirstList,
-    /// Later: it has just come about.
-    Live,
-}
-
 /// From when the duration of a condition counts, by our clock as it was before any step; `before` is the node's condition of that type as it was known.
 /// What came about before our eyes counts from its arrival, however far the writer's clock is off; what was there before us
 /// counts from its stamp, unless that lies in the future.
@@ -174,12 +165,12 @@ pub fn counts_since(
     before: Option<&ConditionFacts>,
     status: &str,
     stamp: Option<Timestamp>,
-    sight: Sight,
+    is_first_list: bool,
     moment: Moment,
 ) -> Timestamp {
-    match (before, sight) {
+    match (before, is_first_list) {
         (Some(before), _) if *before.status == *status && before.last_transition == stamp => before.counts_since,
-        (None, Sight::FirstList) => moment.steady(stamp.map_or(moment.now, |stamp| stamp.min(moment.now))),
+        (None, true) => moment.steady(stamp.map_or(moment.now, |stamp| stamp.min(moment.now))),
         _ => moment.steady(moment.now),
     }
 }

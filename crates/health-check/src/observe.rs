@@ -30,7 +30,7 @@ use nodeward_runtime::{
 };
 
 use crate::default::{self, Record};
-use crate::observations::{Observations, Sight};
+use crate::observations::Observations;
 use crate::policy::{Policy, default_signal};
 use crate::settings::Settings;
 use crate::snapshot::{
@@ -148,33 +148,31 @@ impl Observer {
     pub fn snapshot(&mut self, policy: &Policy, memory: &Observations, now: Timestamp) -> Observed<Snapshot> {
         self.follow(policy);
         let clock_stepped_by = self.clock.now().stepped_by;
-        let wait = |why: String, again| Observed::Wait { why, again };
         if !(self.nodes.cache.is_fresh() && self.checks.is_fresh()) {
-            return wait("nodes or NodeHealthChecks are incomplete or stale".to_owned(), None);
+            return Observed::wait("nodes or NodeHealthChecks are incomplete or stale");
         }
         if !self.leases.cache.is_fresh() {
-            return wait(self.leases.explain(), None);
+            return Observed::wait(self.leases.explain());
         }
         let checks = keyed(&self.checks, |check| Arc::clone(&check.name));
         self.follow_remediators(&checks);
         if let Some(until) = self.signal.waits_until().or_else(|| self.starts_until()) {
-            return wait(
-                "what upgrade signal and templates name is still being listed".to_owned(),
-                Some(until),
-            );
+            return Observed::Wait {
+                why: "what upgrade signal and templates name is still being listed".to_owned(),
+                again: Some(until),
+            };
         }
         if !self.has_started && (self.surroundings.is_starting() || self.ceph.is_starting()) {
-            return wait("what may forbid remediations is still being listed".to_owned(), None);
+            return Observed::wait("what may forbid remediations is still being listed");
         }
         self.has_started = true;
-        let surrounding = self.surroundings.observe();
         let peer = match self.peer.live(&self.leader_leases, &policy.peer_namespaces) {
             Ok(peer) => peer,
-            Err(why) => return wait(why, None),
+            Err(why) => return Observed::wait(why),
         };
         let ceph = match self.ceph.observe(&self.leader_leases) {
             Ok(ceph) => ceph,
-            Err(why) => return wait(why, None),
+            Err(why) => return Observed::wait(why),
         };
         Observed::Ready(Snapshot {
             nodes: self.nodes.snapshot(),
@@ -191,11 +189,6 @@ impl Observer {
                 .map(|(watched, cache)| (project::kind_of(watched), kind_facts(cache)))
                 .collect(),
             leases: keyed(&self.leases.cache, |lease| Arc::clone(&lease.name)),
-            drains: surrounding.drains,
-            maintenances: surrounding.maintenances,
-            machine_api: surrounding.machine_api,
-            control_plane_topology: surrounding.control_plane_topology,
-            etcd: surrounding.etcd,
             signals: self.signal.inputs(),
             ceph,
             peer,
@@ -203,6 +196,7 @@ impl Observer {
             clock_stepped_by,
             memory: memory.clone(),
             checks,
+            ..self.surroundings.observe()
         })
     }
 
@@ -275,10 +269,10 @@ impl Observer {
     }
 
     /// How the API server serves a template that may not be watched, and is therefore read before it is used.
-    pub fn polled_templates(&self) -> BTreeMap<TemplateRef, ApiResource> {
+    pub fn polled_templates(&self) -> BTreeMap<WatchedResource, ApiResource> {
         let polled = self.templates.iter().filter(|(_, cache)| cache.is_polled());
         polled
-            .filter_map(|(watched, cache)| Some((template_ref(watched), cache.resource()?)))
+            .filter_map(|(watched, cache)| Some((watched.clone(), cache.resource()?)))
             .collect()
     }
 
@@ -295,12 +289,7 @@ impl NodeWatch {
         let clock = clock.clone();
         let nodes = Api::<Node>::all(client.clone());
         let cache = watches.cache_comparing("nodes", nodes, Selection::all(), move |node, previous| {
-            let sight = if previous.is_first_list {
-                Sight::FirstList
-            } else {
-                Sight::Live
-            };
-            projector.project(&node, previous.value.as_deref(), sight, clock.now())
+            projector.project(&node, previous.value.as_deref(), previous.is_first_list, clock.now())
         });
         Self {
             cache,
@@ -389,12 +378,7 @@ fn kinds_in_status(check: &CheckFacts) -> impl Iterator<Item = RemediationKind> 
     let nodes = check.status.unhealthy_nodes.iter();
     nodes
         .flat_map(UnhealthyNode::all_remediations)
-        .filter_map(|remediation| {
-            Some(RemediationKind {
-                api_version: remediation.resource.api_version.as_deref()?.into(),
-                kind: remediation.resource.kind.as_deref()?.into(),
-            })
-        })
+        .filter_map(|remediation| RemediationKind::of(&remediation.resource))
 }
 
 /// One that is named without a namespace is looked for in all, for its kind may have none.
@@ -402,16 +386,6 @@ pub(crate) fn watched_template(template: &TemplateRef) -> WatchedResource {
     let mut watched = WatchedResource::all(&template.api_version, &template.kind).named(&template.name);
     watched.namespace = Some(template.namespace.to_string()).filter(|namespace| !namespace.is_empty());
     watched
-}
-
-/// The other way round.
-fn template_ref(watched: &WatchedResource) -> TemplateRef {
-    TemplateRef {
-        api_version: watched.api_version.as_str().into(),
-        kind: watched.kind.as_str().into(),
-        namespace: watched.namespace.as_deref().unwrap_or_default().into(),
-        name: watched.name.as_deref().unwrap_or_default().into(),
-    }
 }
 
 fn template_states(

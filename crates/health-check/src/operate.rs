@@ -14,7 +14,7 @@ use nodeward_runtime::{
 use tokio::time::Instant;
 
 use crate::action_tracker::ActionTracker;
-use crate::default::{DefaultStep, next_step};
+use crate::default::next_step;
 use crate::definition::Definition;
 use crate::execute::{CheckReads, NodeReads, PassContext};
 use crate::observe::Observer;
@@ -175,13 +175,10 @@ impl Operator for HealthCheck {
 impl HealthCheck {
     fn default_step(&self, snapshot: &Snapshot, policy: &Policy) -> Option<Action> {
         let template = policy.default_template.as_ref()?;
-        let record = self.observer.default_record()?;
-        match next_step(record, snapshot) {
-            DefaultStep::Nothing => None,
-            step => Some(Action::Default {
-                step,
-                template: template.clone(),
-            }),
-        }
+        let step = next_step(self.observer.default_record()?, snapshot)?;
+        Some(Action::Default {
+            step,
+            template: template.clone(),
+        })
     }
 }

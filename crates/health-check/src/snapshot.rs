@@ -72,8 +72,11 @@ pub struct Snapshot {
     pub drains: NodeDrains,
     /// Nodes that a NodeMaintenance is about.
     pub maintenances: Reading<BTreeSet<NodeName>>,
-    /// Machine API; nothing where the group `machine.openshift.io` is not served.
-    pub machine_api: MachineApi,
+    /// MachineHealthChecks, and whether each only handles the termination of machines; none where the group
+    /// `machine.openshift.io` is not served.
+    pub machine_health_checks: Reading<BTreeMap<NamespacedName, bool>>,
+    /// Machines, with what an owner reference needs.
+    pub machines: Reading<BTreeMap<NamespacedName, MachineFacts>>,
     /// OpenShift's `Infrastructure.status.controlPlaneTopology`; `None` elsewhere.
     pub control_plane_topology: Reading<Option<Arc<str>>>,
     /// What guards the members of etcd on OpenShift; `None` elsewhere.
@@ -250,15 +253,6 @@ impl RemediationFacts {
     pub fn runs(&self) -> bool {
         self.timed_out.is_none() && !matches!(self.succeeded.as_deref(), Some("True" | "False"))
     }
-}
-
-/// What of the Machine API matters here.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct MachineApi {
-    /// MachineHealthChecks, and whether each only handles the termination of machines.
-    pub health_checks: Reading<BTreeMap<NamespacedName, bool>>,
-    /// Machines, by namespace and name, with what an owner reference needs.
-    pub machines: Reading<BTreeMap<NamespacedName, MachineFacts>>,
 }
 
 /// A Machine.

@@ -64,13 +64,8 @@ impl Webhook {
 
     async fn judge(&self, request: &AdmissionRequest<NodeHealthCheck>) -> Decision {
         // The API server gives the old object of an update or a delete, and the new one of a create or an update.
-        let change = match (&request.old_object, &request.object) {
-            (None, Some(new)) => Change::Create(new),
-            (Some(old), Some(new)) => Change::Update { old, new },
-            (Some(old), None) => Change::Delete(old),
-            (None, None) => return Decision::default(),
-        };
-        let is_new = matches!(change, Change::Create(_));
+        let (old, new) = (request.old_object.as_ref(), request.object.as_ref());
+        let (change, is_new) = (Change { old, new }, old.is_none());
         let topology = templates::control_plane_topology(&self.kinds, is_new);
         let templates = templates::read(&self.kinds, decide::named_templates(change));
         let running = running::nodes(&self.kinds, decide::open_records(change));

@@ -1,10 +1,9 @@
 //! How large the stored ledger is, and how much of it further claims may take: etcd accepts no object above a size.
 
-use std::io;
-
 use nodeward_api::drain_ledger::DrainLedgerSpec;
 
 use super::{Disruptions, Ledger};
+use crate::text::json_length;
 
 /// The bytes that etcd accepts by default (`--max-request-bytes`).
 pub const ACCEPTED: usize = 1_572_864;
@@ -29,22 +28,6 @@ pub fn of_pods(pods: usize) -> usize {
 impl Ledger {
     /// The bytes of what is stored.
     pub fn stored_bytes(&self) -> usize {
-        let mut counted = Counted(0);
-        // It counts what it is given, and refuses nothing.
-        let _ = serde_json::to_writer(&mut counted, &DrainLedgerSpec::from(self));
-        counted.0
-    }
-}
-
-struct Counted(usize);
-
-impl io::Write for Counted {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0 += bytes.len();
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
+        json_length(&DrainLedgerSpec::from(self))
     }
 }

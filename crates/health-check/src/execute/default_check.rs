@@ -16,13 +16,12 @@ use crate::snapshot::TemplateRef;
 pub(super) async fn run(pass: &PassContext, permits: &Permits, step: DefaultStep, template: &TemplateRef) -> Ended {
     let _permit = permits.next_write().await?;
     let done = match step {
-        DefaultStep::Nothing | DefaultStep::Write(Record::Absent) => return Ok(ActionResult::AlreadyDone.into()),
-        DefaultStep::Write(Record::Creating) => records(pass)
-            .create(&PostParams::default(), &record(Record::Creating))
+        DefaultStep::Announce => records(pass)
+            .create(&PostParams::default(), &record(step))
             .await
             .map(drop),
-        DefaultStep::Write(Record::Done) => complete_record(pass).await,
         DefaultStep::Create => create(pass, template).await,
+        DefaultStep::Complete => complete_record(pass).await,
     };
     match done.map_err(ApiError::from) {
         Ok(()) => Ok(ActionResult::Acted(()).into()),
@@ -50,7 +49,7 @@ async fn complete_record(pass: &PassContext) -> kube::Result<()> {
     let Some(found) = records.get_opt(RECORD_NAME).await? else {
         return Ok(());
     };
-    let mut done = record(Record::Done);
+    let mut done = record(DefaultStep::Complete);
     done.metadata.resource_version = found.metadata.resource_version;
     records
         .replace(RECORD_NAME, &PostParams::default(), &done)
@@ -58,13 +57,13 @@ async fn complete_record(pass: &PassContext) -> kube::Result<()> {
         .map(drop)
 }
 
-fn record(state: Record) -> ConfigMap {
+fn record(step: DefaultStep) -> ConfigMap {
     ConfigMap {
         metadata: ObjectMeta {
             name: Some(RECORD_NAME.to_owned()),
             ..ObjectMeta::default()
         },
-        data: Some(state.data()),
+        data: Some(step.record()),
         ..ConfigMap::default()
     }
 }

@@ -16,7 +16,7 @@ use nodeward_runtime::{ActionResult, ApiError, Permits};
 use super::lease::Taken;
 use super::quorum::Unmet;
 use super::{Effect, Ended, PassContext, Written, control_plane, lease, quorum};
-use crate::observe::project;
+use crate::observe::{project, watched_template};
 use crate::plan::{Condition, RemediationRef, Standing, StartRemediation, is_excluded};
 use crate::snapshot::RemediationFacts;
 
@@ -147,7 +147,7 @@ async fn replaced_is_gone(pass: &PassContext, replaced: &RemediationRef) -> Resu
 
 /// A template that may not be watched was read up to a minute ago.
 async fn template_is_unchanged(pass: &PassContext, start: &StartRemediation) -> Result<(), Unmet> {
-    let Some(resource) = pass.polled_templates.get(&start.template) else {
+    let Some(resource) = pass.polled_templates.get(&watched_template(&start.template)) else {
         return Ok(());
     };
     let templates = pass.objects(resource, &start.template.namespace);

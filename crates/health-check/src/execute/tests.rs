@@ -17,13 +17,13 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::action_tracker::ActionTracker;
-use crate::default::{DefaultStep, Record};
-use crate::observe::project;
+use crate::default::DefaultStep;
+use crate::observe::{project, watched_template};
 use crate::plan::{
     CheckRef, Condition, LeaseChange, LeaseName, LeaseStep, NodeChange, NodeEvidence, RemediationChange,
     RemediationRef, RemediationWrite, RestsOn, SelectorWrite, StartRemediation, StatusWrite,
 };
-use crate::snapshot::{Snapshot, TemplateFacts};
+use crate::snapshot::{Snapshot, TemplateFacts, TemplateRef};
 
 const NODE: &str = "/api/v1/nodes/n1";
 const REMEDIATION: &str = "/apis/a.example.com/v1/namespaces/ns/reboots/n1";
@@ -466,7 +466,7 @@ async fn lease_that_is_ours_already_serves(#[case] code: u16, #[case] creates: b
 async fn step_that_another_replica_has_taken_is_done() {
     let server = Server::new([("POST", "/api/v1/namespaces/system/configmaps", 409, Value::Null)]);
     let task = Action::Default {
-        step: DefaultStep::Write(Record::Creating),
+        step: DefaultStep::Announce,
         template: start().template,
     };
     let executed = server.run(task).await;
@@ -676,7 +676,7 @@ async fn polled_template_is_read_before_it_is_used(#[case] code: u16, #[case] sp
     let mut resource = ApiResource::from_gvk(&GroupVersionKind::gvk("a.example.com", "v1", "RebootTemplate"));
     resource.plural = "reboottemplates".to_owned();
     let mut pass = server.pass();
-    pass.polled_templates = Arc::new([(start.template.clone(), resource)].into());
+    pass.polled_templates = Arc::new([(watched_template(&start.template), resource)].into());
     let task = Action::StartRemediation(Box::new(start));
     task.run(pass, Permits::unrestricted()).await;
     assert_eq!(server.asked().contains(&format!("POST {REMEDIATIONS}")), creates);

@@ -14,7 +14,7 @@ use nodeward_core::node::NodeView;
 use nodeward_core::signal::WatchedResource;
 use serde_json::Value;
 
-use crate::observations::{Moment, Sight, counts_since};
+use crate::observations::{Moment, counts_since};
 use crate::plan::TERMINATING;
 use crate::snapshot::{
     CheckFacts, ConditionFacts, MachineFacts, NodeFacts, RemediationFacts, RemediationKind, TemplateFacts,
@@ -47,7 +47,7 @@ impl NodeProjector {
         &mut self,
         node: &Node,
         before: Option<&NodeFacts>,
-        sight: Sight,
+        is_first_list: bool,
         moment: Moment,
     ) -> Option<NodeFacts> {
         let keeps_all = self.keeps_all_annotations;
@@ -62,7 +62,7 @@ impl NodeProjector {
                 type_: self.texts.text(&condition.type_),
                 status: self.texts.text(&condition.status),
                 last_transition,
-                counts_since: counts_since(before, &condition.status, last_transition, sight, moment),
+                counts_since: counts_since(before, &condition.status, last_transition, is_first_list, moment),
             }
         });
         let machine = node.annotations().get(MACHINE_ANNOTATION);

@@ -1,7 +1,6 @@
 //! What else stops remediations, watched: maintenance, the Machine API, the guards of etcd. None of the kinds has to be
 //! installed.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -18,7 +17,7 @@ use nodeward_runtime::discovery::{Known, LIST_PATIENCE};
 use nodeward_runtime::{DynamicCache, KindRegistry, KindState, Watches};
 
 use super::project;
-use crate::snapshot::{EtcdGuards, MachineApi, MachineFacts, Reading};
+use crate::snapshot::{EtcdGuards, MachineFacts, Reading, Snapshot};
 
 /// The Machine API of OpenShift.
 pub(super) const MACHINE_API: &str = "machine.openshift.io/v1beta1";
@@ -51,15 +50,6 @@ struct EtcdWatches {
 
 /// What is known of budgets and guard pods: on which node each is, and whether it is Ready.
 type EtcdSources = (Known<i32>, Known<(NodeName, bool)>);
-
-/// What they tell at one moment.
-pub(super) struct Surrounding {
-    pub(super) drains: NodeDrains,
-    pub(super) maintenances: Reading<BTreeSet<NodeName>>,
-    pub(super) machine_api: MachineApi,
-    pub(super) control_plane_topology: Reading<Option<Arc<str>>>,
-    pub(super) etcd: Reading<Option<EtcdGuards>>,
-}
 
 /// What OpenShift runs on.
 pub(crate) fn infrastructure() -> WatchedResource {
@@ -116,8 +106,9 @@ impl Surroundings {
         self.opened.elapsed() < LIST_PATIENCE && states.contains(&KindState::Syncing)
     }
 
-    /// What is known, of each kind for itself: one that is served and cannot be read postpones what rests on it alone.
-    pub(super) fn observe(&mut self) -> Surrounding {
+    /// What is known, of each kind for itself: one that is served and cannot be read postpones what rests on it alone. The rest of
+    /// the snapshot is empty.
+    pub(super) fn observe(&mut self) -> Snapshot {
         self.follow_etcd();
         let drains = match self.drains.known() {
             Known::Absent => NodeDrains::default(),
@@ -129,21 +120,19 @@ impl Surroundings {
             }
             Known::Unknown(why) => NodeDrains::Unknown(why),
         };
-        Surrounding {
+        Snapshot {
             drains,
             maintenances: read(self.maintenances.known(), |objects| {
                 objects.values().map(|node| (**node).clone()).collect()
             }),
-            machine_api: MachineApi {
-                health_checks: read(self.health_checks.known(), |objects| {
-                    let checks = objects.iter().map(|(key, handles)| (key.clone(), **handles));
-                    checks.collect()
-                }),
-                machines: read(self.machines.known(), |objects| {
-                    let machines = objects.iter().map(|(key, machine)| (key.clone(), (**machine).clone()));
-                    machines.collect()
-                }),
-            },
+            machine_health_checks: read(self.health_checks.known(), |objects| {
+                let checks = objects.iter().map(|(key, handles)| (key.clone(), **handles));
+                checks.collect()
+            }),
+            machines: read(self.machines.known(), |objects| {
+                let machines = objects.iter().map(|(key, machine)| (key.clone(), (**machine).clone()));
+                machines.collect()
+            }),
             control_plane_topology: read(self.infrastructure.known(), |objects| {
                 objects.values().next().map(|topology| Arc::clone(&**topology))
             }),
@@ -153,6 +142,7 @@ impl Surroundings {
                     .as_ref()
                     .map(|etcd| (etcd.budgets.known(), etcd.guards.known())),
             ),
+            ..Snapshot::default()
         }
     }
 

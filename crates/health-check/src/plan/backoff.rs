@@ -2,7 +2,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 use nodeward_api::annotation;
-use nodeward_core::deadline::{is_due, saturating_add};
+use nodeward_core::deadline::{is_due, saturating_add, whole_second};
 use serde::{Deserialize, Serialize};
 
 use super::Planner;
@@ -48,10 +48,9 @@ impl RemediationHistory {
 
     /// Once another one has ended. Starts are told to the second: what starts in that of the end is the next one.
     fn and_one(before: Option<Self>, begun: Timestamp, ended: Timestamp) -> Self {
-        let ended = Timestamp::from_second(ended.as_second()).unwrap_or(ended);
         Self {
             count: before.map_or(0, |before| before.count).saturating_add(1),
-            last_end: ended.max(saturating_add(begun, SignedDuration::from_secs(1))),
+            last_end: whole_second(ended).max(saturating_add(begun, SignedDuration::from_secs(1))),
         }
     }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use nodeward_api::annotation;
+use nodeward_api::reason::HealthEvent;
 use nodeward_core::deadline::{is_due, saturating_add, to_the_second};
 use nodeward_core::id::NodeName;
 
@@ -152,7 +153,7 @@ impl Planner<'_> {
                     text,
                     check: Arc::clone(&check.facts.name),
                     node: case.node.map(|node| (case.name.clone(), node.view.uid.clone())),
-                    is_invalid_label: false,
+                    event: HealthEvent::RemediationSkipped,
                 });
             }
         }
@@ -165,7 +166,7 @@ impl Planner<'_> {
             text,
             check: Arc::clone(&check.facts.name),
             node: None,
-            is_invalid_label: false,
+            event: HealthEvent::RemediationSkipped,
         });
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use nodeward_api::label::EXCLUDE_FROM_REMEDIATION;
 use nodeward_api::node_health_check::{NodeHealthCheckStatus, UnhealthyNode};
-use nodeward_api::reason::HealthReason;
+use nodeward_api::reason::{HealthEvent, HealthReason};
 use nodeward_core::id::NodeName;
 use nodeward_core::selector::Selector;
 
@@ -176,7 +176,7 @@ impl<'a> Planner<'a> {
             ),
             check: Arc::clone(&check.facts.name),
             node: Some((node.view.name.clone(), node.view.uid.clone())),
-            is_invalid_label: true,
+            event: HealthEvent::InvalidNodeLabel,
         });
     }
 }

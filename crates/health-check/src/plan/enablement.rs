@@ -29,7 +29,7 @@ pub fn look(spec: &CheckSpec, snapshot: &Snapshot, index: &Index<'_>) -> Enablem
     if let Some(problem) = spec.problems.first() {
         return Enablement::Disabled(DisabledReason::InvalidConfiguration, problem.clone());
     }
-    let health_checks = &snapshot.machine_api.health_checks;
+    let health_checks = &snapshot.machine_health_checks;
     let conflict = health_checks.known().and_then(conflicting_check);
     if let Some(conflict) = conflict {
         let text = format!("MachineHealthCheck {conflict} would act on the same nodes: delete it, or this one");
@@ -62,7 +62,7 @@ pub fn topology_problem(topology: Option<&str>) -> Option<String> {
 
 /// Whether a MachineHealthCheck sees to machines that are being terminated.
 pub fn has_termination_handler(snapshot: &Snapshot) -> bool {
-    let health_checks = snapshot.machine_api.health_checks.known();
+    let health_checks = snapshot.machine_health_checks.known();
     health_checks.is_some_and(|checks| checks.values().any(|handles_termination| *handles_termination))
 }
 

@@ -208,7 +208,7 @@ impl Planner<'_> {
         // The peer is not at work.
         self.check_peer()?;
         // No MachineHealthCheck is, either.
-        if let Reading::Unknown(why) = &self.snapshot.machine_api.health_checks {
+        if let Reading::Unknown(why) = &self.snapshot.machine_health_checks {
             return Err(unreadable(why));
         }
         // Its templates are there, and so are their remediators.

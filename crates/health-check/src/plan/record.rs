@@ -124,14 +124,15 @@ impl<'a> Record<'a> {
 
     /// A remediation that is to be created.
     pub fn intended(
-        step: usize,
+        step: Option<usize>,
         kind: RemediationKind,
         key: NamespacedName,
         template: Option<Arc<str>>,
         started: Timestamp,
+        spec: &CheckSpec,
     ) -> Self {
         Self {
-            step: Some(step),
+            step,
             kind,
             key,
             uid: None,
@@ -139,7 +140,7 @@ impl<'a> Record<'a> {
             started,
             timed_out: None,
             live: None,
-            lasts: SignedDuration::MAX,
+            lasts: longest_run(step, spec),
             is_listed: true,
             is_lost: false,
         }
@@ -205,10 +206,7 @@ impl<'a> Known<'_, 'a> {
     /// What the status says of one; `None`: it does not say what it is.
     pub fn read(&self, remediation: &Remediation) -> Option<Record<'a>> {
         let resource = &remediation.resource;
-        let kind = RemediationKind {
-            api_version: resource.api_version.as_deref()?.into(),
-            kind: resource.kind.as_deref()?.into(),
-        };
+        let kind = RemediationKind::of(resource)?;
         let key = NamespacedName::new(
             resource.namespace.as_deref().unwrap_or_default(),
             resource.name.as_deref()?,
@@ -218,18 +216,13 @@ impl<'a> Known<'_, 'a> {
         let step = self.spec.step_of(&kind, &key.namespace, template);
         let was_lost = remediation.absence.as_deref() == Some(KIND_NOT_SERVED);
         let is_lost = |uid: &str| !self.index.is_gone(uid) && (was_lost || self.index.is_lost(&kind, uid));
+        let started = remediation.started.map_or(self.now, |at| at.min(self.now));
         Some(Record {
-            step,
             is_lost: uid.is_some_and(is_lost),
             is_listed: self.index.is_listed(&kind) || uid.is_some_and(|uid| self.index.is_gone(uid)),
-            kind,
-            key,
             uid: uid.map(Into::into),
-            template: template.map(Into::into),
-            started: remediation.started.map_or(self.now, |at| at.min(self.now)),
             timed_out: remediation.timed_out.map(|at| at.min(self.now)),
-            live: None,
-            lasts: longest_run(step, self.spec),
+            ..Record::intended(step, kind, key, template.map(Into::into), started, self.spec)
         })
     }
 
@@ -238,19 +231,8 @@ impl<'a> Known<'_, 'a> {
         let step = self
             .spec
             .step_of(&live.kind, &live.key.namespace, live.template.as_deref());
-        let mut record = Record {
-            step,
-            kind: live.kind.clone(),
-            key: live.key.clone(),
-            uid: None,
-            template: live.template.clone(),
-            started: live.created.min(self.now),
-            timed_out: None,
-            live: None,
-            lasts: longest_run(step, self.spec),
-            is_listed: true,
-            is_lost: false,
-        };
+        let (kind, key, template) = (live.kind.clone(), live.key.clone(), live.template.clone());
+        let mut record = Record::intended(step, kind, key, template, live.created.min(self.now), self.spec);
         record.see(live, self.now);
         record
     }

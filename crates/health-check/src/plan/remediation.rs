@@ -110,7 +110,7 @@ impl super::Planner<'_> {
         let Some(key) = machine.filter(|key| key.namespace == step.template.namespace) else {
             return Ok(None);
         };
-        let machines = match &self.snapshot.machine_api.machines {
+        let machines = match &self.snapshot.machines {
             Reading::Known(machines) => machines,
             Reading::Unknown(why) => return Err(unreadable(why)),
         };

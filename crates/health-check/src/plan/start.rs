@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use nodeward_api::reason::HealthReason;
-use nodeward_core::deadline::{saturating_add, to_the_second};
+use nodeward_core::deadline::{saturating_add, whole_second};
 use nodeward_core::id::NodeName;
 use nodeward_runtime::cache::STALE_AFTER;
 
@@ -14,6 +14,7 @@ use super::action::{Action, RemediationRef, StartRemediation};
 use super::case::{Case, Check, Standing};
 use super::may_start::Condition;
 use super::record::{Record, Stage};
+use super::remediation::Identity;
 use super::{Planner, remediation};
 use crate::snapshot::{CheckName, NodeFacts, TemplateState};
 use nodeward_core::node_health_check::Step;
@@ -58,6 +59,17 @@ pub struct Tally {
     pub remediated_control_plane: BTreeSet<NodeName>,
     /// Nodes that are away for a remediation, or may be, where OSDs matter.
     pub away: BTreeSet<NodeName>,
+}
+
+impl Tally {
+    fn start(&mut self, check: &CheckName, node: &NodeName, is_control_plane: bool) {
+        self.starting.insert(node.clone());
+        let checks = self.running_for.entry(node.clone()).or_default();
+        checks.insert(Arc::clone(check));
+        if is_control_plane {
+            self.remediated_control_plane.insert(node.clone());
+        }
+    }
 }
 
 impl<'a> Planner<'a> {
@@ -106,12 +118,7 @@ impl<'a> Planner<'a> {
             tally.away = self.nodes_away(checks);
         }
         for ((check, node), is_control_plane) in &self.snapshot.memory.starting {
-            tally.starting.insert(node.clone());
-            let checks = tally.running_for.entry(node.clone()).or_default();
-            checks.insert(Arc::clone(check));
-            if *is_control_plane {
-                tally.remediated_control_plane.insert(node.clone());
-            }
+            tally.start(check, node, *is_control_plane);
         }
         tally
     }
@@ -130,14 +137,10 @@ impl<'a> Planner<'a> {
     }
 
     fn decide_start(&mut self, check: &Check<'a>, case: &mut Case<'a>, candidate: &Candidate, tally: &mut Tally) {
-        let Some(node) = case.node else {
+        let (Some(node), Some(step)) = (case.node, check.spec.steps.get(candidate.step)) else {
             return;
         };
-        let Some(step) = check.spec.steps.get(candidate.step) else {
-            return;
-        };
-        let allowed = self.may_take(check, case, node, candidate, tally);
-        let conditions = match allowed {
+        let conditions = match self.may_take(check, case, node, candidate, tally) {
             Err(stopped) => {
                 case.chain.withdraw_intent();
                 case.standing = stopped;
@@ -146,15 +149,24 @@ impl<'a> Planner<'a> {
             Ok(conditions) => conditions,
         };
         let is_intended = self.intend(check, case, node, candidate, step);
-        tally.starting.insert(case.name.clone());
-        let checks = tally.running_for.entry(case.name.clone()).or_default();
-        checks.insert(Arc::clone(&check.facts.name));
-        if self.is_control_plane(node) {
-            tally.remediated_control_plane.insert(case.name.clone());
-        }
+        tally.start(&check.facts.name, &case.name, self.is_control_plane(node));
         case.standing = Standing::new(HealthReason::StartingRemediation, step.template.to_string());
-        if is_intended {
-            self.start(check, case, node, candidate, conditions);
+        let template = self.snapshot.templates.get(&step.template);
+        if let (true, Some(intent), Some(TemplateState::Found(template)), Ok(machine)) =
+            (is_intended, case.chain.intent(), template, self.machine_of(node, step))
+        {
+            self.act(Action::StartRemediation(Box::new(StartRemediation {
+                check: check.reference(),
+                node: case.name.clone(),
+                node_uid: node.view.uid.clone(),
+                step: candidate.step,
+                template: step.template.clone(),
+                made_from: Arc::clone(template),
+                machine,
+                kind: intent.kind.clone(),
+                key: intent.key.clone(),
+                conditions,
+            })));
         }
     }
 
@@ -176,42 +188,11 @@ impl<'a> Planner<'a> {
         }
         case.chain.withdraw_intent();
         let started = self.now_to_the_second();
-        let wanted = remediation::identity(check, node, step, supports_multiple, started);
+        let Identity { kind, key } = remediation::identity(check, node, step, supports_multiple, started);
         let template = Some(Arc::clone(&step.template.name));
-        let intent = Record::intended(candidate.step, wanted.kind, wanted.key, template, started);
+        let intent = Record::intended(Some(candidate.step), kind, key, template, started, check.spec);
         case.chain.records.push(intent);
         false
-    }
-
-    fn start(
-        &mut self,
-        check: &Check<'a>,
-        case: &Case<'a>,
-        node: &NodeFacts,
-        candidate: &Candidate,
-        conditions: Vec<Condition>,
-    ) {
-        let (Some(step), Some(intent)) = (check.spec.steps.get(candidate.step), case.chain.intent()) else {
-            return;
-        };
-        let Some(TemplateState::Found(template)) = self.snapshot.templates.get(&step.template) else {
-            return;
-        };
-        let Ok(machine) = self.machine_of(node, step) else {
-            return;
-        };
-        self.act(Action::StartRemediation(Box::new(StartRemediation {
-            check: check.reference(),
-            node: case.name.clone(),
-            node_uid: node.view.uid.clone(),
-            step: candidate.step,
-            template: step.template.clone(),
-            made_from: Arc::clone(template),
-            machine,
-            kind: intent.kind.clone(),
-            key: intent.key.clone(),
-            conditions,
-        })));
     }
 
     pub(super) fn supports_multiple(&self, step: &Step) -> bool {
@@ -221,6 +202,6 @@ impl<'a> Planner<'a> {
 
     /// A moment as the status keeps it.
     pub(super) fn now_to_the_second(&self) -> Timestamp {
-        to_the_second(self.now).parse().unwrap_or(self.now)
+        whole_second(self.now)
     }
 }

@@ -1,7 +1,6 @@
 //! The status of a NodeHealthCheck: one write a pass at most, and none where nothing has changed.
 
 use std::collections::BTreeSet;
-use std::io;
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
@@ -12,6 +11,7 @@ use nodeward_api::condition::{
 use nodeward_api::node_health_check::{NodeHealthCheckStatus, Phase, Remediation, UnhealthyNode};
 use nodeward_api::reason::{DisabledReason, HealthEvent, HealthReason};
 use nodeward_core::deadline::saturating_add;
+use nodeward_core::text::{cut_visibly, json_length};
 
 use super::Planner;
 use super::action::{Action, Announcement, StatusWrite};
@@ -311,19 +311,18 @@ fn is_true(conditions: &[Condition], type_: &str) -> bool {
 /// Drops what stops nodes, and then the oldest steps whose remediations are there to tell of them, where the status
 /// would be too large for the API server.
 fn fit(status: &mut NodeHealthCheckStatus, check: &Check<'_>) {
+    let shorten = |text: &mut String, longest| *text = cut_visibly(std::mem::take(text), longest);
     shorten(&mut status.reason, LONGEST_REASON);
-    let stops = status
-        .unhealthy_nodes
-        .iter_mut()
-        .filter_map(|node| node.stopped_by.as_mut());
-    stops.for_each(|stop| shorten(&mut stop.message, LONGEST_MESSAGE));
-    let mut size = size_of(status);
+    let nodes = &mut status.unhealthy_nodes;
+    for stop in nodes.iter_mut().filter_map(|node| node.stopped_by.as_mut()) {
+        shorten(&mut stop.message, LONGEST_MESSAGE);
+    }
+    let mut size = json_length(status);
     if size > LARGEST {
-        status
-            .unhealthy_nodes
-            .iter_mut()
-            .for_each(|node| node.stopped_by = None);
-        size = size_of(status);
+        for node in &mut status.unhealthy_nodes {
+            node.stopped_by = None;
+        }
+        size = json_length(status);
     }
     if size <= LARGEST {
         return;
@@ -332,59 +331,32 @@ fn fit(status: &mut NodeHealthCheckStatus, check: &Check<'_>) {
     let live: BTreeSet<&str> = cases
         .flat_map(|case| case.chain.live().map(|live| &*live.uid))
         .collect();
-    let mut oldest: Vec<(Option<Timestamp>, usize, String)> = Vec::new();
-    for (at, entry) in status.unhealthy_nodes.iter().enumerate() {
-        for remediation in &entry.remediations {
-            let uid = remediation.resource.uid.as_deref().unwrap_or_default();
-            if live.contains(uid) {
-                oldest.push((remediation.started, at, uid.to_owned()));
-            }
-        }
-    }
+    let is_there = |uid: &&str| live.contains(uid);
+    let known = status.unhealthy_nodes.iter().flat_map(|entry| &entry.remediations);
+    let mut oldest: Vec<(Option<Timestamp>, String, usize)> = known
+        .filter_map(|step| {
+            let uid = step.resource.uid.as_deref().filter(is_there)?;
+            Some((step.started, uid.to_owned(), json_length(step)))
+        })
+        .collect();
     oldest.sort();
-    let mut dropped = 0_usize;
-    for (_, at, uid) in oldest {
+    let mut dropped = BTreeSet::new();
+    for (_, uid, length) in oldest {
         if size <= LARGEST {
             break;
         }
-        let remediations = &mut status.unhealthy_nodes[at].remediations;
-        if let Some(position) = remediations
-            .iter()
-            .position(|known| known.resource.uid.as_ref() == Some(&uid))
-        {
-            size -= size_of(&remediations.remove(position)).min(size);
-            dropped += 1;
-        }
+        size -= length.min(size);
+        dropped.insert(uid);
     }
+    let is_dropped = |step: &Remediation| step.resource.uid.as_ref().is_some_and(|uid| dropped.contains(uid));
+    for node in &mut status.unhealthy_nodes {
+        node.remediations.retain(|step| !is_dropped(step));
+    }
+    let dropped = dropped.len();
     status.reason = format!(
         "{}; {dropped} remediations are not listed, for the status would be too large",
         status.reason
     );
-}
-
-fn shorten(text: &mut String, longest: usize) {
-    if text.len() > longest {
-        text.truncate(text.floor_char_boundary(longest));
-        text.push('…');
-    }
-}
-
-/// How long it is as JSON, which is not built for that.
-fn size_of<T: serde::Serialize>(value: &T) -> usize {
-    struct Counter(usize);
-    impl io::Write for Counter {
-        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.0 += bytes.len();
-            Ok(bytes.len())
-        }
-
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
-    }
-    let mut counter = Counter(0);
-    // Nothing that is counted fails.
-    serde_json::to_writer(&mut counter, value).map_or(0, |()| counter.0)
 }
 
 fn count(nodes: usize) -> i32 {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use nodeward_api::node_health_check::UnhealthyNode;
+use nodeward_core::deadline::whole_second;
 
 use super::expiry::{Health, Unhealthy};
 
@@ -39,8 +40,6 @@ impl UnhealthyPeriod {
                 condition: None,
             });
         };
-        // Starts are told to the second.
-        let to_the_second = |at: Timestamp| Timestamp::from_second(at.as_second()).unwrap_or(at);
         let condition = &unhealthy.condition;
         let goes_on_since = match before {
             Some(before) => before.goes_on(unhealthy).then_some(before.since),
@@ -49,8 +48,8 @@ impl UnhealthyPeriod {
         };
         let since = goes_on_since.unwrap_or(condition.since);
         Some(Self {
-            // Nothing is started before it expires, though the clock may have been stepped back.
-            since: to_the_second(since.min(condition.expires)),
+            // Starts are told to the second, and none comes before it expires, though the clock may have been stepped back.
+            since: whole_second(since.min(condition.expires)),
             last_transition: unhealthy.last_transition,
             condition: Some((Arc::clone(&condition.type_), condition.status.clone())),
         })

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use nodeward_api::node_health_check::Phase;
-use nodeward_api::reason::HealthReason;
+use nodeward_api::reason::{HealthEvent, HealthReason};
 use nodeward_core::id::{NodeName, NodeUid};
 
 use super::action::{CheckRef, RemediationRef};
@@ -83,6 +83,6 @@ pub struct Warning {
     pub check: CheckName,
     /// The node that it concerns, if it is about one.
     pub node: Option<(NodeName, NodeUid)>,
-    /// It is about the exclusion label, which has an Event of its own.
-    pub is_invalid_label: bool,
+    /// The Event that tells it.
+    pub event: HealthEvent,
 }

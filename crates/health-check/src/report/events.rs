@@ -86,13 +86,8 @@ impl Announcer {
                 tracing::warn!(check = &*warning.check, "{}", warning.text);
                 continue;
             };
-            let event = if warning.is_invalid_label {
-                HealthEvent::InvalidNodeLabel
-            } else {
-                HealthEvent::RemediationSkipped
-            };
             let node = warning.node.as_ref().map(|(name, uid)| (name, Some(uid)));
-            self.emit(&check.reference(), node, event, &warning.text);
+            self.emit(&check.reference(), node, warning.event, &warning.text);
         }
     }
 

@@ -11,7 +11,6 @@ use nodeward_runtime::metrics::Series;
 use nodeward_runtime::{ActionResult, Metrics, Stop};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 
 use crate::definition::Fields;
@@ -31,27 +30,27 @@ type Labels<const N: usize> = [(&'static str, String); N];
 
 /// The metrics of health-check.
 pub(super) struct HealthMetrics {
-    ongoing: Family<Labels<3>, Gauge>,
-    old: Family<Labels<2>, Gauge>,
+    ongoing: Series<3>,
+    old: Series<2>,
     unhealthy: Family<Labels<4>, Histogram, fn() -> Histogram>,
     observed: Series<1>,
     healthy: Series<1>,
     remediating: Series<1>,
-    nodes: Family<Label<1>, Gauge>,
-    checks: Family<Label<1>, Gauge>,
+    nodes: Series<1>,
+    checks: Series<1>,
     old_now: Series<2>,
     stuck: Series<2>,
     dropped_fields: Series<1>,
     actions: Family<Label<2>, Counter>,
-    shown: Shown,
+    /// What is exported until its node goes.
+    kept: Kept,
     old_counted: BTreeSet<Arc<str>>,
 }
 
-/// What is exported by labels that go away.
 #[derive(Default)]
-struct Shown {
-    ongoing: BTreeSet<Labels<3>>,
-    old: BTreeSet<Labels<2>>,
+struct Kept {
+    ongoing: BTreeMap<Labels<3>, i64>,
+    old: BTreeMap<Labels<2>, i64>,
     unhealthy: BTreeSet<Labels<4>>,
 }
 
@@ -61,12 +60,12 @@ impl HealthMetrics {
             ongoing: metrics.register_foreign(
                 "nodehealthcheck_ongoing_remediation",
                 "1 while a node has a remediation of this kind, 0 once it had one; absent without the node",
-                Family::default(),
+                Series::default(),
             ),
             old: metrics.register_foreign(
                 "nodehealthcheck_old_remediation_cr",
                 "Remediations that were seen to be old (48 hours, unless configured): only rises",
-                Family::default(),
+                Series::default(),
             ),
             unhealthy: metrics.register_foreign(
                 "nodehealthcheck_unhealthy_node_duration_seconds",
@@ -94,7 +93,7 @@ impl HealthMetrics {
                 "1 for each field of NodeHealthChecks that the installed CRD lacks, so that the API server drops it",
             ),
             actions: metrics.register("actions", "Writes, by kind and outcome"),
-            shown: Shown::default(),
+            kept: Kept::default(),
             old_counted: BTreeSet::new(),
         }
     }
@@ -102,21 +101,23 @@ impl HealthMetrics {
     /// Shows how everything stands.
     pub(super) fn show(&mut self, snapshot: &Snapshot, verdicts: &Verdicts) {
         self.show_checks(verdicts);
-        for reason in HealthReason::ALL {
+        self.nodes.show(HealthReason::ALL.iter().map(|reason| {
             let count = verdicts.nodes.iter().filter(|node| node.reason == *reason).count();
-            self.nodes
-                .get_or_create(&[("reason", reason.as_str())])
-                .set(gauge(count));
-        }
-        self.show_ongoing(snapshot);
-        for phase in Phase::ALL {
+            ([("reason", reason.as_str().to_owned())], gauge(count))
+        }));
+        self.checks.show(Phase::ALL.iter().map(|phase| {
             let count = verdicts.checks.iter().filter(|check| check.phase == *phase).count();
-            self.checks
-                .get_or_create(&[("phase", phase.as_str())])
-                .set(gauge(count));
-        }
-        self.show_old(snapshot, verdicts);
-        self.remove_series_of_gone_nodes(snapshot);
+            ([("phase", phase.as_str().to_owned())], gauge(count))
+        }));
+        let old = || verdicts.checks.iter().flat_map(|check| &check.old_remediations);
+        self.note_ongoing(snapshot);
+        self.count_old(snapshot, old());
+        self.forget_gone_nodes(snapshot);
+        self.ongoing.show(self.kept.ongoing.clone());
+        self.old.show(self.kept.old.clone());
+        self.old_now.show(by_node(old()));
+        let stuck = verdicts.checks.iter().flat_map(|check| &check.stuck_remediations);
+        self.stuck.show(by_node(stuck));
     }
 
     fn show_checks(&mut self, verdicts: &Verdicts) {
@@ -136,67 +137,40 @@ impl HealthMetrics {
         self.dropped_fields.show(shown);
     }
 
-    fn show_ongoing(&mut self, snapshot: &Snapshot) {
+    fn note_ongoing(&mut self, snapshot: &Snapshot) {
         let ours: BTreeSet<&Arc<str>> = snapshot.checks.values().map(|check| &check.uid).collect();
-        let remediations = snapshot.remediations.iter();
-        let ongoing: BTreeSet<Labels<3>> = remediations
-            .filter(|remediation| remediation.owners.iter().any(|owner| ours.contains(owner)))
-            .map(|remediation| labels_of(remediation))
-            .collect();
-        for labels in &ongoing {
-            self.ongoing.get_or_create(labels).set(1);
-        }
-        for over in self.shown.ongoing.difference(&ongoing) {
-            self.ongoing.get_or_create(over).set(0);
-        }
-        self.shown.ongoing.extend(ongoing);
+        let is_ours = |live: &&Arc<RemediationFacts>| live.owners.iter().any(|owner| ours.contains(owner));
+        self.kept.ongoing.values_mut().for_each(|is_ongoing| *is_ongoing = 0);
+        let ongoing = snapshot.remediations.iter().filter(is_ours);
+        self.kept.ongoing.extend(ongoing.map(|live| (labels_of(live), 1)));
     }
 
-    /// What is old now, and how often there was one.
-    fn show_old(&mut self, snapshot: &Snapshot, verdicts: &Verdicts) {
-        // Those have been counted, by whoever led then.
+    /// How often there was an old one. Those that are flagged have been counted, by whoever led then.
+    fn count_old<'r>(&mut self, snapshot: &Snapshot, old: impl Iterator<Item = &'r RemediationRef>) {
         let flagged = snapshot.remediations.iter().filter(|live| live.is_flagged_old);
         self.old_counted.extend(flagged.map(|live| Arc::clone(&live.uid)));
-        let mut old: BTreeMap<Labels<2>, i64> = BTreeMap::new();
-        for remediation in verdicts.checks.iter().flat_map(|check| &check.old_remediations) {
-            self.count_old(remediation);
-            *old.entry(node_labels(remediation)).or_default() += 1;
-        }
-        self.old_now.show(old);
-        let mut stuck: BTreeMap<Labels<2>, i64> = BTreeMap::new();
-        for remediation in verdicts.checks.iter().flat_map(|check| &check.stuck_remediations) {
-            *stuck.entry(node_labels(remediation)).or_default() += 1;
-        }
-        self.stuck.show(stuck);
-    }
-
-    fn count_old(&mut self, remediation: &RemediationRef) {
-        if self.old_counted.insert(Arc::clone(&remediation.uid)) {
-            let labels = node_labels(remediation);
-            self.old.get_or_create(&labels).inc();
-            self.shown.old.insert(labels);
+        for remediation in old {
+            if self.old_counted.insert(Arc::clone(&remediation.uid)) {
+                *self.kept.old.entry(node_labels(remediation)).or_default() += 1;
+            }
         }
     }
 
     /// A fleet that is replaced node by node would otherwise leave a series for each node that there ever was.
-    fn remove_series_of_gone_nodes(&mut self, snapshot: &Snapshot) {
+    fn forget_gone_nodes(&mut self, snapshot: &Snapshot) {
         let exists = |labels: &[(&str, String)]| {
             let name = labels.iter().find(|(label, _)| *label == "name");
             name.is_some_and(|(_, name)| snapshot.nodes.contains_key(&NodeName::from(name.as_str())))
         };
-        let has_remediation =
-            |labels: &Labels<3>| snapshot.remediations.iter().any(|known| labels_of(known) == *labels);
-        let is_over = |labels: &Labels<3>| !exists(labels) && !has_remediation(labels);
-        for labels in self.shown.ongoing.extract_if(.., is_over) {
-            self.ongoing.remove(&labels);
-        }
-        for labels in self.shown.old.extract_if(.., |labels| !exists(labels)) {
-            self.old.remove(&labels);
-        }
-        for labels in self.shown.unhealthy.extract_if(.., |labels| !exists(labels)) {
+        let known = &snapshot.remediations;
+        let has_remediation = |labels: &Labels<3>| known.iter().any(|known| labels_of(known) == *labels);
+        self.kept
+            .ongoing
+            .retain(|labels, _| exists(labels) || has_remediation(labels));
+        self.kept.old.retain(|labels, _| exists(labels));
+        for labels in self.kept.unhealthy.extract_if(.., |labels| !exists(labels)) {
             self.unhealthy.remove(&labels);
         }
-        let known = &snapshot.remediations;
         self.old_counted
             .retain(|uid| known.iter().any(|remediation| remediation.uid == *uid));
     }
@@ -223,26 +197,34 @@ impl HealthMetrics {
         self.unhealthy
             .get_or_create(&labels)
             .observe(lasted.as_secs_f64().max(0.0));
-        self.shown.unhealthy.insert(labels);
+        self.kept.unhealthy.insert(labels);
     }
 
     /// Takes back what only the leader exports.
     pub(super) fn clear(&mut self) {
-        self.ongoing.clear();
-        self.shown.ongoing.clear();
+        self.kept.ongoing.clear();
+        self.ongoing.show([]);
         for series in [
             &mut self.observed,
             &mut self.healthy,
             &mut self.remediating,
             &mut self.dropped_fields,
+            &mut self.nodes,
+            &mut self.checks,
         ] {
             series.show([]);
         }
         self.old_now.show([]);
         self.stuck.show([]);
-        self.nodes.clear();
-        self.checks.clear();
     }
+}
+
+fn by_node<'r>(remediations: impl Iterator<Item = &'r RemediationRef>) -> BTreeMap<Labels<2>, i64> {
+    let mut counts = BTreeMap::new();
+    for remediation in remediations {
+        *counts.entry(node_labels(remediation)).or_default() += 1;
+    }
+    counts
 }
 
 fn node_labels(remediation: &RemediationRef) -> Labels<2> {

@@ -44,18 +44,11 @@ const NAMED_NODES: usize = 3;
 
 /// What somebody wants to do.
 #[derive(Debug, Clone, Copy)]
-pub enum Change<'a> {
-    /// A new one.
-    Create(&'a NodeHealthCheck),
-    /// A changed one.
-    Update {
-        /// What is stored.
-        old: &'a NodeHealthCheck,
-        /// What is to be stored.
-        new: &'a NodeHealthCheck,
-    },
-    /// It is to go.
-    Delete(&'a NodeHealthCheck),
+pub struct Change<'a> {
+    /// What is stored; `None`: it is to be created.
+    pub old: Option<&'a NodeHealthCheck>,
+    /// What is to be stored; `None`: it is to go.
+    pub new: Option<&'a NodeHealthCheck>,
 }
 
 /// The answer. Without refusals it is admitted.
@@ -69,25 +62,18 @@ pub struct Decision {
 
 /// The templates that the answer depends on.
 pub fn named_templates(change: Change<'_>) -> Vec<TemplateRef> {
-    match change {
-        Change::Create(new) => templates_of(&CheckSpec::compile(&new.spec)),
-        Change::Update { old, new } if changes_remediations(&old.spec, &new.spec) => {
-            templates_of(&CheckSpec::compile(&new.spec))
-        }
-        Change::Update { .. } | Change::Delete(_) => Vec::new(),
-    }
-}
-
-fn templates_of(spec: &CheckSpec) -> Vec<TemplateRef> {
-    spec.steps.iter().map(|step| step.template.clone()).collect()
+    let new = change
+        .new
+        .filter(|new| change.old.is_none_or(|old| changes_remediations(&old.spec, &new.spec)));
+    let steps = new.map(|new| CheckSpec::compile(&new.spec).steps).unwrap_or_default();
+    steps.into_iter().map(|step| step.template).collect()
 }
 
 /// The records of which it matters whether they are remediations that run.
 pub fn open_records(change: Change<'_>) -> Vec<OpenRecord> {
-    let old = match change {
-        Change::Create(_) => return Vec::new(),
-        Change::Update { old, new } if !bears_on_what_runs(&old.spec, &new.spec) => return Vec::new(),
-        Change::Update { old, .. } | Change::Delete(old) => old,
+    let matters = |old: &&NodeHealthCheck| change.new.is_none_or(|new| bears_on_what_runs(&old.spec, &new.spec));
+    let Some(old) = change.old.filter(matters) else {
+        return Vec::new();
     };
     let spec = CheckSpec::compile(&old.spec);
     let nodes = old.status.iter().flat_map(|status| &status.unhealthy_nodes);
@@ -102,13 +88,9 @@ pub fn open_records(change: Change<'_>) -> Vec<OpenRecord> {
 }
 
 fn ends(record: &Remediation, spec: &CheckSpec) -> Timestamp {
-    let resource = &record.resource;
-    let kind = RemediationKind {
-        api_version: resource.api_version.as_deref().unwrap_or_default().into(),
-        kind: resource.kind.as_deref().unwrap_or_default().into(),
-    };
-    let namespace = resource.namespace.as_deref().unwrap_or_default();
-    let step = spec.step_of(&kind, namespace, record.template_name.as_deref());
+    let namespace = record.resource.namespace.as_deref().unwrap_or_default();
+    let kind = RemediationKind::of(&record.resource);
+    let step = kind.and_then(|kind| spec.step_of(&kind, namespace, record.template_name.as_deref()));
     let started = record.started.unwrap_or(Timestamp::MAX);
     saturating_add(started, plan::longest_run(step, spec))
 }
@@ -116,40 +98,32 @@ fn ends(record: &Remediation, spec: &CheckSpec) -> Timestamp {
 /// Judges a change, while these nodes run.
 pub fn decide(change: Change<'_>, templates: &Templates, running: &BTreeSet<String>) -> Decision {
     let mut decision = Decision::default();
-    match change {
-        Change::Create(new) => {
-            let spec = CheckSpec::compile(&new.spec);
-            decision
-                .refusals
-                .extend(spec.problems.iter().map(|problem| format!("spec.{problem}")));
-            judge_templates(&spec, templates, &mut decision);
-            warn_of_wide_selector(&new.spec, &mut decision);
-        }
-        Change::Update { old, new } => {
-            let before = CheckSpec::compile(&old.spec);
-            let spec = CheckSpec::compile(&new.spec);
-            let worse = spec
-                .problems
-                .iter()
-                .filter(|problem| !before.problems.contains(problem));
-            decision.refusals.extend(worse.map(|problem| format!("spec.{problem}")));
-            if changes_remediations(&old.spec, &new.spec) {
-                judge_templates(&spec, templates, &mut decision);
-            }
-            judge_running(old, &new.spec, running, &mut decision);
-            if old.spec.selector != new.spec.selector {
-                warn_of_wide_selector(&new.spec, &mut decision);
-            }
-        }
-        Change::Delete(stored) => {
-            if let Some(nodes) = named(running) {
-                decision.refusals.push(format!(
-                    "{nodes} being remediated, and deleting the NodeHealthCheck would end that halfway: wait until that is \
-                     over, or {}",
-                    advice(stored)
-                ));
-            }
-        }
+    let old = change.old;
+    let Some(new) = change.new else {
+        let stored = old.zip(named(running));
+        decision.refusals.extend(stored.map(|(stored, nodes)| {
+            format!(
+                "{nodes} being remediated, and deleting the NodeHealthCheck would end that halfway: wait until that is \
+                 over, or {}",
+                advice(stored)
+            )
+        }));
+        return decision;
+    };
+    let before = old
+        .map(|old| CheckSpec::compile(&old.spec).problems)
+        .unwrap_or_default();
+    let spec = CheckSpec::compile(&new.spec);
+    let worse = spec.problems.iter().filter(|problem| !before.contains(problem));
+    decision.refusals.extend(worse.map(|problem| format!("spec.{problem}")));
+    if old.is_none_or(|old| changes_remediations(&old.spec, &new.spec)) {
+        judge_templates(&spec, templates, &mut decision);
+    }
+    if let Some(old) = old {
+        judge_running(old, &new.spec, running, &mut decision);
+    }
+    if old.is_none_or(|old| old.spec.selector != new.spec.selector) {
+        warn_of_wide_selector(&new.spec, &mut decision);
     }
     decision
 }

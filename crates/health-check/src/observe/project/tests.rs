@@ -30,9 +30,9 @@ fn node(uid: &str, status: &str, stamp: &str, heartbeat: &str) -> Node {
     .unwrap()
 }
 
-fn project(node: &Node, before: Option<&NodeFacts>, sight: Sight, now: Timestamp) -> NodeFacts {
+fn project(node: &Node, before: Option<&NodeFacts>, is_first_list: bool, now: Timestamp) -> NodeFacts {
     NodeProjector::new(false)
-        .project(node, before, sight, now.into())
+        .project(node, before, is_first_list, now.into())
         .unwrap()
 }
 
@@ -41,31 +41,31 @@ const STAMP: &str = "2026-01-01T11:00:00Z";
 #[test]
 fn heartbeat_leaves_a_node_as_it_is() {
     let first = node("u1", "True", STAMP, "2026-01-01T11:59:00Z");
-    let known = project(&first, None, Sight::FirstList, now());
+    let known = project(&first, None, true, now());
     let second = node("u1", "True", STAMP, "2026-01-01T12:04:00Z");
-    assert_eq!(project(&second, Some(&known), Sight::Live, minutes(5)), known);
+    assert_eq!(project(&second, Some(&known), false, minutes(5)), known);
 }
 
 #[rstest]
-#[case::past_stamp_of_the_first_list_is_trusted("2026-01-01T11:00:00Z", Sight::FirstList, minutes(-60))]
-#[case::future_stamp_counts_from_its_first_sight("2026-01-01T12:05:00Z", Sight::FirstList, now())]
-#[case::live_change_counts_from_its_arrival("2026-01-01T11:55:00Z", Sight::Live, now())]
-fn condition_counts(#[case] stamp: &str, #[case] sight: Sight, #[case] since: Timestamp) {
-    let before = project(&node("u1", "True", STAMP, STAMP), None, Sight::FirstList, minutes(-90));
-    let before = (sight == Sight::Live).then_some(before);
-    let known = project(&node("u1", "Unknown", stamp, stamp), before.as_ref(), sight, now());
+#[case::past_stamp_of_the_first_list_is_trusted("2026-01-01T11:00:00Z", true, minutes(-60))]
+#[case::future_stamp_counts_from_its_first_sight("2026-01-01T12:05:00Z", true, now())]
+#[case::live_change_counts_from_its_arrival("2026-01-01T11:55:00Z", false, now())]
+fn condition_counts(#[case] stamp: &str, #[case] is_first_list: bool, #[case] since: Timestamp) {
+    let before = project(&node("u1", "True", STAMP, STAMP), None, true, minutes(-90));
+    let before = (!is_first_list).then_some(before);
+    let known = project(
+        &node("u1", "Unknown", stamp, stamp),
+        before.as_ref(),
+        is_first_list,
+        now(),
+    );
     assert_eq!(known.condition("Ready").unwrap().counts_since, since);
 }
 
 #[test]
 fn node_that_was_made_again_has_its_own_history() {
-    let before = project(
-        &node("u1", "Unknown", STAMP, STAMP),
-        None,
-        Sight::FirstList,
-        minutes(-60),
-    );
-    let again = project(&node("u2", "Unknown", STAMP, STAMP), Some(&before), Sight::Live, now());
+    let before = project(&node("u1", "Unknown", STAMP, STAMP), None, true, minutes(-60));
+    let again = project(&node("u2", "Unknown", STAMP, STAMP), Some(&before), false, now());
     assert_eq!(again.condition("Ready").unwrap().counts_since, now());
 }
 
@@ -78,7 +78,7 @@ fn node_that_was_made_again_has_its_own_history() {
 fn annotations_are_kept(#[case] keeps_all: bool, #[case] expected: &[&str]) {
     let object = node("u1", "True", STAMP, STAMP);
     let facts = NodeProjector::new(keeps_all)
-        .project(&object, None, Sight::FirstList, now().into())
+        .project(&object, None, true, now().into())
         .unwrap();
     assert_eq!(facts.view.annotations.keys().collect::<Vec<_>>(), expected);
     assert_eq!(facts.machine, Some(NamespacedName::new("machines", "m1")));

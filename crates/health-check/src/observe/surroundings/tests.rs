@@ -2,6 +2,8 @@ use nodeward_core::id::NamespacedName;
 use rstest::rstest;
 use serde_json::json;
 
+use std::collections::BTreeSet;
+
 use super::*;
 
 fn objects<V: Clone>(values: &[(&str, V)]) -> Known<V> {

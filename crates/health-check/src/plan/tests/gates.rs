@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use jiff::SignedDuration;
-use nodeward_api::reason::{DisabledReason, HealthReason};
+use nodeward_api::reason::{DisabledReason, HealthEvent, HealthReason};
 use nodeward_core::drain::{NodeDrainView, NodeDrains};
 use nodeward_core::id::NamespacedName;
 use nodeward_core::signal::{KindState, SignalInputs, UpgradeSignal, WatchedResource};
@@ -29,7 +29,7 @@ fn machine_health_checks(world: &mut World, names: &[&str]) {
             handles_termination(name),
         )
     };
-    world.snapshot.machine_api.health_checks = Reading::Known(names.iter().map(check).collect());
+    world.snapshot.machine_health_checks = Reading::Known(names.iter().map(check).collect());
 }
 
 fn set_template(world: &mut World, state: TemplateState) {
@@ -93,7 +93,7 @@ fn stops_the_first_step(stop: Change, reason: HealthReason) {
 #[case::recovering(|w: &mut World| w.drain("w1", "Recovering", 9999), HealthReason::UnderMaintenance)]
 #[case::unreadable_drains(|w: &mut World| w.snapshot.drains = NodeDrains::Unknown("403".to_owned()), HealthReason::SourceUnreadable)]
 #[case::unreadable_maintenances(|w: &mut World| w.snapshot.maintenances = Reading::Unknown("403".to_owned()), HealthReason::SourceUnreadable)]
-#[case::unreadable_machine_health_checks(|w: &mut World| w.snapshot.machine_api.health_checks = Reading::Unknown("403".to_owned()), HealthReason::SourceUnreadable)]
+#[case::unreadable_machine_health_checks(|w: &mut World| w.snapshot.machine_health_checks = Reading::Unknown("403".to_owned()), HealthReason::SourceUnreadable)]
 #[case::foreign_lease(|w: &mut World| w.lease("node-w1", "somebody", 0, 999), HealthReason::LeaseTaken)]
 #[case::threshold(|w: &mut World| for node in ["w2", "w3", "w4"] { w.set_condition(node, "Ready", Some("False"), 299); }, HealthReason::TooFewHealthy)]
 #[case::storm_cooldown(storm_cooldown, HealthReason::StormCooldown)]
@@ -296,7 +296,8 @@ fn exclusion_label_other_than_true_is_ignored_and_told(#[case] value: &str) {
     assert_eq!(world.remediations(), ["Reboot of w1"]);
     let warnings = &plan.verdicts.warnings;
     assert_eq!(warnings.len(), 1, "{warnings:?}");
-    assert!(warnings[0].is_invalid_label && warnings[0].node.as_ref().unwrap().0 == name("w1"));
+    assert_eq!(warnings[0].event, HealthEvent::InvalidNodeLabel);
+    assert!(warnings[0].node.as_ref().unwrap().0 == name("w1"));
 }
 
 #[test]

@@ -58,9 +58,12 @@ fn orphan_keeps_nobody_from_deleting_its_check(#[case] is_awaited: bool, #[case]
     assert_eq!(world.remediations(), ["Reboot of w1"], "it is kept");
     let mut stored = NodeHealthCheck::new("workers", NodeHealthCheckSpec::default());
     stored.status = Some(world.status("workers").clone());
-    let found = open_records(Change::Delete(&stored))
-        .into_iter()
-        .map(|record| record.node);
+    let found = open_records(Change {
+        old: Some(&stored),
+        new: None,
+    })
+    .into_iter()
+    .map(|record| record.node);
     assert_eq!(found.collect::<Vec<_>>(), running);
 }
 

@@ -4,7 +4,7 @@ use serde_json::json;
 use super::world::{World, at, chain, intents, name, template, template_ref, two_steps, with};
 use crate::observations::Observations;
 use crate::plan::{Action, Condition, LeaseName, LeaseStep, RestsOn, Standing};
-use crate::snapshot::{MachineApi, MachineFacts, Reading, TemplateRef};
+use crate::snapshot::{MachineFacts, Reading, TemplateRef};
 use nodeward_api::reason::HealthReason;
 use nodeward_core::id::NamespacedName;
 
@@ -88,10 +88,7 @@ fn remediation_is_made_as_remediators_expect() {
         api_version: "machine.openshift.io/v1beta1".into(),
         uid: "machine-uid".into(),
     };
-    world.snapshot.machine_api = MachineApi {
-        machines: Reading::Known([(NamespacedName::new("remediators", "machine-1"), machine)].into()),
-        ..MachineApi::default()
-    };
+    world.snapshot.machines = Reading::Known([(NamespacedName::new("remediators", "machine-1"), machine)].into());
     let plan = world.plan(300);
     world.apply(plan, 300);
     let plan = world.plan(300);
@@ -183,10 +180,7 @@ fn machine_of_another_namespace_owns_nothing() {
         api_version: "machine.openshift.io/v1beta1".into(),
         uid: "machine-uid".into(),
     };
-    world.snapshot.machine_api = MachineApi {
-        machines: Reading::Known([(NamespacedName::new("machines", "machine-1"), machine)].into()),
-        ..MachineApi::default()
-    };
+    world.snapshot.machines = Reading::Known([(NamespacedName::new("machines", "machine-1"), machine)].into());
     let plan = world.plan(300);
     world.apply(plan, 300);
     let owners = world.plan(300).starts()[0].object()["metadata"]["ownerReferences"].clone();
@@ -490,11 +484,11 @@ fn unreadable_machines_stop_only_nodes_with_one() {
     world.change_node("w2", |node| {
         node.machine = Some(NamespacedName::new("elsewhere", "machine-2"));
     });
-    world.snapshot.machine_api.machines = Reading::Unknown("403".to_owned());
+    world.snapshot.machines = Reading::Unknown("403".to_owned());
     let plan = world.settle(300);
     assert_eq!(plan.reason("w1"), HealthReason::SourceUnreadable);
     assert_eq!(world.remediations(), ["Reboot of w2"]);
-    world.snapshot.machine_api.machines = Reading::default();
+    world.snapshot.machines = Reading::default();
     world.settle(301);
     assert_eq!(world.remediations(), ["Reboot of w1", "Reboot of w2"]);
 }

@@ -52,12 +52,18 @@ fn all(change: Change<'_>, state: &TemplateState) -> Templates {
 }
 
 fn create(check: &NodeHealthCheck, state: &TemplateState) -> Decision {
-    let change = Change::Create(check);
+    let change = Change {
+        old: None,
+        new: Some(check),
+    };
     decide(change, &all(change, state), &BTreeSet::new())
 }
 
 fn update(old: &NodeHealthCheck, new: &NodeHealthCheck, state: &TemplateState) -> Decision {
-    let change = Change::Update { old, new };
+    let change = Change {
+        old: Some(old),
+        new: Some(new),
+    };
     decide(change, &all(change, state), &nodes_of(change))
 }
 
@@ -67,7 +73,10 @@ fn nodes_of(change: Change<'_>) -> BTreeSet<String> {
 }
 
 fn delete(check: &NodeHealthCheck) -> Decision {
-    let change = Change::Delete(check);
+    let change = Change {
+        old: Some(check),
+        new: None,
+    };
     decide(change, &Templates::new(), &nodes_of(change))
 }
 
@@ -296,17 +305,30 @@ fn only_remediations_that_are_not_over_are_asked_for() {
             .map(|record| record.node)
             .collect::<Vec<_>>()
     };
-    assert_eq!(asked(Change::Delete(&old)), ["n2"]);
+    assert_eq!(
+        asked(Change {
+            old: Some(&old),
+            new: None
+        }),
+        ["n2"]
+    );
     let slower = check(json!({ "healthyDelay": "1m" }), &[]);
     assert_eq!(
-        asked(Change::Update {
-            old: &old,
-            new: &slower
+        asked(Change {
+            old: Some(&old),
+            new: Some(&slower)
         }),
         [""; 0]
     );
     assert_eq!(
-        decide(Change::Delete(&old), &Templates::new(), &BTreeSet::new()),
+        decide(
+            Change {
+                old: Some(&old),
+                new: None
+            },
+            &Templates::new(),
+            &BTreeSet::new()
+        ),
         Decision::default()
     );
 }
