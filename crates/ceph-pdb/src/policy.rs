@@ -6,6 +6,7 @@ use std::sync::Arc;
 use jiff::SignedDuration;
 use nodeward_core::duration::ConfigDuration;
 use nodeward_runtime::ConfigError;
+use nodeward_runtime::config::namespace;
 
 use crate::ceph::topology::DomainType;
 use crate::config::{Config, OsdBudgetsConfig, UnsurvivablePoolsConfig};
@@ -84,16 +85,11 @@ impl Default for Policy {
 fn namespaces(names: &[String]) -> Result<Arc<[Namespace]>, ConfigError> {
     let mut seen = BTreeSet::new();
     let checked = names.iter().enumerate().map(|(index, name)| {
-        let at = |problem: String| ConfigError::at(format!("namespaces[{index}]"), problem);
-        let is_allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-        if name.is_empty() || name.len() > 63 || !name.bytes().all(is_allowed) {
-            let problem = "cannot be the name of a namespace: lower-case letters, digits and - are allowed";
-            return Err(at(format!("{name:?} {problem}")));
-        }
+        let field = format!("namespaces[{index}]");
         if !seen.insert(name) {
-            return Err(at(format!("{name:?} is there twice")));
+            return Err(ConfigError::at(field, format!("{name:?} is there twice")));
         }
-        Ok(name.as_str().into())
+        namespace(&field, name)
     });
     checked.collect()
 }

@@ -7,17 +7,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
+use health_check::observe::project::{self, NodeProjector};
 use health_check::plan::{Action, Plan, plan};
 use health_check::policy::Policy;
 use health_check::settings::Settings;
-use health_check::snapshot::{
-    CheckFacts, ConditionFacts, KindFacts, Listed, NodeFacts, Snapshot, TemplateFacts, TemplateState,
-};
+use health_check::snapshot::{KindFacts, Listed, Snapshot, TemplateFacts, TemplateState};
 use jiff::{SignedDuration, Timestamp};
 use nodeward_core::id::NodeName;
-use nodeward_core::intern::Pool;
-use nodeward_core::node::NodeView;
-use nodeward_core::node_health_check::CheckSpec;
 use serde_json::{Value, json};
 
 const SIZES: [usize; 3] = [1_000, 5_000, 15_000];
@@ -97,34 +93,24 @@ fn median(mut spent: Vec<f64>) -> Result<f64> {
 /// So many workers that are Ready, and the NodeHealthCheck that looks after them.
 fn fleet(size: usize, now: Timestamp) -> Result<Snapshot> {
     let mut snapshot = Snapshot::default();
-    snapshot.memory.overdue_stops = Some(BTreeMap::new());
-    let (mut texts, mut nodes) = (Pool::default(), BTreeMap::new());
+    snapshot.memory.found.overdue_stops = Some(BTreeMap::new());
+    let moment = (now - SignedDuration::from_hours(1)).into();
+    let (mut projector, mut nodes) = (NodeProjector::new(false), BTreeMap::new());
     for number in 0..size {
-        let name = format!("n{number}");
-        let object = serde_json::from_value(node(&name, number))?;
-        let view = NodeView::project_sharing(&object, &mut texts, |_| false).context("no node")?;
-        let since = now - SignedDuration::from_hours(1);
-        let conditions = CONDITIONS.map(|(type_, status)| ConditionFacts {
-            type_: texts.text(type_),
-            status: texts.text(status),
-            last_transition: Some(since),
-            counts_since: since,
-        });
-        let facts = NodeFacts {
-            view,
-            created: since,
-            conditions: conditions.into(),
-            machine: None,
-        };
+        let object = serde_json::from_value(node(number))?;
+        let facts = projector.project(&object, None, true, moment).context("no node")?;
         nodes.insert(facts.view.name.clone(), Arc::new(facts));
     }
     snapshot.nodes = nodes.into();
-    let spec = serde_json::from_value(json!({
-        "selector": { "matchExpressions": [{ "key": "node-role.kubernetes.io/worker", "operator": "Exists" }] },
-        "remediationTemplate": { "apiVersion": "a/v1", "kind": "RebootTemplate", "namespace": "n", "name": "reboot" },
+    let check = serde_json::from_value(json!({
+        "metadata": { "name": "workers", "uid": "uid", "resourceVersion": "1", "generation": 1 },
+        "spec": {
+            "selector": { "matchExpressions": [{ "key": "node-role.kubernetes.io/worker", "operator": "Exists" }] },
+            "remediationTemplate": { "apiVersion": "a/v1", "kind": "RebootTemplate", "namespace": "n", "name": "reboot" },
+        },
     }))?;
-    let spec = CheckSpec::compile(&spec);
-    let template = spec.steps.first().context("no step")?.template.clone();
+    let check = project::check(check).context("no NodeHealthCheck")?;
+    let template = check.spec.steps.first().context("no step")?.template.clone();
     let kind = KindFacts {
         listed: Listed::Complete,
         may_annotate: true,
@@ -134,24 +120,15 @@ fn fleet(size: usize, now: Timestamp) -> Result<Snapshot> {
         spec: Some(json!({})),
         supports_multiple: false,
     };
-    snapshot
-        .templates
-        .insert(template, TemplateState::Found(Arc::new(found)));
-    let check = CheckFacts {
-        name: "workers".into(),
-        uid: "uid".into(),
-        resource_version: "1".into(),
-        generation: 1,
-        deleting: false,
-        spec,
-        status: Arc::default(),
-    };
+    snapshot.templates.insert(template, TemplateState::Found(found.into()));
     snapshot.checks.insert("workers".into(), Arc::new(check));
     Ok(snapshot)
 }
 
 /// With the labels that a cloud's nodes have.
-fn node(name: &str, number: usize) -> Value {
+fn node(number: usize) -> Value {
+    let name = format!("n{number}");
+    let conditions = CONDITIONS.map(|(type_, status)| json!({ "type": type_, "status": status }));
     json!({
         "metadata": {
             "name": name, "uid": format!("{number:08}-0000-4000-8000-000000000000"),
@@ -161,7 +138,7 @@ fn node(name: &str, number: usize) -> Value {
                 "topology.kubernetes.io/zone": format!("eu-west-1{}", number % 3), "node-role.kubernetes.io/worker": "",
             },
         },
-        "status": { "conditions": [{ "type": "Ready", "status": "True" }] },
+        "status": { "conditions": conditions },
     })
 }
 

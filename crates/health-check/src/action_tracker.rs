@@ -160,12 +160,10 @@ impl ActionTracker {
 
     /// A plan was made. One that the emergency stop keeps from being carried out knows no end of what stops a step.
     pub fn planned(&mut self, plan: &Plan, is_running: bool) {
-        self.observations.absent_since.clone_from(&plan.absent_since);
-        self.observations.unknown_since.clone_from(&plan.unknown_since);
-        self.observations.overdue_stops = is_running.then(|| plan.overdue_stops.clone());
-        self.observations.unhealthy_periods = Some(plan.unhealthy_periods.clone());
-        self.observations.etcd_members.clone_from(&plan.etcd_members);
-        self.observations.lost.clone_from(&plan.lost);
+        self.observations.found.clone_from(&plan.found);
+        if !is_running {
+            self.observations.found.overdue_stops = None;
+        }
     }
 
     /// Leases are kept in this namespace: what was written in another one is not there.
@@ -232,7 +230,7 @@ impl ActionTracker {
         }
         // While the emergency stop cannot be read nothing is carried out, as in a pause: the wait begins with its end.
         if matches!(executed.effect.result, ActionResult::Stopped(Stop::PauseUnknown)) {
-            self.observations.overdue_stops = None;
+            self.observations.found.overdue_stops = None;
         }
         if let Some(right) = executed.action.right() {
             self.observations.asked(right, &executed.effect.result, now);

@@ -12,9 +12,9 @@ use nodeward_runtime::{ActionResult, ApiError};
 use crate::plan::{Members, Standing, UnhealthyPeriod};
 use crate::snapshot::{CheckName, ConditionFacts, RemediationKind};
 
-/// What this process remembers.
+/// What plans find out, and the next one goes on from.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Observations {
+pub struct Findings {
     /// By node and type of condition, since when the node is seen to lack a condition that some NodeHealthCheck wants; by
     /// our clock as it was before any step.
     pub absent_since: BTreeMap<(NodeUid, Arc<str>), Timestamp>,
@@ -27,6 +27,15 @@ pub struct Observations {
     pub unhealthy_periods: Option<BTreeMap<(CheckName, NodeName), UnhealthyPeriod>>,
     /// When each member of etcd was last seen: those whose Node is gone count for a while.
     pub etcd_members: Members,
+    /// Remediations by UID whose kind was not served while a status had them: they are not known to have been deleted.
+    pub lost: BTreeSet<Arc<str>>,
+}
+
+/// What this process remembers.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Observations {
+    /// What the last plan has found out.
+    pub found: Findings,
     /// Starts that came to nothing, by NodeHealthCheck and node, which has one step at a time.
     pub refusals: BTreeMap<(CheckName, NodeName), Refusal>,
     /// What the API server has refused for want of a right, by NodeHealthCheck, kind and verb: its words, and until when they
@@ -37,8 +46,6 @@ pub struct Observations {
     pub unannotated: BTreeMap<(Arc<str>, &'static str), (String, Timestamp)>,
     /// Remediations by UID that a delete found to be gone: a list of their kind, which may be unreadable, need not tell it.
     pub gone: BTreeSet<Arc<str>>,
-    /// Remediations by UID whose kind was not served while a status had them: they are not known to have been deleted.
-    pub lost: BTreeSet<Arc<str>>,
     /// NodeHealthChecks that were there since this process began: their kinds of remediations are known.
     pub checks: BTreeSet<CheckName>,
     /// Starts under way, by NodeHealthCheck and node, and whether the node is of the control plane: what they create the watches

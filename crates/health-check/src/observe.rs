@@ -3,7 +3,7 @@
 mod ceph;
 mod leader_leases;
 mod peer;
-pub(crate) mod project;
+pub mod project;
 mod steady_clock;
 mod surroundings;
 

@@ -20,7 +20,6 @@ mod may_start;
 mod record;
 mod recovery;
 mod remediation;
-pub mod selector;
 mod start;
 mod status;
 mod storm;
@@ -29,16 +28,15 @@ mod unhealthy_period;
 pub mod verdict;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 use jiff::Timestamp;
 use nodeward_api::reason::HealthReason;
 use nodeward_core::deadline::{RequeueAt, saturating_add};
-use nodeward_core::id::{NodeName, NodeUid};
+use nodeward_core::id::NodeName;
 
-use crate::observations::OverdueStop;
+use crate::observations::Findings;
 use crate::policy::Policy;
-use crate::snapshot::{CheckName, Reading, Snapshot};
+use crate::snapshot::{Reading, Snapshot};
 
 use self::case::{Case, Check};
 use self::expiry::Health;
@@ -69,18 +67,8 @@ pub struct Plan {
     pub actions: Vec<Action>,
     /// How each NodeHealthCheck and each of its nodes stands.
     pub verdicts: Verdicts,
-    /// For the next plan: [`crate::observations::Observations::absent_since`].
-    pub absent_since: BTreeMap<(NodeUid, Arc<str>), Timestamp>,
-    /// For the next plan: [`crate::observations::Observations::unknown_since`].
-    pub unknown_since: BTreeMap<(NodeName, HealthReason), Timestamp>,
-    /// For the next plan: [`crate::observations::Observations::overdue_stops`].
-    pub overdue_stops: BTreeMap<(CheckName, NodeName), OverdueStop>,
-    /// For the next plan: [`crate::observations::Observations::unhealthy_periods`].
-    pub unhealthy_periods: BTreeMap<(CheckName, NodeName), UnhealthyPeriod>,
-    /// For the next plan: [`crate::observations::Observations::etcd_members`].
-    pub etcd_members: Members,
-    /// For the next plan: [`crate::observations::Observations::lost`].
-    pub lost: BTreeSet<Arc<str>>,
+    /// For the next plan.
+    pub found: Findings,
     /// When to plan again at the latest.
     pub requeue_at: Option<Timestamp>,
 }
@@ -88,7 +76,7 @@ pub struct Plan {
 /// Decides.
 pub fn plan(snapshot: &Snapshot, policy: &Policy, now: Timestamp) -> Plan {
     let snapshot = &*index::restore_recorded(snapshot);
-    let index = Index::new(snapshot, policy, now);
+    let index = Index::new(snapshot);
     let mut planner = Planner::new(snapshot, policy, &index, now);
     let mut checks: Vec<Check<'_>> = snapshot.checks.values().map(|facts| planner.count(facts)).collect();
     let mut candidates = Vec::new();
@@ -121,7 +109,7 @@ impl<'a> Planner<'a> {
     fn new(snapshot: &'a Snapshot, policy: &'a Policy, index: &'a Index<'a>, now: Timestamp) -> Self {
         let mut requeue_at = RequeueAt::after(now);
         requeue_at.note(saturating_add(now, policy.safety_pass));
-        let etcd_members = control_plane::see_members(index, &snapshot.memory.etcd_members, now);
+        let etcd_members = control_plane::see_members(index, &snapshot.memory.found.etcd_members, now);
         for end in control_plane::ends_of_gone(&etcd_members, index) {
             requeue_at.note(end);
         }
@@ -132,8 +120,13 @@ impl<'a> Planner<'a> {
             now,
             has_termination_handler: enablement::has_termination_handler(snapshot),
             plan: Plan {
-                unknown_since: snapshot.memory.unknown_since.clone(),
-                etcd_members,
+                found: Findings {
+                    unknown_since: snapshot.memory.found.unknown_since.clone(),
+                    overdue_stops: Some(BTreeMap::new()),
+                    unhealthy_periods: Some(BTreeMap::new()),
+                    etcd_members,
+                    ..Findings::default()
+                },
                 ..Plan::default()
             },
             requeue_at,
@@ -163,9 +156,9 @@ impl<'a> Planner<'a> {
             Health::LeftToTerminationHandler => {
                 self.recover(check, case, node, HealthReason::LeftToTerminationHandler);
             }
-            Health::Expired(unhealthy) => {
+            Health::Expired(_) => {
                 self.relapse(check, case);
-                return self.escalate(check, case, node, &unhealthy);
+                return self.escalate(check, case, node);
             }
             Health::NotExpired(unhealthy) => {
                 let expires = unhealthy.condition.expires;
@@ -190,7 +183,7 @@ impl<'a> Planner<'a> {
         }
         self.plan.verdicts.warnings.sort();
         self.plan.verdicts.warnings.dedup();
-        if !self.plan.unknown_since.is_empty() {
+        if !self.plan.found.unknown_since.is_empty() {
             let nodes = self
                 .plan
                 .verdicts
@@ -198,7 +191,10 @@ impl<'a> Planner<'a> {
                 .iter()
                 .filter(|verdict| verdict.condition.is_some());
             let unhealthy: BTreeSet<&NodeName> = nodes.map(|verdict| &verdict.node).collect();
-            self.plan.unknown_since.retain(|(node, _), _| unhealthy.contains(node));
+            self.plan
+                .found
+                .unknown_since
+                .retain(|(node, _), _| unhealthy.contains(node));
         }
         self.plan.requeue_at = self.requeue_at.at();
         self.plan

@@ -8,6 +8,7 @@ use nodeward_api::node_lease;
 use nodeward_core::duration::ConfigDuration;
 use nodeward_core::signal::{SignalSpec, UpgradeSignal};
 use nodeward_runtime::ConfigError;
+use nodeward_runtime::config::namespace;
 
 use crate::config::{Config, DefaultConfig, TemplateConfig};
 use crate::snapshot::TemplateRef;
@@ -121,21 +122,6 @@ fn namespaces(block: &str, names: &[String]) -> Result<BTreeSet<Arc<str>>, Confi
     names
         .map(|(index, name)| namespace(&format!("{block}.namespaces[{index}]"), name))
         .collect()
-}
-
-fn namespace(field: &str, name: &str) -> Result<Arc<str>, ConfigError> {
-    let is_alphanumeric = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
-    let bytes = name.as_bytes();
-    let ends = bytes.first().zip(bytes.last());
-    let is_label = ends.is_some_and(|(first, last)| is_alphanumeric(first) && is_alphanumeric(last))
-        && bytes.iter().all(|byte| is_alphanumeric(byte) || *byte == b'-')
-        && bytes.len() <= 63;
-    if is_label {
-        Ok(name.into())
-    } else {
-        let text = format!("{name:?} cannot be the name of a namespace: lower-case letters, digits and - are allowed");
-        Err(ConfigError::at(field, text))
-    }
 }
 
 fn default_template(config: DefaultConfig) -> Result<Option<TemplateRef>, ConfigError> {

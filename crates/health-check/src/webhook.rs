@@ -1,14 +1,11 @@
 //! The webhook for NodeHealthChecks: it refuses what the schema cannot see, and says what to do instead.
 //!
-//! A review is read, the templates that it names are looked up ([`templates`]), and so are the remediations that its status
-//! names where it matters whether they run (`running.rs`). All is judged ([`mod@decide`], pure) by the same compilation that the
-//! operator goes by. Every replica answers. Nothing rests on it: what was admitted while it was
-//! away is checked again in each pass.
+//! A review is read, the templates that it names are looked up (`lookups.rs`), and so are the remediations that its status names
+//! where it matters whether they run. All is judged ([`mod@decide`], pure) by the same compilation that the operator goes by.
+//! Every replica answers. Nothing rests on it: what was admitted while it was away is checked again in each pass.
 
 pub mod decide;
-mod metrics;
-mod running;
-pub mod templates;
+mod lookups;
 
 use std::sync::Arc;
 
@@ -24,9 +21,10 @@ use nodeward_api::NodeHealthCheck;
 use nodeward_runtime::discovery::KindRegistry;
 use nodeward_runtime::webhook::review;
 use nodeward_runtime::{Metrics, OperatorContext};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
 
 use self::decide::{Change, Decision, Templates};
-use self::metrics::WebhookMetrics;
 use crate::plan::topology_problem;
 
 /// Where reviews are posted to: `clientConfig.service.path` of the ValidatingWebhookConfiguration.
@@ -66,9 +64,9 @@ impl Webhook {
         // The API server gives the old object of an update or a delete, and the new one of a create or an update.
         let (old, new) = (request.old_object.as_ref(), request.object.as_ref());
         let (change, is_new) = (Change { old, new }, old.is_none());
-        let topology = templates::control_plane_topology(&self.kinds, is_new);
-        let templates = templates::read(&self.kinds, decide::named_templates(change));
-        let running = running::nodes(&self.kinds, decide::open_records(change));
+        let topology = lookups::control_plane_topology(&self.kinds, is_new);
+        let templates = lookups::templates(&self.kinds, decide::named_templates(change));
+        let running = lookups::running(&self.kinds, decide::open_records(change));
         let (topology, templates, running): (_, Templates, _) = tokio::join!(topology, templates, running);
         let mut decision = decide::decide(change, &templates, &running);
         decision.refusals.extend(topology_problem(topology.as_deref()));
@@ -103,4 +101,43 @@ async fn answer(
     }
     response.warnings = (!decision.warnings.is_empty()).then_some(decision.warnings);
     axum::Json(response.into_review()).into_response()
+}
+
+type Label = [(&'static str, &'static str); 1];
+
+/// What the webhook has answered.
+struct WebhookMetrics {
+    reviews: Family<Label, Counter>,
+    bad: Family<Label, Counter>,
+}
+
+impl WebhookMetrics {
+    /// Registers them.
+    fn register(metrics: &Metrics) -> Self {
+        Self {
+            reviews: metrics.register(
+                "node_health_check_reviews",
+                "Changes of NodeHealthChecks reviewed, by decision (admitted, warned, refused)",
+            ),
+            bad: metrics.register(
+                "bad_reviews",
+                "Requests to the webhook that were not the review of a NodeHealthCheck",
+            ),
+        }
+    }
+
+    /// Counts an answer.
+    fn decided(&self, decision: &Decision) {
+        let decision = match (decision.refusals.is_empty(), decision.warnings.is_empty()) {
+            (false, _) => "refused",
+            (true, false) => "warned",
+            (true, true) => "admitted",
+        };
+        self.reviews.get_or_create(&[("decision", decision)]).inc();
+    }
+
+    /// Counts what was not a review.
+    fn bad(&self, problem: &'static str) {
+        self.bad.get_or_create(&[("problem", problem)]).inc();
+    }
 }

@@ -10,6 +10,6 @@ mod handle;
 pub(crate) use announce::announce;
 pub use config_map::{ConfigMapSource, ConfigMapText};
 pub use document::{from_foreign_yaml, from_yaml};
-pub use error::ConfigError;
+pub use error::{ConfigError, namespace};
 pub use file::{ConfigFile, read};
 pub use handle::{ConfigHandle, Loaded, Parse, Rejections};

@@ -7,6 +7,7 @@ use serde_json::json;
 
 use super::*;
 use crate::execute::Effect;
+use crate::observations::Findings;
 use crate::observe::project;
 use crate::plan::{
     CheckRef, LeaseChange, LeaseName, LeaseStep, RemediationChange, RemediationRef, RemediationWrite, StartRemediation,
@@ -383,7 +384,10 @@ fn lost_leadership_leaves_only_what_was_seen() {
     let mut tracker = ActionTracker::default();
     tracker.completed(&executed([written_remediation(None, Some(remediation("5")))]), 0, at(0));
     let plan = Plan {
-        unknown_since: [(("n1".into(), HealthReason::UpgradeSignalUnknown), at(0))].into(),
+        found: Findings {
+            unknown_since: [(("n1".into(), HealthReason::UpgradeSignalUnknown), at(0))].into(),
+            ..Findings::default()
+        },
         ..Plan::default()
     };
     tracker.planned(&plan, true);
@@ -397,7 +401,7 @@ fn lost_leadership_leaves_only_what_was_seen() {
     let observations = tracker.observations(at(1));
     assert!(observations.refusals.is_empty());
     assert_eq!(
-        observations.unknown_since.keys().collect::<BTreeSet<_>>(),
+        observations.found.unknown_since.keys().collect::<BTreeSet<_>>(),
         [&("n1".into(), HealthReason::UpgradeSignalUnknown)].into()
     );
 }
@@ -406,12 +410,14 @@ fn lost_leadership_leaves_only_what_was_seen() {
 #[test]
 fn unreadable_emergency_stop_knows_no_end_of_what_stops_a_step() {
     let mut tracker = ActionTracker::default();
-    tracker.planned(&Plan::default(), true);
-    assert!(tracker.observations(at(0)).overdue_stops.is_some());
+    let mut plan = Plan::default();
+    plan.found.overdue_stops = Some(BTreeMap::new());
+    tracker.planned(&plan, true);
+    assert!(tracker.observations(at(0)).found.overdue_stops.is_some());
     let mut stopped = executed([]);
     stopped.effect.result = ActionResult::Stopped(Stop::PauseUnknown);
     tracker.completed(&stopped, 0, at(0));
-    assert_eq!(tracker.observations(at(1)).overdue_stops, None);
+    assert_eq!(tracker.observations(at(1)).found.overdue_stops, None);
 }
 
 #[test]

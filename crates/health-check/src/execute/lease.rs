@@ -7,7 +7,6 @@ use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Api;
 use kube::api::PostParams;
-use nodeward_core::id::ResourceVersion;
 use nodeward_core::lease::LeaseView;
 use nodeward_runtime::lease::{give_back_lease, take_lease};
 use nodeward_runtime::{ActionResult, ApiError, Permits};
@@ -18,7 +17,6 @@ use crate::plan::{LeaseChange, LeaseStep};
 
 /// A lease that was taken or renewed.
 pub(super) struct Taken {
-    name: Arc<str>,
     lease: Arc<LeaseView>,
     /// This process took it: it was nobody's, or had run out.
     pub(super) is_new: bool,
@@ -32,9 +30,8 @@ pub(super) async fn write(pass: &PassContext, permits: &Permits, change: &LeaseC
         (LeaseStep::Take(_), _) => Ok(Effect::acted(take(pass, change).await?.written)),
         (LeaseStep::GiveBack, None) => Ok(ActionResult::AlreadyDone.into()),
         (LeaseStep::GiveBack, Some(seen)) => {
-            let name: Arc<str> = change.name.to_string().into();
-            match give_back_lease(&leases(pass), &name, &seen.resource_version).await {
-                Ok(()) | Err(ApiError::NotFound) => Ok(Effect::acted(given_back(name, &seen.resource_version))),
+            match give_back_lease(&leases(pass), &seen.name, &seen.resource_version).await {
+                Ok(()) | Err(ApiError::NotFound) => Ok(Effect::acted(given_back(seen))),
                 Err(error) => Err(error.into()),
             }
         }
@@ -59,15 +56,14 @@ pub(super) async fn take(pass: &PassContext, change: &LeaseChange) -> Result<Tak
         Err(ApiError::Conflict) => (conflicting(&leases, &name, &terms.holder).await?, false),
         Err(error) => return Err(explained(pass, error).into()),
     };
-    let (name, lease) = (Arc::<str>::from(name), Arc::new(lease));
+    let lease = Arc::new(lease);
     Ok(Taken {
         is_new: was_free,
         written: Written::Lease {
-            name: Arc::clone(&name),
+            name: name.into(),
             base: seen.map(|seen| seen.resource_version.clone()),
             lease: Some(Arc::clone(&lease)),
         },
-        name,
         lease,
     })
 }
@@ -88,22 +84,20 @@ async fn conflicting(leases: &Api<Lease>, name: &str, holder: &str) -> Result<Le
 
 /// Gives back a lease that was taken a moment ago. Returns what is to be expected of it.
 pub(super) async fn give_back_taken(pass: &PassContext, taken: &Taken) -> Vec<Written> {
-    let version = &taken.lease.resource_version;
-    match give_back_lease(&leases(pass), &taken.name, version).await {
-        Ok(()) | Err(ApiError::NotFound) => {
-            vec![taken.written.clone(), given_back(Arc::clone(&taken.name), version)]
-        }
+    let lease = &taken.lease;
+    match give_back_lease(&leases(pass), &lease.name, &lease.resource_version).await {
+        Ok(()) | Err(ApiError::NotFound) => vec![taken.written.clone(), given_back(lease)],
         Err(error) => {
-            tracing::warn!(lease = %taken.name, %error, "not given back: the next plan does it");
+            tracing::warn!(lease = %lease.name, %error, "not given back: the next plan does it");
             vec![taken.written.clone()]
         }
     }
 }
 
-fn given_back(name: Arc<str>, version: &ResourceVersion) -> Written {
+fn given_back(lease: &LeaseView) -> Written {
     Written::Lease {
-        name,
-        base: Some(version.clone()),
+        name: Arc::clone(&lease.name),
+        base: Some(lease.resource_version.clone()),
         lease: None,
     }
 }

@@ -28,14 +28,14 @@ const MACHINE_ANNOTATION: &str = "machine.openshift.io/machine";
 const MACHINE_CONFIG_PREFIX: &str = "machineconfiguration.openshift.io/";
 
 /// Projects Nodes, which have most of their texts in common.
-pub(super) struct NodeProjector {
+pub struct NodeProjector {
     texts: Pool<str>,
     keeps_all_annotations: bool,
 }
 
 impl NodeProjector {
     /// A signal of the user's may read any annotation; otherwise few are read, and thousands of nodes have many.
-    pub(super) fn new(keeps_all_annotations: bool) -> Self {
+    pub fn new(keeps_all_annotations: bool) -> Self {
         Self {
             texts: Pool::default(),
             keeps_all_annotations,
@@ -43,7 +43,7 @@ impl NodeProjector {
     }
 
     /// `before` is what was known of the node of this name. A heartbeat changes nothing in the projection.
-    pub(super) fn project(
+    pub fn project(
         &mut self,
         node: &Node,
         before: Option<&NodeFacts>,
@@ -83,7 +83,7 @@ fn is_read(annotation: &str) -> bool {
 }
 
 /// Projects a NodeHealthCheck; `None` without a name.
-pub(crate) fn check(check: NodeHealthCheck) -> Option<CheckFacts> {
+pub fn check(check: NodeHealthCheck) -> Option<CheckFacts> {
     let meta = check.metadata;
     Some(CheckFacts {
         name: meta.name?.into(),

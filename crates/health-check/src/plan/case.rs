@@ -58,8 +58,6 @@ pub struct Case<'a> {
     pub is_starting: bool,
     /// Since when its conditions are healthy, while its remediations are still there.
     pub healthy_since: Option<Timestamp>,
-    /// Whether these are kept for `healthyDelay`.
-    pub is_delayed: bool,
     /// How it stands.
     pub standing: Standing,
 }
@@ -85,10 +83,10 @@ impl Standing {
         }
     }
 
-    /// With an end.
+    /// With an end, if there is one.
     #[must_use]
-    pub fn until(mut self, until: Timestamp) -> Self {
-        self.until = Some(until);
+    pub fn until(mut self, until: impl Into<Option<Timestamp>>) -> Self {
+        self.until = until.into();
         self
     }
 }
@@ -111,6 +109,11 @@ impl Check<'_> {
 }
 
 impl Case<'_> {
+    /// Whether its remediations are kept for `healthyDelay`.
+    pub fn is_delayed(&self) -> bool {
+        self.standing.reason == HealthReason::HealthyDelayed
+    }
+
     /// Whether a remediation is there, may be, or may come to be at any moment: such a node is not counted healthy.
     pub fn has_remediation(&self) -> bool {
         self.is_starting || self.chain.is_there()

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use nodeward_api::annotation;
 use nodeward_api::reason::HealthEvent;
 use nodeward_core::deadline::{is_due, saturating_add, to_the_second};
-use nodeward_core::id::NodeName;
 
 use super::action::{Action, RemediationChange, RemediationRef, RemediationWrite};
 use super::case::Check;
@@ -33,13 +32,17 @@ impl Planner<'_> {
         });
         for (node, case) in &check.cases {
             self.requeue_at.note(case.standing.until);
-            let is_unhealthy = case.is_delayed || !case.health.is_fine();
+            let is_unhealthy = case.is_delayed() || !case.health.is_fine();
             if let Some(period) = case.unhealthy_period.as_ref().filter(|_| is_unhealthy) {
                 let key = (Arc::clone(&check.facts.name), node.clone());
-                self.plan.unhealthy_periods.insert(key, period.clone());
+                let periods = self.plan.found.unhealthy_periods.get_or_insert_default();
+                periods.insert(key, period.clone());
             }
             let lost = case.chain.records.iter().filter(|record| record.is_lost);
-            self.plan.lost.extend(lost.filter_map(|record| record.uid.clone()));
+            self.plan
+                .found
+                .lost
+                .extend(lost.filter_map(|record| record.uid.clone()));
         }
         let name = &check.facts.name;
         let nodes = check.cases.into_values().map(|case| NodeVerdict {
@@ -87,9 +90,9 @@ impl Planner<'_> {
 
     /// Deletes a remediation, unless that is under way. Whether one is there that the status names and no list shows the API
     /// server will say.
-    pub(super) fn delete(&mut self, check: &Check<'_>, node: &NodeName, record: &Record<'_>, evidence: &NodeEvidence) {
+    pub(super) fn delete(&mut self, check: &Check<'_>, record: &Record<'_>, evidence: &NodeEvidence) {
         let may_stand = record.may_be_there() && !record.is_deleting();
-        if let Some(remediation) = record.reference(node).filter(|_| may_stand) {
+        if let Some(remediation) = record.reference(&evidence.name).filter(|_| may_stand) {
             self.act(Action::DeleteRemediation(RemediationWrite {
                 check: check.reference(),
                 remediation,
@@ -100,16 +103,10 @@ impl Planner<'_> {
     }
 
     /// Deletes a remediation whose remediator is not to go on, which it would although that is being deleted: it is told first.
-    pub(super) fn tell_and_delete(
-        &mut self,
-        check: &Check<'_>,
-        node: &NodeName,
-        record: &Record<'_>,
-        evidence: &NodeEvidence,
-    ) {
+    pub(super) fn tell_and_delete(&mut self, check: &Check<'_>, record: &Record<'_>, evidence: &NodeEvidence) {
         let is_being_told = (record.live).is_some_and(|live| self.tell_that_time_is_over(check, live, evidence));
         if !is_being_told && !check.only_reports() {
-            self.delete(check, node, record, evidence);
+            self.delete(check, record, evidence);
         }
     }
 

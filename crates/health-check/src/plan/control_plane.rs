@@ -26,7 +26,7 @@ impl Planner<'_> {
     /// Whether the node is one of the control plane. One that was deleted registers again without its role, which a kubelet may
     /// not give itself, and is as much a member of etcd as before.
     pub(super) fn is_control_plane(&self, node: &NodeFacts) -> bool {
-        node.view.is_control_plane() || self.plan.etcd_members.contains_key(&node.view.name)
+        node.view.is_control_plane() || self.plan.found.etcd_members.contains_key(&node.view.name)
     }
 
     /// Whether a control-plane node may be remediated; others always may.
@@ -77,21 +77,19 @@ impl Planner<'_> {
             // Once enough of those that are gone count no more, the others are a majority.
             let mut ends: Vec<Timestamp> = self
                 .plan
+                .found
                 .etcd_members
                 .values()
                 .map(|seen| counts_until(*seen))
                 .collect();
             ends.sort_unstable();
-            match ends.into_iter().find(|end| keeps_quorum_at(*end).is_ok()) {
-                Some(end) => at_risk(text).until(end),
-                None => at_risk(text),
-            }
+            at_risk(text).until(ends.into_iter().find(|end| keeps_quorum_at(*end).is_ok()))
         })
     }
 
     /// The nodes that count at this time as members of etcd if they are gone.
     pub(super) fn recent_members(&self, at: Timestamp) -> BTreeSet<NodeName> {
-        let members = self.plan.etcd_members.iter();
+        let members = self.plan.found.etcd_members.iter();
         let recent = members.filter(|(_, seen)| at < counts_until(**seen));
         recent.map(|(name, _)| name.clone()).collect()
     }
@@ -102,7 +100,7 @@ impl Planner<'_> {
         let away = |text: String| Standing::new(HealthReason::ControlPlaneNodeAway, text);
         let others = self.index.control_plane.iter().map(|other| &other.view.name);
         for other in others
-            .chain(self.plan.etcd_members.keys())
+            .chain(self.plan.found.etcd_members.keys())
             .filter(|other| **other != node.view.name)
         {
             // Of which kind it is, and whether it is in any status, does not matter.

@@ -3,26 +3,27 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
-use nodeward_api::label::EXCLUDE_FROM_REMEDIATION;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
+use nodeward_api::label::{CONTROL_PLANE_ROLES, EXCLUDE_FROM_REMEDIATION, WORKER_ROLE};
 use nodeward_api::node_health_check::{NodeHealthCheckStatus, UnhealthyNode};
 use nodeward_api::reason::{HealthEvent, HealthReason};
+use nodeward_core::deadline::saturating_add;
 use nodeward_core::id::NodeName;
 use nodeward_core::selector::Selector;
 
 use super::action::{Action, SelectorWrite};
 use super::case::{Case, Check, Standing};
 use super::chain::Chain;
-use super::expiry::{self, Absences, Health};
+use super::expiry::{self, Health};
 use super::gates::is_excluded;
 use super::record::Known;
 use super::storm::Storm;
 use super::survey::Survey;
 use super::unhealthy_period::UnhealthyPeriod;
 use super::verdict::Warning;
-use super::{Planner, enablement, selector};
+use super::{Planner, enablement};
 use crate::observations::{Moment, Refusal};
-use crate::snapshot::{CheckFacts, NodeFacts};
+use crate::snapshot::{CheckFacts, NodeFacts, Nodes};
 use nodeward_core::node_health_check::{CheckSpec, ThresholdState};
 
 /// So often in a row, which takes a minute, the next step of a node is refused until it gives up its slot.
@@ -88,7 +89,7 @@ impl<'a> Planner<'a> {
         let selector = if is_of_the_peer(&check.facts.status) {
             LabelSelector::default()
         } else {
-            selector::default_selector(&self.snapshot.nodes)
+            default_selector(&self.snapshot.nodes)
         };
         let parsed = Selector::parse(Some(&selector)).unwrap_or(Selector::NOTHING);
         if check.writes_selector() {
@@ -102,21 +103,20 @@ impl<'a> Planner<'a> {
     }
 
     pub(super) fn judge(&mut self, node: &NodeFacts, spec: &CheckSpec) -> Health {
-        let mut absences = Absences {
-            before: &self.snapshot.memory.absent_since,
-            after: &mut self.plan.absent_since,
+        let (snapshot, now) = (self.snapshot, self.now);
+        let stepped_by = snapshot.clock_stepped_by;
+        let moment = Moment { now, stepped_by };
+        let seen = &mut self.plan.found.absent_since;
+        // As far as we have seen, but not from before there was a node.
+        let absent_since = |type_: &Arc<str>| {
+            let key = (node.view.uid.clone(), Arc::clone(type_));
+            let before = snapshot.memory.found.absent_since.get(&key);
+            let first_seen = before.copied().unwrap_or_else(|| moment.steady(now));
+            seen.insert(key, first_seen);
+            saturating_add(first_seen, stepped_by).max(node.created)
         };
-        let moment = Moment {
-            now: self.now,
-            stepped_by: self.snapshot.clock_stepped_by,
-        };
-        expiry::judge(
-            node,
-            &spec.conditions,
-            self.has_termination_handler,
-            &mut absences,
-            moment,
-        )
+        let has_handler = self.has_termination_handler;
+        expiry::judge(node, &spec.conditions, has_handler, absent_since, moment)
     }
 
     fn open_case(
@@ -131,7 +131,7 @@ impl<'a> Planner<'a> {
         let entry = entries.get(name.as_str()).copied();
         let live = self.index.owned_on(&check.facts.uid, name);
         let memory = &self.snapshot.memory;
-        let periods = memory.unhealthy_periods.as_ref();
+        let periods = memory.found.unhealthy_periods.as_ref();
         let before = periods.and_then(|periods| periods.get(&(Arc::clone(&check.facts.name), name.clone())));
         let unhealthy_period = UnhealthyPeriod::follow(before, periods.is_some(), &health, entry);
         let refusal = memory.refusal(&check.facts.name, name);
@@ -157,7 +157,6 @@ impl<'a> Planner<'a> {
             chain,
             is_starting: memory.is_starting(&check.facts.name, name),
             healthy_since: None,
-            is_delayed: false,
             standing: Standing::new(HealthReason::Healthy, ""),
         }
     }
@@ -184,4 +183,24 @@ impl<'a> Planner<'a> {
 /// Whether the peer has followed the NodeHealthCheck so far: to it an absent selector means all nodes.
 fn is_of_the_peer(status: &NodeHealthCheckStatus) -> bool {
     status.last_update_time.is_some() && status.observed_generation.is_none()
+}
+
+/// Workers; where no node of the cluster has that role, nodes without a control-plane role.
+pub(super) fn default_selector(nodes: &Nodes) -> LabelSelector {
+    let has_role = |key: &str, operator: &str| LabelSelectorRequirement {
+        key: key.to_owned(),
+        operator: operator.to_owned(),
+        values: None,
+    };
+    let there_are_workers = nodes.values().any(|node| node.view.labels.get(WORKER_ROLE).is_some());
+    let expressions = if there_are_workers {
+        vec![has_role(WORKER_ROLE, "Exists")]
+    } else {
+        let roles = CONTROL_PLANE_ROLES.iter();
+        roles.map(|role| has_role(role, "DoesNotExist")).collect()
+    };
+    LabelSelector {
+        match_expressions: Some(expressions),
+        match_labels: None,
+    }
 }

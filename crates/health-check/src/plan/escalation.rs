@@ -5,27 +5,21 @@ use nodeward_api::annotation;
 use nodeward_api::reason::HealthReason;
 use nodeward_core::deadline::{is_due, saturating_add};
 
+use super::Planner;
 use super::action::RemediationChange;
 use super::case::{Case, Check, Standing};
 use super::chain::Next;
 use super::evidence::NodeEvidence;
-use super::expiry::Unhealthy;
 use super::index::Live;
 use super::record::{Record, Stage};
 use super::start::Candidate;
-use super::{Planner, remediation};
 use crate::snapshot::NodeFacts;
 
 impl Planner<'_> {
     /// Moves the chain of an unhealthy node on; answers with the step that is to be started.
-    pub(super) fn escalate(
-        &mut self,
-        check: &Check<'_>,
-        case: &mut Case<'_>,
-        node: &NodeFacts,
-        unhealthy: &Unhealthy,
-    ) -> Option<Candidate> {
-        self.end_earlier(check, case, node, unhealthy);
+    pub(super) fn escalate(&mut self, check: &Check<'_>, case: &mut Case<'_>, node: &NodeFacts) -> Option<Candidate> {
+        let evidence = case.expired()?.evidence(node);
+        self.end_earlier(check, case, node, &evidence);
         loop {
             match case.chain.next(check.spec) {
                 // An intent beside it was made before it was seen.
@@ -33,13 +27,13 @@ impl Planner<'_> {
                     case.chain.withdraw_intent();
                 }
                 Next::Runs(at) => {
-                    if !self.run_step(check, case, node, unhealthy, at) {
+                    if !self.run_step(check, case, node, at) {
                         return None;
                     }
                 }
-                Next::Start(step) => return self.start_step(check, case, node, unhealthy, step),
+                Next::Start(step) => return self.start_step(check, case, node, step),
                 Next::Nothing => {
-                    if !self.exhaust(check, case, node, unhealthy) {
+                    if !self.exhaust(check, case, node, &evidence) {
                         return None;
                     }
                 }
@@ -49,14 +43,13 @@ impl Planner<'_> {
 
     /// The remediators of an earlier outage, and of steps that are over though nobody has told them, are told that their time is
     /// over; what is of an earlier outage goes then, and counts though nobody has seen it end.
-    fn end_earlier(&mut self, check: &Check<'_>, case: &Case<'_>, node: &NodeFacts, unhealthy: &Unhealthy) {
-        let evidence = unhealthy.evidence(node);
+    fn end_earlier(&mut self, check: &Check<'_>, case: &Case<'_>, node: &NodeFacts, evidence: &NodeEvidence) {
         for live in case.chain.untold() {
-            self.tell_that_time_is_over(check, live, &evidence);
+            self.tell_that_time_is_over(check, live, evidence);
         }
         self.count_outage(check, node, &case.chain.earlier, case.chain.began);
         for record in &case.chain.earlier {
-            self.tell_and_delete(check, &case.name, record, &evidence);
+            self.tell_and_delete(check, record, evidence);
         }
     }
 
@@ -92,14 +85,7 @@ impl Planner<'_> {
     }
 
     /// The step that runs. Answers whether it is over by now.
-    fn run_step(
-        &mut self,
-        check: &Check<'_>,
-        case: &mut Case<'_>,
-        node: &NodeFacts,
-        unhealthy: &Unhealthy,
-        at: usize,
-    ) -> bool {
+    fn run_step(&mut self, check: &Check<'_>, case: &mut Case<'_>, node: &NodeFacts, at: usize) -> bool {
         let record = &case.chain.records[at];
         let ends = record.ends();
         let succeeded = record.live.and_then(|live| live.succeeded.as_deref());
@@ -120,10 +106,11 @@ impl Planner<'_> {
         if check.only_reports() {
             return false;
         }
-        match live {
+        let evidence = case.expired().map(|unhealthy| unhealthy.evidence(node));
+        match live.zip(evidence) {
             // The remediator is told first; the status and the next step follow once that is seen.
-            Some(live) if self.tell_that_time_is_over(check, live, &unhealthy.evidence(node)) => false,
-            Some(live) if has_next(check, record) => {
+            Some((live, evidence)) if self.tell_that_time_is_over(check, live, &evidence) => false,
+            Some((live, _)) if has_next(check, record) => {
                 case.standing = self.cannot_be_told(live);
                 false
             }
@@ -136,7 +123,7 @@ impl Planner<'_> {
 
     /// No step is left. The chain begins anew once all of its remediations are gone: somebody has deleted them, or with backoff
     /// they are deleted after a while. Answers whether it does.
-    fn exhaust(&mut self, check: &Check<'_>, case: &mut Case<'_>, node: &NodeFacts, unhealthy: &Unhealthy) -> bool {
+    fn exhaust(&mut self, check: &Check<'_>, case: &mut Case<'_>, node: &NodeFacts, evidence: &NodeEvidence) -> bool {
         if let Err(stopped) = self.check_followed(check).and_then(|()| self.check_settled()) {
             case.standing = stopped;
             return false;
@@ -164,13 +151,13 @@ impl Planner<'_> {
             case.standing.until = Some(retry_at);
             return false;
         }
-        if let Err(stopped) = self.check_any_step(check, &case.name, node) {
+        if let Err(stopped) = self.check_any_step(check, node) {
             case.standing = stopped;
             return false;
         }
         if !check.only_reports() {
             for record in &case.chain.records {
-                self.delete(check, &case.name, record, &unhealthy.evidence(node));
+                self.delete(check, record, evidence);
             }
         }
         false
@@ -182,13 +169,12 @@ impl Planner<'_> {
         check: &Check<'_>,
         case: &mut Case<'_>,
         node: &NodeFacts,
-        unhealthy: &Unhealthy,
         step: usize,
     ) -> Option<Candidate> {
         let intent = case.chain.intent().and_then(|intent| intent.step);
         let mut due = step;
         while intent.is_some_and(|intent| due < intent && intent < check.spec.steps.len())
-            || self.name_is_waited_out(check, case, node, unhealthy, due)
+            || self.name_is_waited_out(check, case, node, due)
         {
             due += 1;
         }
@@ -217,7 +203,7 @@ impl Planner<'_> {
             node: case.name.clone(),
             step: due,
             is_escalation,
-            expired: unhealthy.condition.expires,
+            expired: case.expired()?.condition.expires,
             intended: case.chain.intent().map(|intent| intent.started),
         })
     }
@@ -236,16 +222,9 @@ impl Planner<'_> {
 
     /// Whether a step has waited for its own timeout for the name of its remediation, which another one has; the last step
     /// waits until it is free.
-    fn name_is_waited_out(
-        &self,
-        check: &Check<'_>,
-        case: &Case<'_>,
-        node: &NodeFacts,
-        unhealthy: &Unhealthy,
-        step: usize,
-    ) -> bool {
+    fn name_is_waited_out(&self, check: &Check<'_>, case: &Case<'_>, node: &NodeFacts, step: usize) -> bool {
         let is_last = step + 1 >= check.spec.steps.len();
-        let waits = self.waits_for_name(check, case, node, unhealthy, step);
+        let waits = self.waits_for_name(check, case, node, step);
         !is_last && waits.is_some_and(|until| is_due(until, self.now))
     }
 
@@ -255,16 +234,13 @@ impl Planner<'_> {
         check: &Check<'_>,
         case: &Case<'_>,
         node: &NodeFacts,
-        unhealthy: &Unhealthy,
         step: usize,
     ) -> Option<Timestamp> {
         let step = check.spec.steps.get(step)?;
-        let wanted = remediation::identity(check, node, step, self.supports_multiple(step), self.now);
+        let wanted = self.identity(check, node, step, self.now);
         self.index.named(&wanted.kind, &wanted.key)?;
         let over = case.chain.records.iter().filter_map(|record| record.timed_out).max();
-        let since = over.map_or(unhealthy.condition.expires, |over| {
-            over.max(unhealthy.condition.expires)
-        });
+        let since = over.max(Some(case.expired()?.condition.expires))?;
         Some(
             step.timeout
                 .map_or(Timestamp::MAX, |timeout| saturating_add(since, timeout)),

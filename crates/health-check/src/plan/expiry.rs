@@ -1,11 +1,9 @@
 //! Whether a node is unhealthy, and for long enough.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use nodeward_core::deadline::{is_due, saturating_add};
-use nodeward_core::id::NodeUid;
 
 use super::evidence::{NodeEvidence, RestsOn};
 use super::verdict::ConditionVerdict;
@@ -74,31 +72,12 @@ impl Unhealthy {
     }
 }
 
-/// Since when absences of conditions are seen.
-pub struct Absences<'a> {
-    /// As the last plan knew them.
-    pub before: &'a BTreeMap<(NodeUid, Arc<str>), Timestamp>,
-    /// As this one does.
-    pub after: &'a mut BTreeMap<(NodeUid, Arc<str>), Timestamp>,
-}
-
-impl Absences<'_> {
-    /// Since when the node lacks the condition, as far as we have seen, but not from before there was a node.
-    fn since(&mut self, node: &NodeFacts, type_: &Arc<str>, moment: Moment) -> Timestamp {
-        let key = (node.view.uid.clone(), Arc::clone(type_));
-        let now = moment.steady(moment.now);
-        let first_seen = self.before.get(&key).copied().unwrap_or(now);
-        self.after.insert(key, first_seen);
-        saturating_add(first_seen, moment.stepped_by).max(node.created)
-    }
-}
-
-/// Judges a node.
+/// Judges a node; `absent_since` tells since when it lacks a condition.
 pub fn judge(
     node: &NodeFacts,
     conditions: &[UnhealthyCondition],
     has_termination_handler: bool,
-    absences: &mut Absences<'_>,
+    mut absent_since: impl FnMut(&Arc<str>) -> Timestamp,
     moment: Moment,
 ) -> Health {
     if conditions.is_empty() {
@@ -115,7 +94,7 @@ pub fn judge(
     let holding = holding.map(|unhealthy| {
         let found = node.condition(&unhealthy.type_);
         let since = match found {
-            None => absences.since(node, &unhealthy.type_, moment),
+            None => absent_since(&unhealthy.type_),
             Some(found) => saturating_add(found.counts_since, moment.stepped_by),
         };
         Unhealthy {

@@ -4,20 +4,24 @@ use std::collections::BTreeSet;
 
 use jiff::{SignedDuration, Timestamp};
 use nodeward_api::annotation::REMEDIATION_TIMED_OUT;
+use nodeward_api::condition::MAINTENANCE_IN_PROGRESS;
 use nodeward_api::label::{EXCLUDE_FROM_REMEDIATION, EXCLUDE_FROM_REMEDIATION_TRUE};
+use nodeward_api::node_lease;
 use nodeward_api::reason::HealthReason;
 use nodeward_core::deadline::saturating_add;
 use nodeward_core::drain::NodeDrains;
 use nodeward_core::id::NodeName;
+use nodeward_core::lease::{LeaseState, lease_state};
 use nodeward_core::signal::Tristate;
 
+use super::Planner;
+use super::action::LeaseName;
 use super::case::{Case, Check, Standing};
 use super::enablement::Enablement;
 use super::escalation::record_name;
 use super::record::longest_run;
 use super::start::{Candidate, Tally};
 use super::storm::Storm;
-use super::{Planner, lease, remediation};
 use crate::policy::UNKNOWN_POSTPONES;
 use crate::snapshot::{CheckName, NodeFacts, Reading};
 use nodeward_core::node_health_check::{Step, ThresholdState};
@@ -67,23 +71,53 @@ impl Planner<'_> {
 
     /// Whether the node is excluded, or in maintenance, for as long as somebody wants.
     pub(super) fn is_held(&self, node: &NodeFacts) -> bool {
-        let maintenance = self.index.maintenance(&node.view.name);
+        let maintenance = self.maintenance(node);
         Self::check_exclusion(node).is_err() || maintenance.is_some_and(|maintenance| maintenance.until.is_none())
     }
 
-    pub(super) fn check_maintenance(&self, check: &Check<'_>, name: &NodeName) -> Result<(), Standing> {
+    /// What declares the node to be in maintenance, other than its lease.
+    fn maintenance(&self, node: &NodeFacts) -> Option<Standing> {
+        let name = &node.view.name;
+        let because = |what: String| Some(Standing::new(HealthReason::UnderMaintenance, what));
+        let drain = match &self.snapshot.drains {
+            NodeDrains::Known(drains) => drains.get(name),
+            NodeDrains::Unknown(_) => None,
+        };
+        match drain {
+            Some(Err(why)) => return because(format!("its NodeDrain, which cannot be read ({why})")),
+            Some(Ok(drain)) if drain.is_maintenance(self.now) && drain.is_of(&node.view.uid) => {
+                let phase = drain.phase.map_or("", |phase| phase.as_str());
+                return because(format!("its NodeDrain ({phase})")).map(|standing| standing.until(drain.deadline));
+            }
+            Some(Ok(_)) | None => {}
+        }
+        let maintained = self.snapshot.maintenances.known();
+        if maintained.is_some_and(|nodes| nodes.contains(name)) {
+            return because("a NodeMaintenance".to_owned());
+        }
+        let declared = node.condition(MAINTENANCE_IN_PROGRESS);
+        let declared = declared.filter(|condition| *condition.status == *"True")?;
+        let until = saturating_add(declared.counts_since, self.policy.longest_maintenance);
+        let standing = because(format!("its condition {MAINTENANCE_IN_PROGRESS}"));
+        standing
+            .filter(|_| self.now < until)
+            .map(|standing| standing.until(until))
+    }
+
+    pub(super) fn check_maintenance(&self, check: &Check<'_>, node: &NodeFacts) -> Result<(), Standing> {
         if let Some(why) = self.maintenance_unknown() {
             return Err(unreadable(why));
         }
-        if let Some(maintenance) = self.index.maintenance(name) {
-            return Err(Standing {
-                until: maintenance.until,
-                ..Standing::new(HealthReason::UnderMaintenance, maintenance.because.clone())
-            });
+        if let Some(maintenance) = self.maintenance(node) {
+            return Err(maintenance);
         }
-        match lease::taken_by(self.index, name, check, self.now) {
-            Some((holder, until)) => Err(Standing::new(HealthReason::LeaseTaken, holder.to_string()).until(until)),
-            None => Ok(()),
+        let lease = self.lease(&LeaseName::Node(node.view.name.clone()));
+        let us = node_lease::holder_of(&check.facts.name);
+        match lease_state(lease.map(|lease| &**lease), &us, self.now) {
+            LeaseState::Others { holder, until } => {
+                Err(Standing::new(HealthReason::LeaseTaken, holder.to_string()).until(until))
+            }
+            LeaseState::Free | LeaseState::Ours { .. } => Ok(()),
         }
     }
 
@@ -127,7 +161,7 @@ impl Planner<'_> {
     /// While it is waited for.
     pub(super) fn postpone(&mut self, node: &NodeFacts, reason: HealthReason, told: String) -> Result<(), Standing> {
         let key = (node.view.name.clone(), reason);
-        let since = *self.plan.unknown_since.entry(key).or_insert(self.now);
+        let since = *self.plan.found.unknown_since.entry(key).or_insert(self.now);
         let until = saturating_add(since, UNKNOWN_POSTPONES);
         if until <= self.now {
             return Ok(());
@@ -137,7 +171,7 @@ impl Planner<'_> {
 
     /// It can be told.
     pub(super) fn forget_unknown(&mut self, node: &NodeFacts, reason: HealthReason) {
-        self.plan.unknown_since.remove(&(node.view.name.clone(), reason));
+        self.plan.found.unknown_since.remove(&(node.view.name.clone(), reason));
     }
 
     /// Whoever remediates a node first has it to itself, be it a NodeHealthCheck that is gone, or somebody else's controller.
@@ -163,10 +197,7 @@ impl Planner<'_> {
             if self.now < ends || is_to_be_told {
                 let text = format!("NodeHealthCheck {}", owner.name);
                 let standing = Standing::new(HealthReason::RemediatedByAnotherCheck, text);
-                return Err(Standing {
-                    until: (self.now < ends).then_some(ends),
-                    ..standing
-                });
+                return Err(standing.until((self.now < ends).then_some(ends)));
             }
         }
         Ok(())
@@ -215,13 +246,11 @@ impl Planner<'_> {
         node: &NodeFacts,
         candidate: &Candidate,
     ) -> Result<(), Standing> {
-        let (Some(unhealthy), Some(step)) = (case.expired(), check.spec.steps.get(candidate.step)) else {
+        let until = self.waits_for_name(check, case, node, candidate.step);
+        let (Some(until), Some(step)) = (until, check.spec.steps.get(candidate.step)) else {
             return Ok(());
         };
-        let Some(until) = self.waits_for_name(check, case, node, unhealthy, candidate.step) else {
-            return Ok(());
-        };
-        let wanted = remediation::identity(check, node, step, self.supports_multiple(step), self.now);
+        let wanted = self.identity(check, node, step, self.now);
         let what = format!("{} {}", wanted.kind.kind, wanted.key);
         let live = self.index.named(&wanted.kind, &wanted.key);
         let is_ours = live.is_some_and(|live| live.owners.contains(&check.facts.uid));
@@ -234,10 +263,7 @@ impl Planner<'_> {
         } else {
             Standing::new(HealthReason::ForeignRemediation, what)
         };
-        Err(Standing {
-            until: (self.now < until && until < Timestamp::MAX).then_some(until),
-            ..stopped
-        })
+        Err(stopped.until((self.now < until && until < Timestamp::MAX).then_some(until)))
     }
 }
 

@@ -28,7 +28,7 @@ impl Planner<'_> {
             },
         };
         for orphan in &case.chain.orphans {
-            self.tell_and_delete(check, &case.name, orphan, &evidence);
+            self.tell_and_delete(check, orphan, &evidence);
         }
     }
 }

@@ -5,16 +5,11 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use nodeward_api::{condition, node_lease};
-use nodeward_core::deadline::saturating_add;
-use nodeward_core::drain::NodeDrains;
+use nodeward_api::node_lease;
 use nodeward_core::id::{NamespacedName, NodeName};
 use nodeward_core::lease::LeaseView;
 
-use crate::policy::Policy;
-use crate::snapshot::{
-    CheckFacts, ConditionFacts, KindFacts, Listed, NodeFacts, RemediationFacts, RemediationKind, Snapshot,
-};
+use crate::snapshot::{CheckFacts, KindFacts, Listed, NodeFacts, RemediationFacts, RemediationKind, Snapshot};
 
 /// A remediation, shared with the snapshot.
 pub type Live<'a> = &'a Arc<RemediationFacts>;
@@ -30,8 +25,6 @@ pub struct Index<'a> {
     named: HashMap<(&'a str, &'a str, &'a NamespacedName), Live<'a>>,
     /// Leases of nodes.
     pub leases: BTreeMap<&'a str, &'a Arc<LeaseView>>,
-    /// Nodes that are declared to be in maintenance, and by what.
-    maintained: HashMap<&'a NodeName, Maintenance>,
     /// Control-plane nodes.
     pub control_plane: &'a [Arc<NodeFacts>],
     /// Control-plane nodes with a remediation, of whatever owner and kind.
@@ -68,24 +61,15 @@ pub fn restore_recorded(snapshot: &Snapshot) -> Cow<'_, Snapshot> {
     restored
 }
 
-/// A declared maintenance.
-pub struct Maintenance {
-    /// What declares it.
-    pub because: String,
-    /// When it ends by itself.
-    pub until: Option<Timestamp>,
-}
-
 impl<'a> Index<'a> {
     /// Orders a snapshot.
-    pub fn new(snapshot: &'a Snapshot, policy: &Policy, now: Timestamp) -> Self {
+    pub fn new(snapshot: &'a Snapshot) -> Self {
         let mut index = Self {
             snapshot,
             owned: HashMap::new(),
             of_node: HashMap::new(),
             named: HashMap::new(),
             leases: BTreeMap::new(),
-            maintained: HashMap::new(),
             control_plane: snapshot.nodes.control_plane(),
             remediated_control_plane: BTreeMap::new(),
         };
@@ -104,7 +88,7 @@ impl<'a> Index<'a> {
                 nodes.entry(&live.node).or_default().push(live);
             }
             let node = snapshot.nodes.get(&live.node);
-            let was_member = snapshot.memory.etcd_members.contains_key(&live.node);
+            let was_member = snapshot.memory.found.etcd_members.contains_key(&live.node);
             if live.is_control_plane || was_member || node.is_some_and(|node| node.view.is_control_plane()) {
                 index.remediated_control_plane.insert(&live.node, live);
             }
@@ -114,52 +98,7 @@ impl<'a> Index<'a> {
                 index.leases.insert(node, lease);
             }
         }
-        index.note_maintenance(policy, now);
         index
-    }
-
-    fn note_maintenance(&mut self, policy: &Policy, now: Timestamp) {
-        let declares = |condition: &ConditionFacts| {
-            *condition.type_ == *condition::MAINTENANCE_IN_PROGRESS && *condition.status == *"True"
-        };
-        for (name, node) in self.snapshot.nodes.iter() {
-            let Some(declared) = node.conditions.iter().find(|condition| declares(condition)) else {
-                continue;
-            };
-            let until = saturating_add(declared.counts_since, policy.longest_maintenance);
-            if now < until {
-                let because = format!("its condition {}", condition::MAINTENANCE_IN_PROGRESS);
-                let until = Some(until);
-                self.maintained.insert(name, Maintenance { because, until });
-            }
-        }
-        for node in self.snapshot.maintenances.known().into_iter().flatten() {
-            let because = "a NodeMaintenance".to_owned();
-            self.maintained.insert(node, Maintenance { because, until: None });
-        }
-        let NodeDrains::Known(drains) = &self.snapshot.drains else {
-            return;
-        };
-        for (node, drain) in drains {
-            let maintenance = match drain {
-                Err(why) => Maintenance {
-                    because: format!("its NodeDrain, which cannot be read ({why})"),
-                    until: None,
-                },
-                Ok(drain) => {
-                    let uid = self.snapshot.nodes.get(node).map(|facts| &facts.view.uid);
-                    if !drain.is_maintenance(now) || uid.is_none_or(|uid| !drain.is_of(uid)) {
-                        continue;
-                    }
-                    let phase = drain.phase.map_or("", |phase| phase.as_str());
-                    Maintenance {
-                        because: format!("its NodeDrain ({phase})"),
-                        until: drain.deadline,
-                    }
-                }
-            };
-            self.maintained.insert(node, maintenance);
-        }
     }
 
     /// The NodeHealthCheck's own remediations, by node.
@@ -217,7 +156,7 @@ impl<'a> Index<'a> {
     /// has no objects.
     pub fn is_lost(&self, kind: &RemediationKind, uid: &str) -> bool {
         let listed = self.kind(kind).map(|facts| &facts.listed);
-        listed == Some(&Listed::NotServed) || self.snapshot.memory.lost.contains(uid)
+        listed == Some(&Listed::NotServed) || self.snapshot.memory.found.lost.contains(uid)
     }
 
     /// Whether remediations of the kind may be annotated.
@@ -233,11 +172,6 @@ impl<'a> Index<'a> {
     /// Why the API server refuses an annotation of what has this UID, and when it is tried again.
     pub fn refused_annotation(&self, uid: &str, annotation: &'static str) -> Option<&'a (String, Timestamp)> {
         self.snapshot.memory.unannotated.get(&(uid.into(), annotation))
-    }
-
-    /// What declares the node to be in maintenance, other than its lease.
-    pub fn maintenance(&self, node: &NodeName) -> Option<&Maintenance> {
-        self.maintained.get(node)
     }
 
     /// Whether a control-plane node is away for its NodeDrain, or may be: one that cannot be read counts.

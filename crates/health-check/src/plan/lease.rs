@@ -15,7 +15,6 @@ use nodeward_runtime::LeaseTerms;
 use super::Planner;
 use super::action::{Action, LeaseChange, LeaseName, LeaseStep};
 use super::case::{Case, Check, Standing};
-use super::index::Index;
 use super::record::Stage;
 use crate::snapshot::{CheckName, NodeFacts, RemediationFacts};
 
@@ -37,20 +36,6 @@ pub fn duration(timeout: Option<SignedDuration>) -> SignedDuration {
     let duration = timeout.min(LONGEST) + MARGIN;
     // The API counts whole seconds.
     SignedDuration::from_secs(duration.as_secs())
-}
-
-/// Who else has the node's lease, and until when.
-pub fn taken_by(
-    index: &Index<'_>,
-    node: &NodeName,
-    check: &Check<'_>,
-    now: Timestamp,
-) -> Option<(Arc<str>, Timestamp)> {
-    let lease = index.leases.get(node.as_str())?;
-    match lease_state(Some(lease), &node_lease::holder_of(&check.facts.name), now) {
-        LeaseState::Others { holder, until } => Some((holder, until)),
-        LeaseState::Free | LeaseState::Ours { .. } => None,
-    }
 }
 
 /// The holder of the control plane's lease while a node is remediated.
@@ -105,7 +90,7 @@ impl<'a> Planner<'a> {
         changes.collect()
     }
 
-    fn lease(&self, name: &LeaseName) -> Option<&'a Arc<LeaseView>> {
+    pub(super) fn lease(&self, name: &LeaseName) -> Option<&'a Arc<LeaseView>> {
         self.snapshot.leases.get(&*name.to_string())
     }
 

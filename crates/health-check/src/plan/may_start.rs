@@ -110,7 +110,7 @@ impl Planner<'_> {
         self.check_settled()?;
         // Nobody else remediates the node.
         self.check_other_owners(check, case, tally)?;
-        self.check_node(check, &case.name, node)?;
+        self.check_node(check, node)?;
         // The watch of nodes is alive, or their number would be told wrong.
         self.check_nodes_heard()?;
         // Enough nodes are healthy, and have been for a while if many were not.
@@ -134,7 +134,7 @@ impl Planner<'_> {
 
     /// What must hold of a step that follows another.
     fn may_escalate(&mut self, check: &Check<'_>, case: &Case<'_>, node: &NodeFacts) -> Result<(), Standing> {
-        let stopped = self.check_any_step(check, &case.name, node);
+        let stopped = self.check_any_step(check, node);
         self.goes_on(check, case, stopped)
     }
 
@@ -144,7 +144,7 @@ impl Planner<'_> {
         let stopped = if case.chain.is_held {
             self.check_followed(check)
         } else {
-            self.check_any_step(check, &case.name, node)
+            self.check_any_step(check, node)
         };
         self.goes_on(check, case, stopped)
     }
@@ -157,45 +157,38 @@ impl Planner<'_> {
             .and_then(|()| self.check_nodes_heard())
             .and_then(|()| check_threshold(check))
             .and_then(|()| check_storm(check));
-        let is_node_held = case.chain.is_held;
         // One that only reports takes no step, either.
-        if stopped.is_err() || check.only_reports() {
-            let ended = None;
-            self.plan.overdue_stops.insert(key, OverdueStop { ended, is_node_held });
-            return stopped;
-        }
-        let stop = self.snapshot.memory.overdue_stops.as_ref().map(|stops| stops.get(&key));
-        let ended = match stop {
-            Some(None) => Timestamp::MIN,
-            Some(Some(stop)) if is_node_held || !stop.is_node_held => stop.ended.unwrap_or(self.now),
-            Some(Some(_)) | None => self.now,
+        let is_stopped = stopped.is_err() || check.only_reports();
+        let is_node_held = case.chain.is_held;
+        let before = self.snapshot.memory.found.overdue_stops.as_ref();
+        let ended = match before.map(|stops| stops.get(&key)) {
+            _ if is_stopped => None,
+            Some(None) => Some(Timestamp::MIN),
+            Some(Some(stop)) if is_node_held || !stop.is_node_held => Some(stop.ended.unwrap_or(self.now)),
+            Some(Some(_)) | None => Some(self.now),
         };
-        let until = saturating_add(ended, self.policy.settle);
-        let waits = if is_due(until, self.now) {
-            self.check_settled()
-        } else {
-            let text = "what stopped its next step has just ended, or may have";
-            Err(Standing::new(HealthReason::Settling, text).until(until))
+        let may_go_on = match ended.map(|ended| saturating_add(ended, self.policy.settle)) {
+            None => stopped,
+            Some(until) if is_due(until, self.now) => self.check_settled(),
+            Some(until) => {
+                let text = "what stopped its next step has just ended, or may have";
+                Err(Standing::new(HealthReason::Settling, text).until(until))
+            }
         };
-        if waits.is_err() {
-            let ended = Some(ended);
-            self.plan.overdue_stops.insert(key, OverdueStop { ended, is_node_held });
+        if is_stopped || may_go_on.is_err() {
+            let stops = self.plan.found.overdue_stops.get_or_insert_default();
+            stops.insert(key, OverdueStop { ended, is_node_held });
         }
-        waits
+        may_go_on
     }
 
     /// What every step needs.
     ///
     /// # Errors
     /// With what stops it.
-    pub(super) fn check_any_step(
-        &mut self,
-        check: &Check<'_>,
-        name: &NodeName,
-        node: &NodeFacts,
-    ) -> Result<(), Standing> {
+    pub(super) fn check_any_step(&mut self, check: &Check<'_>, node: &NodeFacts) -> Result<(), Standing> {
         self.check_followed(check)?;
-        self.check_node(check, name, node)?;
+        self.check_node(check, node)?;
         // The node is not being upgraded.
         self.check_upgrade(node)
     }
@@ -217,9 +210,9 @@ impl Planner<'_> {
     }
 
     /// What must hold of the node.
-    fn check_node(&self, check: &Check<'_>, name: &NodeName, node: &NodeFacts) -> Result<(), Standing> {
+    fn check_node(&self, check: &Check<'_>, node: &NodeFacts) -> Result<(), Standing> {
         Self::check_exclusion(node)?;
         // Nor is it in maintenance, by declaration or by lease.
-        self.check_maintenance(check, name)
+        self.check_maintenance(check, node)
     }
 }

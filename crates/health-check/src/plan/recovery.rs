@@ -60,7 +60,7 @@ impl Planner<'_> {
             rests_on: RestsOn::Healthy { uid, conditions },
         };
         for record in case.chain.records.iter().chain(&case.chain.earlier) {
-            self.delete(check, &case.name, record, &evidence);
+            self.delete(check, record, &evidence);
             // What keeps one must not keep its remediator at work: another NodeHealthCheck may find the node unhealthy.
             if let Some(live) = record.live.filter(|_| record.is_deleting()) {
                 self.requeue_at.note(record.ends());
@@ -72,7 +72,6 @@ impl Planner<'_> {
     }
 
     fn delay_recovery(&mut self, check: &Check<'_>, case: &mut Case<'_>, since: Timestamp, until: Timestamp) {
-        case.is_delayed = true;
         case.standing = if until == Timestamp::MAX {
             let text = format!("until the node is annotated {}", annotation::MANUALLY_CONFIRMED_HEALTHY);
             Standing::new(HealthReason::HealthyDelayed, text)
@@ -80,12 +79,15 @@ impl Planner<'_> {
             let text = format!("since {}", to_the_second(since));
             Standing::new(HealthReason::HealthyDelayed, text).until(until)
         };
+        self.note_healthy_since(check, case, Some(since));
+    }
+
+    /// Notes on its remediations since when a node is healthy, unless they say that already, or that it is not.
+    fn note_healthy_since(&mut self, check: &Check<'_>, case: &Case<'_>, since: Option<Timestamp>) {
         for live in case.chain.live() {
-            if live.healthy_since.is_none()
-                && self.index.takes_annotation(live, annotation::HEALTHY_DELAY)
-                && !check.only_reports()
-            {
-                self.annotate(check, live, RemediationChange::HealthySince(Some(since)), None);
+            let is_noted = live.healthy_since.is_some() == since.is_some();
+            if !is_noted && !check.only_reports() && self.index.takes_annotation(live, annotation::HEALTHY_DELAY) {
+                self.annotate(check, live, RemediationChange::HealthySince(since), None);
             }
         }
     }
@@ -104,13 +106,6 @@ impl Planner<'_> {
 
     /// A node that is not healthy after all: the delay counts anew when it is again.
     pub(super) fn relapse(&mut self, check: &Check<'_>, case: &Case<'_>) {
-        if check.only_reports() {
-            return;
-        }
-        for live in case.chain.live() {
-            if live.healthy_since.is_some() && self.index.takes_annotation(live, annotation::HEALTHY_DELAY) {
-                self.annotate(check, live, RemediationChange::HealthySince(None), None);
-            }
-        }
+        self.note_healthy_since(check, case, None);
     }
 }

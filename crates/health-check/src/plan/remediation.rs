@@ -29,37 +29,6 @@ pub struct Identity {
     pub key: NamespacedName,
 }
 
-/// Which remediation a step that was intended at `started` makes. It is named after its node; where a node may have several
-/// of its kind, a hash of what it is for tells them apart, so that creating it twice makes one.
-pub fn identity(
-    check: &Check<'_>,
-    node: &NodeFacts,
-    step: &Step,
-    supports_multiple: bool,
-    started: Timestamp,
-) -> Identity {
-    let template = &step.template;
-    let name = if supports_multiple {
-        let hash = hash(&[
-            &check.facts.uid,
-            &template.kind,
-            &template.name,
-            node.view.uid.as_str(),
-            &started.as_second().to_string(),
-        ]);
-        let longest = LONGEST_NAME - HASH_DIGITS - 1;
-        let name = node.view.name.as_str();
-        let cut = name.get(..longest).unwrap_or(name).trim_end_matches(['.', '-']);
-        format!("{cut}-{hash}")
-    } else {
-        node.view.name.to_string()
-    };
-    Identity {
-        kind: template.remediation_kind(),
-        key: NamespacedName::new(Arc::clone(&template.namespace), name),
-    }
-}
-
 impl StartRemediation {
     /// The remediation in full. Hundreds may be planned in each pass, and each is made once.
     pub fn object(&self) -> Value {
@@ -100,6 +69,31 @@ impl StartRemediation {
 }
 
 impl super::Planner<'_> {
+    /// Which remediation a step that was intended at `started` makes. It is named after its node; where a node may have several
+    /// of its kind, a hash of what it is for tells them apart, so that creating it twice makes one.
+    pub(super) fn identity(&self, check: &Check<'_>, node: &NodeFacts, step: &Step, started: Timestamp) -> Identity {
+        let template = &step.template;
+        let name = if self.supports_multiple(step) {
+            let hash = hash(&[
+                &check.facts.uid,
+                &template.kind,
+                &template.name,
+                node.view.uid.as_str(),
+                &started.as_second().to_string(),
+            ]);
+            let longest = LONGEST_NAME - HASH_DIGITS - 1;
+            let name = node.view.name.as_str();
+            let cut = name.get(..longest).unwrap_or(name).trim_end_matches(['.', '-']);
+            format!("{cut}-{hash}")
+        } else {
+            node.view.name.to_string()
+        };
+        Identity {
+            kind: template.remediation_kind(),
+            key: NamespacedName::new(Arc::clone(&template.namespace), name),
+        }
+    }
+
     /// The node's Machine, if it may own what the step makes: owners are of the same namespace. Remediators that find the
     /// Machine by its reference could do nothing without it.
     ///
@@ -131,9 +125,7 @@ fn hash(parts: &[&str]) -> String {
         hasher.update(part.as_bytes());
         hasher.update([0]);
     }
-    let digest = hasher.finalize();
-    let head = digest.iter().take(HASH_DIGITS / 2);
-    let number = head.fold(0_u64, |number, byte| (number << 8) | u64::from(*byte));
-    let width = HASH_DIGITS;
-    format!("{number:0width$x}")
+    let mut digest = format!("{:x}", hasher.finalize());
+    digest.truncate(HASH_DIGITS);
+    digest
 }

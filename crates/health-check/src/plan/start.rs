@@ -10,12 +10,12 @@ use nodeward_core::deadline::{saturating_add, whole_second};
 use nodeward_core::id::NodeName;
 use nodeward_runtime::cache::STALE_AFTER;
 
+use super::Planner;
 use super::action::{Action, RemediationRef, StartRemediation};
 use super::case::{Case, Check, Standing};
 use super::may_start::Condition;
 use super::record::{Record, Stage};
 use super::remediation::Identity;
-use super::{Planner, remediation};
 use crate::snapshot::{CheckName, NodeFacts, TemplateState};
 use nodeward_core::node_health_check::Step;
 
@@ -179,16 +179,15 @@ impl<'a> Planner<'a> {
         candidate: &Candidate,
         step: &Step,
     ) -> bool {
-        let supports_multiple = self.supports_multiple(step);
         if let Some(intent) = case.chain.intent() {
-            let wanted = remediation::identity(check, node, step, supports_multiple, intent.started);
+            let wanted = self.identity(check, node, step, intent.started);
             if wanted.key == intent.key && wanted.kind == intent.kind {
                 return true;
             }
         }
         case.chain.withdraw_intent();
         let started = self.now_to_the_second();
-        let Identity { kind, key } = remediation::identity(check, node, step, supports_multiple, started);
+        let Identity { kind, key } = self.identity(check, node, step, started);
         let template = Some(Arc::clone(&step.template.name));
         let intent = Record::intended(Some(candidate.step), kind, key, template, started, check.spec);
         case.chain.records.push(intent);

@@ -10,7 +10,7 @@ use nodeward_api::condition::{
 };
 use nodeward_api::node_health_check::{NodeHealthCheckStatus, Phase, Remediation, UnhealthyNode};
 use nodeward_api::reason::{DisabledReason, HealthEvent, HealthReason};
-use nodeward_core::deadline::saturating_add;
+use nodeward_core::deadline::{saturating_add, to_the_second};
 use nodeward_core::text::{cut_visibly, json_length};
 
 use super::Planner;
@@ -65,8 +65,7 @@ impl Planner<'_> {
     fn status(&self, check: &Check<'_>) -> (NodeHealthCheckStatus, Vec<Announcement>) {
         let before = &check.facts.status;
         let unhealthy_nodes: Vec<UnhealthyNode> = check.cases.values().filter_map(entry).collect();
-        let mut announcements = Vec::new();
-        announce_unhealthy(check, &mut announcements);
+        let mut announcements = announce_unhealthy(check);
         let (phase, reason) = phase(check, self.now);
         let mut status = NodeHealthCheckStatus {
             observed_nodes: Some(count(check.observed)),
@@ -79,8 +78,8 @@ impl Planner<'_> {
             last_update_time: None,
             observed_generation: Some(check.facts.generation),
         };
-        self.set_disabled(check, &mut status, &mut announcements);
-        self.set_storm(check, &mut status, &mut announcements);
+        announcements.extend(self.set_disabled(check, &mut status));
+        announcements.extend(self.set_storm(check, &mut status));
         self.set_permission_missing(check, &mut status);
         (status, announcements)
     }
@@ -93,24 +92,19 @@ impl Planner<'_> {
         })
     }
 
-    fn set_disabled(
-        &self,
-        check: &Check<'_>,
-        status: &mut NodeHealthCheckStatus,
-        announcements: &mut Vec<Announcement>,
-    ) {
-        let (reason, message, event) = match &check.enablement {
-            Enablement::Disabled(reason, why) => (*reason, why.as_str(), HealthEvent::Disabled),
-            Enablement::Enabled => (DisabledReason::NodeHealthCheckEnabled, "", HealthEvent::Enabled),
-            Enablement::NotKnown(_) => return,
+    fn set_disabled(&self, check: &Check<'_>, status: &mut NodeHealthCheckStatus) -> Option<Announcement> {
+        let (reason, message, note, event) = match &check.enablement {
+            Enablement::Disabled(reason, why) => (*reason, why.as_str(), why.as_str(), HealthEvent::Disabled),
+            Enablement::Enabled => {
+                let reason = DisabledReason::NodeHealthCheckEnabled;
+                (reason, "", "remediation goes on", HealthEvent::Enabled)
+            }
+            Enablement::NotKnown(_) => return None,
         };
         let is_disabled = event == HealthEvent::Disabled;
         let was_disabled = is_true(&status.conditions, DISABLED);
-        self.set_condition(status, check, (DISABLED, is_disabled), reason.as_str(), message);
-        if was_disabled != is_disabled {
-            let note = if is_disabled { message } else { "remediation goes on" };
-            announcements.push(announcement(event, note));
-        }
+        self.set_condition(status, (DISABLED, is_disabled), reason.as_str(), message);
+        (was_disabled != is_disabled).then(|| announcement(event, note))
     }
 
     /// The server's words name verb and resource.
@@ -129,20 +123,15 @@ impl Planner<'_> {
             return;
         }
         let message = missing.into_iter().collect::<Vec<_>>().join("; ");
-        self.set_condition(
-            status,
-            check,
-            (PERMISSION_MISSING, true),
-            HealthReason::PermissionMissing.as_str(),
-            &message,
-        );
+        let reason = HealthReason::PermissionMissing.as_str();
+        self.set_condition(status, (PERMISSION_MISSING, true), reason, &message);
     }
 
-    fn set_storm(&self, check: &Check<'_>, status: &mut NodeHealthCheckStatus, announcements: &mut Vec<Announcement>) {
+    fn set_storm(&self, check: &Check<'_>, status: &mut NodeHealthCheckStatus) -> Option<Announcement> {
         if check.spec.storm_cooldown.is_none() {
             let is_storms = |condition: &Condition| [STORM_ACTIVE, STORM_COOLDOWN_ACTIVE].contains(&&*condition.type_);
             status.conditions.retain(|condition| !is_storms(condition));
-            return;
+            return None;
         }
         let before = Storm::read(check.spec, &check.facts.status);
         let is_active = !matches!(check.storm, Storm::Calm);
@@ -152,7 +141,7 @@ impl Planner<'_> {
             ThresholdState::Holds => "enough nodes are healthy",
         };
         for (type_, is_on) in [(STORM_ACTIVE, is_active), (STORM_COOLDOWN_ACTIVE, is_cooling_down)] {
-            self.set_condition(status, check, (type_, is_on), HEALTHY_NODE_THRESHOLD_CHANGE, message);
+            self.set_condition(status, (type_, is_on), HEALTHY_NODE_THRESHOLD_CHANGE, message);
         }
         let event = match (before, check.storm) {
             (Storm::Calm, Storm::Active { .. }) => HealthEvent::StormRecoveryStarted,
@@ -160,16 +149,15 @@ impl Planner<'_> {
                 HealthEvent::StormRecoveryCooldownStarted
             }
             (Storm::Active { .. } | Storm::CoolingDown { .. }, Storm::Calm) => HealthEvent::StormRecoveryEnded,
-            _ => return,
+            _ => return None,
         };
-        announcements.push(announcement(event, message));
+        Some(announcement(event, message))
     }
 
     /// Sets a condition; its time changes with its status alone.
     fn set_condition(
         &self,
         status: &mut NodeHealthCheckStatus,
-        check: &Check<'_>,
         (type_, is_on): (&str, bool),
         reason: &str,
         message: &str,
@@ -193,7 +181,7 @@ impl Planner<'_> {
                 || Time(self.now_to_the_second()),
                 |known| known.last_transition_time.clone(),
             ),
-            observed_generation: Some(check.facts.generation),
+            observed_generation: status.observed_generation,
         };
         match position {
             Some(at) => status.conditions[at] = condition,
@@ -234,7 +222,7 @@ fn entry(case: &Case<'_>) -> Option<UnhealthyNode> {
         remediations,
         earlier_remediations,
         conditions_healthy_timestamp: case.healthy_since,
-        healthy_delayed: case.is_delayed.then_some(true),
+        healthy_delayed: case.is_delayed().then_some(true),
         stopped_by: case.stopped_by(),
     })
 }
@@ -275,24 +263,22 @@ pub(super) fn remediated<'c, 'a>(check: &'c Check<'a>, now: Timestamp) -> impl I
     check.cases.values().filter(move |case| case.runs(check, now))
 }
 
-fn announce_unhealthy(check: &Check<'_>, announcements: &mut Vec<Announcement>) {
-    for case in check
+fn announce_unhealthy(check: &Check<'_>) -> Vec<Announcement> {
+    let new = check
         .cases
         .values()
-        .filter(|case| case.is_selected && case.entry.is_none())
-    {
-        let (Health::Expired(unhealthy), Some(node)) = (&case.health, case.node) else {
-            continue;
-        };
-        let condition = &unhealthy.condition;
+        .filter(|case| case.is_selected && case.entry.is_none());
+    let announced = new.filter_map(|case| {
+        let (condition, node) = (&case.expired()?.condition, case.node?);
         let status = condition.status.as_deref().unwrap_or("missing");
-        let since = nodeward_core::deadline::to_the_second(condition.since);
-        announcements.push(Announcement {
+        let since = to_the_second(condition.since);
+        Some(Announcement {
             event: HealthEvent::DetectedUnhealthy,
             node: Some((case.name.clone(), node.view.uid.clone())),
             note: format!("condition {} is {status} since {since}", condition.type_),
-        });
-    }
+        })
+    });
+    announced.collect()
 }
 
 fn announcement(event: HealthEvent, note: &str) -> Announcement {

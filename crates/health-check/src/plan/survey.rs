@@ -31,17 +31,21 @@ impl Survey {
         selector: &Selector,
         conditions: &Arc<[UnhealthyCondition]>,
     ) -> Arc<Self> {
-        let is_same = |known: &Self| known.selector == *selector && known.conditions == *conditions;
-        nodes.survey(check, is_same, |nodes| {
-            let selected = || nodes.values().filter(|node| selector.matches(&node.view.labels));
-            let in_question = selected().filter(|node| is_in_question(node, conditions));
-            Self {
-                selector: selector.clone(),
-                conditions: Arc::clone(conditions),
-                in_question: in_question.map(|node| node.view.name.clone()).collect(),
-                selected: selected().count(),
-            }
-        })
+        let mut surveys = nodes.surveys();
+        let is_same = |known: &&Arc<Self>| known.selector == *selector && known.conditions == *conditions;
+        if let Some(known) = surveys.get(check).filter(is_same) {
+            return Arc::clone(known);
+        }
+        let selected = || nodes.values().filter(|node| selector.matches(&node.view.labels));
+        let in_question = selected().filter(|node| is_in_question(node, conditions));
+        let made = Arc::new(Self {
+            selector: selector.clone(),
+            conditions: Arc::clone(conditions),
+            in_question: in_question.map(|node| node.view.name.clone()).collect(),
+            selected: selected().count(),
+        });
+        surveys.insert(Arc::clone(check), Arc::clone(&made));
+        made
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::Deref;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use nodeward_core::id::NodeName;
 
@@ -31,20 +31,9 @@ impl Nodes {
         })
     }
 
-    /// What was found for a NodeHealthCheck, if that is still what it asks for.
-    pub(crate) fn survey(
-        &self,
-        check: &CheckName,
-        is_asked_for: impl FnOnce(&Survey) -> bool,
-        make: impl FnOnce(&Self) -> Survey,
-    ) -> Arc<Survey> {
-        let mut surveys = self.0.surveys.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = surveys.get(check).filter(|known| is_asked_for(known)) {
-            return Arc::clone(known);
-        }
-        let made = Arc::new(make(self));
-        surveys.insert(Arc::clone(check), Arc::clone(&made));
-        made
+    /// What was found among them, by NodeHealthCheck.
+    pub(crate) fn surveys(&self) -> MutexGuard<'_, BTreeMap<CheckName, Arc<Survey>>> {
+        self.0.surveys.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Changes them: nothing that was found among them holds any more.

@@ -1,6 +1,7 @@
 //! What is wrong with a configuration, and where.
 
 use std::fmt;
+use std::sync::Arc;
 
 /// A configuration that cannot be used. Shown as `FILE:LINE:COLUMN: field.path: what is wrong`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -86,3 +87,22 @@ impl fmt::Display for ConfigError {
 }
 
 impl std::error::Error for ConfigError {}
+
+/// The name of a namespace, as the API server accepts it.
+///
+/// # Errors
+/// With the field and what is allowed.
+pub fn namespace(field: &str, name: &str) -> Result<Arc<str>, ConfigError> {
+    let is_alphanumeric = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    let bytes = name.as_bytes();
+    let ends = bytes.first().zip(bytes.last());
+    let is_label = ends.is_some_and(|(first, last)| is_alphanumeric(first) && is_alphanumeric(last))
+        && bytes.iter().all(|byte| is_alphanumeric(byte) || *byte == b'-')
+        && bytes.len() <= 63;
+    if is_label {
+        Ok(name.into())
+    } else {
+        let text = format!("{name:?} cannot be the name of a namespace: lower-case letters, digits and - are allowed");
+        Err(ConfigError::at(field, text))
+    }
+}

@@ -171,7 +171,7 @@ fn known_state_ends_the_wait_and_begins_it_anew() {
     world.settle(300);
     tell(&mut world, closed(None, json!({ "a": [0] })));
     world.settle(400);
-    assert!(world.snapshot.memory.unknown_since.is_empty());
+    assert!(world.snapshot.memory.found.unknown_since.is_empty());
     tell_reading(&mut world, Reading::Unknown("403".to_owned()));
     assert_eq!(world.settle(1000).node("w2").until, Some(at(1600)));
 }

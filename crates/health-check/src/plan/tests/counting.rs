@@ -97,7 +97,7 @@ fn missing_counts_from_the_later_of_creation_and_first_sight() {
     world.set_condition("w1", "GpuHealthy", Some("True"), 800);
     world.settle(800);
     assert_eq!(world.remediations(), [""; 0]);
-    assert!(world.snapshot.memory.absent_since.is_empty());
+    assert!(world.snapshot.memory.found.absent_since.is_empty());
     world.set_condition("w1", "GpuHealthy", None, 900);
     assert_eq!(world.settle(900).node("w1").until, Some(at(1500)));
     // A node whose creation the API server stamps with a clock that is ahead.

@@ -429,7 +429,7 @@ fn unknown_upgrade_is_remembered_while_something_else_stops_the_node() {
     assert_eq!(world.remediations(), ["Reboot of w1"]);
     world.heal("w1", 1000);
     world.settle(1000);
-    assert!(world.snapshot.memory.unknown_since.is_empty());
+    assert!(world.snapshot.memory.found.unknown_since.is_empty());
 }
 
 #[test]

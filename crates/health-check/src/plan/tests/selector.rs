@@ -3,7 +3,7 @@ use std::sync::Arc;
 use serde_json::json;
 
 use super::world::{World, at};
-use crate::plan::selector::default_selector;
+use crate::plan::count::default_selector;
 use crate::plan::{Action, Plan};
 
 fn written(plan: &Plan) -> usize {

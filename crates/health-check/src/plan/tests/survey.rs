@@ -1,13 +1,14 @@
 //! What a pass decides of the nodes that it looks at is what it would decide of all.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use proptest::prelude::*;
 use proptest::sample::select;
 use serde_json::{Value, json};
 
 use super::world::{World, at};
-use crate::plan::expiry::{Absences, Health, is_plainly_healthy, judge};
+use crate::plan::expiry::{Health, is_plainly_healthy, judge};
 use crate::snapshot::NodeFacts;
 use nodeward_core::id::NodeName;
 use nodeward_core::node_health_check::UnhealthyCondition;
@@ -31,11 +32,8 @@ fn unhealthy() -> impl Strategy<Value = Value> {
 }
 
 fn judged(node: &NodeFacts, conditions: &[UnhealthyCondition], second: i64) -> Health {
-    let mut absences = Absences {
-        before: &BTreeMap::new(),
-        after: &mut BTreeMap::new(),
-    };
-    judge(node, conditions, false, &mut absences, at(second).into())
+    let absent_since = |_: &Arc<str>| at(second).max(node.created);
+    judge(node, conditions, false, absent_since, at(second).into())
 }
 
 /// The nodes of the verdicts are those that are not healthy, and the others are counted healthy.

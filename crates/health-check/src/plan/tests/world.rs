@@ -109,8 +109,8 @@ impl World {
             },
             version: 1,
         };
-        world.snapshot.memory.overdue_stops = Some(BTreeMap::new());
-        world.snapshot.memory.unhealthy_periods = Some(BTreeMap::new());
+        world.snapshot.memory.found.overdue_stops = Some(BTreeMap::new());
+        world.snapshot.memory.found.unhealthy_periods = Some(BTreeMap::new());
         for number in 1..=count {
             world.add_node(&format!("w{number}"), "worker", -3600);
         }
@@ -420,13 +420,7 @@ impl World {
 
     /// What a plan leaves for the next one.
     pub fn remember(&mut self, plan: &Plan) {
-        let memory = &mut self.snapshot.memory;
-        memory.absent_since.clone_from(&plan.absent_since);
-        memory.unknown_since.clone_from(&plan.unknown_since);
-        memory.overdue_stops = Some(plan.overdue_stops.clone());
-        memory.unhealthy_periods = Some(plan.unhealthy_periods.clone());
-        memory.etcd_members.clone_from(&plan.etcd_members);
-        memory.lost.clone_from(&plan.lost);
+        self.snapshot.memory.found.clone_from(&plan.found);
     }
 
     /// Another process leads, and remembers nothing, nor how the clock was stepped.

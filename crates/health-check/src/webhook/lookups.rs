@@ -1,18 +1,24 @@
-//! Which of the remediations that a status names run.
+//! What a review rests on, read from the API server: the templates that a NodeHealthCheck names, and which of the remediations
+//! that its status names run.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt;
+use futures::future::join_all;
 use futures::stream;
 use jiff::Timestamp;
 use kube::core::DynamicObject;
+use nodeward_core::id::NamespacedName;
 use nodeward_core::remediation::is_over;
 use nodeward_core::signal::WatchedResource;
 use nodeward_runtime::discovery::KindRegistry;
 use tokio::time::timeout;
 
-use super::decide::OpenRecord;
+use super::decide::{OpenRecord, Templates};
+use crate::observe::{self, project};
+use crate::snapshot::{TemplateRef, TemplateState};
 
 /// The API server waits five seconds for the answer.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -20,8 +26,47 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// How many are asked for at once.
 const AT_ONCE: usize = 32;
 
+/// Reads these templates, at once. One that cannot be read in time is [`TemplateState::Unknown`].
+pub(super) async fn templates(kinds: &KindRegistry, templates: Vec<TemplateRef>) -> Templates {
+    let reads = templates.into_iter().map(async |template| {
+        let state = timeout(PATIENCE, look(kinds, &template)).await;
+        (template, state.unwrap_or(TemplateState::Unknown))
+    });
+    join_all(reads).await.into_iter().collect()
+}
+
+/// OpenShift's `controlPlaneTopology`, if it is asked for; `None`: there is none, or it cannot be read, and the operator tells.
+pub(super) async fn control_plane_topology(kinds: &KindRegistry, is_asked: bool) -> Option<Arc<str>> {
+    let read = async {
+        let api = kinds.api(&observe::infrastructure()).await.ok()??;
+        let found = api.get_opt("cluster").await.ok()??;
+        project::control_plane_topology(&found)
+    };
+    if is_asked {
+        timeout(PATIENCE, read).await.ok()?
+    } else {
+        None
+    }
+}
+
+async fn look(kinds: &KindRegistry, template: &TemplateRef) -> TemplateState {
+    let api = match kinds.api(&observe::watched_template(template)).await {
+        Ok(Some(api)) => api,
+        Ok(None) => return TemplateState::KindAbsent,
+        Err(_) => return TemplateState::Unknown,
+    };
+    match api.get_opt(&template.name).await {
+        Ok(Some(object)) if NamespacedName::of(&object.metadata) == Some(template.key()) => {
+            TemplateState::Found(project::template(&object).into())
+        }
+        Ok(_) => TemplateState::NotFound,
+        Err(kube::Error::Api(status)) if status.code == 403 => TemplateState::Forbidden(status.message.clone()),
+        Err(_) => TemplateState::Unknown,
+    }
+}
+
 /// The nodes with a remediation that runs. One that cannot be asked for in time does.
-pub(super) async fn nodes(kinds: &KindRegistry, records: Vec<OpenRecord>) -> BTreeSet<String> {
+pub(super) async fn running(kinds: &KindRegistry, records: Vec<OpenRecord>) -> BTreeSet<String> {
     let mut running: BTreeSet<String> = records.iter().map(|record| record.node.clone()).collect();
     let ask = async |record: OpenRecord| (runs(kinds, &record).await, record.node);
     let asked = stream::iter(records).map(ask).buffer_unordered(AT_ONCE);
