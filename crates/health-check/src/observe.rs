@@ -121,7 +121,7 @@ impl Observer {
             remediations: remediations.or_polled(poll_interval).required_by(readiness),
             signal: SignalWatches::new(watches, &kinds, readiness),
             surroundings: Surroundings::open(watches, &kinds),
-            ceph: CephWatches::open(watches, &client, &policy.ceph_namespaces),
+            ceph: CephWatches::new(watches, &client),
             leader_leases,
             peer: Peer::default(),
             watches: watches.clone(),

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use nodeward_core::deadline::saturating_add;
 use nodeward_runtime::control::{Completed, ControlOptions, Observed, Report};
 use nodeward_runtime::{
     BackoffPolicy, Clients, Component, ConfigError, ConfigHandle, Operator, OperatorContext, Pause, WebhookArgs,
@@ -71,7 +70,7 @@ impl Operator for HealthCheck {
     async fn open(context: &OperatorContext<Settings>, webhook: WebhookArgs) -> anyhow::Result<Self> {
         let observer = Observer::open(context);
         // Every replica answers reviews, whoever leads.
-        let reviews = Webhook::open(context, observer.kinds());
+        let reviews = Webhook::new(&context.metrics, observer.kinds().clone());
         let address = nodeward_runtime::webhook::serve(context, &webhook, reviews.router()).await?;
         tracing::info!(%address, "the webhook for NodeHealthChecks answers");
         Ok(Self {
@@ -109,11 +108,7 @@ impl Operator for HealthCheck {
         let useful = planned.filter(|action| !self.tracker.is_futile(action));
         let mut actions: Vec<Action> = useful.collect();
         actions.extend(self.default_step(snapshot, policy));
-        let deadlines = [
-            plan.requeue_at,
-            self.tracker.next_expiry(),
-            Some(saturating_add(now, policy.safety_pass)),
-        ];
+        let deadlines = [plan.requeue_at, self.tracker.next_expiry()];
         control::Plan {
             actions,
             requeue_at: deadlines.into_iter().flatten().min(),

@@ -13,7 +13,6 @@ mod escalation;
 pub mod evidence;
 mod expiry;
 mod gates;
-mod gone_node;
 mod index;
 mod lease;
 mod may_start;
@@ -49,7 +48,7 @@ pub use self::action::{
 };
 pub use self::backoff::RemediationHistory;
 pub use self::case::Standing;
-pub use self::control_plane::{EtcdMembers, Members, keeps_quorum};
+pub use self::control_plane::{Members, keeps_quorum};
 pub use self::enablement::topology_problem;
 pub use self::evidence::{NodeEvidence, RestsOn};
 pub use self::expiry::TERMINATING;
@@ -109,8 +108,8 @@ impl<'a> Planner<'a> {
     fn new(snapshot: &'a Snapshot, policy: &'a Policy, index: &'a Index<'a>, now: Timestamp) -> Self {
         let mut requeue_at = RequeueAt::after(now);
         requeue_at.note(saturating_add(now, policy.safety_pass));
-        let etcd_members = control_plane::see_members(index, &snapshot.memory.found.etcd_members, now);
-        for end in control_plane::ends_of_gone(&etcd_members, index) {
+        let etcd_members = control_plane::see_members(&snapshot.nodes, &snapshot.memory.found.etcd_members, now);
+        for end in control_plane::ends_of_gone(&etcd_members, &snapshot.nodes) {
             requeue_at.note(end);
         }
         Self {
@@ -161,7 +160,7 @@ impl<'a> Planner<'a> {
                 return self.escalate(check, case, node);
             }
             Health::NotExpired(unhealthy) => {
-                let expires = unhealthy.condition.expires;
+                let expires = unhealthy.expires;
                 self.relapse(check, case);
                 leave(case, Standing::new(HealthReason::NotExpired, "").until(expires));
             }
@@ -183,19 +182,11 @@ impl<'a> Planner<'a> {
         }
         self.plan.verdicts.warnings.sort();
         self.plan.verdicts.warnings.dedup();
-        if !self.plan.found.unknown_since.is_empty() {
-            let nodes = self
-                .plan
-                .verdicts
-                .nodes
-                .iter()
-                .filter(|verdict| verdict.condition.is_some());
-            let unhealthy: BTreeSet<&NodeName> = nodes.map(|verdict| &verdict.node).collect();
-            self.plan
-                .found
-                .unknown_since
-                .retain(|(node, _), _| unhealthy.contains(node));
-        }
+        let nodes = self.plan.verdicts.nodes.iter();
+        let unhealthy = nodes.filter(|verdict| verdict.condition.is_some());
+        let unhealthy: BTreeSet<&NodeName> = unhealthy.map(|verdict| &verdict.node).collect();
+        let unknown_since = &mut self.plan.found.unknown_since;
+        unknown_since.retain(|(node, _), _| unhealthy.contains(node));
         self.plan.requeue_at = self.requeue_at.at();
         self.plan
     }

@@ -24,14 +24,9 @@ pub struct TemplateProblem {
 /// What keeps the template of this step from being used; `None`: nothing, as far as is known.
 pub fn template_problem(spec: &CheckSpec, step: usize, state: &TemplateState) -> Option<TemplateProblem> {
     let template = &spec.steps.get(step)?.template;
-    let not_found = |text| {
-        let reason = DisabledReason::RemediationTemplateNotFound;
-        Some(TemplateProblem { reason, text })
-    };
-    let invalid = |text| {
-        let reason = DisabledReason::RemediationTemplateInvalid;
-        Some(TemplateProblem { reason, text })
-    };
+    let problem = |reason, text| Some(TemplateProblem { reason, text });
+    let not_found = |text| problem(DisabledReason::RemediationTemplateNotFound, text);
+    let invalid = |text| problem(DisabledReason::RemediationTemplateInvalid, text);
     let found = match state {
         TemplateState::Unknown => return None,
         TemplateState::NotFound => {

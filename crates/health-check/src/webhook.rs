@@ -18,9 +18,9 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use kube::core::admission::{AdmissionRequest, AdmissionResponse};
 use nodeward_api::NodeHealthCheck;
+use nodeward_runtime::Metrics;
 use nodeward_runtime::discovery::KindRegistry;
 use nodeward_runtime::webhook::review;
-use nodeward_runtime::{Metrics, OperatorContext};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 
@@ -41,11 +41,7 @@ pub struct Webhook {
 
 impl Webhook {
     /// Makes the webhook. `kinds` says which kinds of templates are served.
-    pub fn open<T>(context: &OperatorContext<T>, kinds: &KindRegistry) -> Arc<Self> {
-        Self::new(&context.metrics, kinds.clone())
-    }
-
-    fn new(metrics: &Metrics, kinds: KindRegistry) -> Arc<Self> {
+    pub fn new(metrics: &Metrics, kinds: KindRegistry) -> Arc<Self> {
         Arc::new(Self {
             kinds,
             metrics: WebhookMetrics::register(metrics),

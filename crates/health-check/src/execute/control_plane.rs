@@ -14,7 +14,7 @@ use nodeward_core::node::NodeView;
 use super::PassContext;
 use super::quorum::Unmet;
 use crate::observe::{ETCD_GUARDS, ETCD_NAMESPACE, project};
-use crate::plan::{EtcdMembers, keeps_quorum};
+use crate::plan::keeps_quorum;
 use crate::snapshot::EtcdGuards;
 
 /// Lists the control-plane nodes, and on OpenShift what guards etcd, and decides as the plan did.
@@ -36,12 +36,7 @@ pub(super) async fn check_quorum(
         None
     };
     let views: Vec<&NodeView> = views.values().collect();
-    let members = EtcdMembers {
-        nodes: &views,
-        recent,
-        guards: guards.as_ref(),
-    };
-    keeps_quorum(node, members).map_err(Unmet::Refused)
+    keeps_quorum(node, &views, recent, guards.as_ref()).map_err(Unmet::Refused)
 }
 
 async fn etcd_guards(pass: &PassContext) -> Result<EtcdGuards, kube::Error> {

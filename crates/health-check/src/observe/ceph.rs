@@ -30,15 +30,14 @@ type Told = BTreeMap<Arc<str>, Reading<Arc<CephClusterState>>>;
 type Published = Result<Arc<CephClusterState>, String>;
 
 impl CephWatches {
-    pub(super) fn open(watches: &Watches, client: &Client, namespaces: &BTreeSet<Arc<str>>) -> Self {
-        let mut this = Self {
+    /// Nothing is watched yet.
+    pub(super) fn new(watches: &Watches, client: &Client) -> Self {
+        Self {
             watches: watches.clone(),
             client: client.clone(),
             published: BTreeMap::new(),
             opened: Instant::now(),
-        };
-        this.follow(namespaces);
-        this
+        }
     }
 
     /// Watches these namespaces, and no others.

@@ -56,7 +56,7 @@ impl RemediationHistory {
 
     /// The annotation's value.
     pub fn to_annotation(self) -> String {
-        format!(r#"{{"count":{},"lastEnd":"{}"}}"#, self.count, self.last_end)
+        serde_json::to_string(&self).unwrap_or_default()
     }
 }
 

@@ -8,7 +8,6 @@ use nodeward_api::node_health_check::{StoppedBy, UnhealthyNode};
 use nodeward_api::reason::HealthReason;
 use nodeward_core::id::NodeName;
 
-use super::action::CheckRef;
 use super::chain::Chain;
 use super::enablement::Enablement;
 use super::expiry::{Health, Unhealthy};
@@ -92,11 +91,6 @@ impl Standing {
 }
 
 impl Check<'_> {
-    /// Its name and UID.
-    pub fn reference(&self) -> CheckRef {
-        self.facts.reference()
-    }
-
     /// Whether its default selector is being written down.
     pub fn writes_selector(&self) -> bool {
         self.spec.selector.is_none() && !self.only_reports() && !self.facts.deleting

@@ -22,7 +22,7 @@ pub struct Chain<'a> {
     /// Of an earlier outage of the present node: they are to be deleted.
     pub earlier: Vec<Record<'a>>,
     /// A step that was refused too often to keep its slot.
-    refused: Option<usize>,
+    pub refused: Option<usize>,
     /// Whether the node is kept from further steps, and no end of that is known: it keeps no slot for one.
     pub is_held: bool,
     /// When the present outage began.
@@ -44,11 +44,7 @@ impl<'a> Chain<'a> {
     /// Puts together what the status and the remediations say of a node.
     pub fn new(entry: Option<&UnhealthyNode>, live: &[Live<'a>], known: &Known<'_, 'a>) -> Self {
         let mut unclaimed: Vec<Live<'a>> = live.to_vec();
-        let mut chain = Self {
-            refused: known.refused,
-            is_held: known.is_held,
-            ..Self::default()
-        };
+        let mut chain = Self::default();
         for remediation in entry.into_iter().flat_map(UnhealthyNode::all_remediations) {
             let Some(mut record) = known.read(remediation) else {
                 continue;

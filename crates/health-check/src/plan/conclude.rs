@@ -1,14 +1,14 @@
-//! The verdicts on a NodeHealthCheck and its nodes, and what concerns every remediation of it.
+//! The verdicts on a NodeHealthCheck and its nodes, and what concerns every remediation of it, those of nodes that are gone, too.
 
 use std::sync::Arc;
 
 use nodeward_api::annotation;
-use nodeward_api::reason::HealthEvent;
+use nodeward_api::reason::{HealthEvent, HealthReason};
 use nodeward_core::deadline::{is_due, saturating_add, to_the_second};
 
 use super::action::{Action, RemediationChange, RemediationRef, RemediationWrite};
-use super::case::Check;
-use super::evidence::NodeEvidence;
+use super::case::{Case, Check, Standing};
+use super::evidence::{NodeEvidence, RestsOn};
 use super::index::Live;
 use super::record::{Record, Stage};
 use super::verdict::{CheckVerdict, NodeVerdict, Warning};
@@ -22,7 +22,7 @@ impl Planner<'_> {
         self.warn_of_unlisted(&check);
         let stuck_remediations = self.warn_of_leftovers(&check);
         self.plan.verdicts.checks.push(CheckVerdict {
-            check: check.reference(),
+            check: check.facts.reference(),
             phase: status::phase(&check, self.now).0,
             observed: check.observed,
             healthy: check.healthy,
@@ -48,7 +48,7 @@ impl Planner<'_> {
         let nodes = check.cases.into_values().map(|case| NodeVerdict {
             check: Arc::clone(name),
             node_uid: case.node.map(|node| node.view.uid.clone()),
-            condition: case.health.unhealthy().map(|unhealthy| unhealthy.condition.clone()),
+            condition: case.health.unhealthy().cloned(),
             node: case.name,
             reason: case.standing.reason,
             detail: case.standing.detail,
@@ -88,13 +88,38 @@ impl Planner<'_> {
         self.warn_of_kind(check, "annotate", kind, text);
     }
 
+    /// Deletes remediations of nodes that are gone. Their remediators are told first that their time is over: some go on with
+    /// a remediation that is being deleted, and what they do they do to the node of that *name*.
+    pub(super) fn clear_gone(&mut self, check: &Check<'_>, case: &mut Case<'_>) {
+        for awaited in &case.chain.awaited {
+            case.standing = Standing::new(HealthReason::ReplacementExpected, "");
+            self.requeue_at.note(awaited.ends());
+        }
+        if case.chain.orphans.is_empty() {
+            return;
+        }
+        case.standing = Standing::new(HealthReason::RemediatedNodeGone, "");
+        if check.only_reports() {
+            return;
+        }
+        let evidence = NodeEvidence {
+            name: case.name.clone(),
+            rests_on: RestsOn::Gone {
+                replaced_by: case.node.map(|node| node.view.uid.clone()),
+            },
+        };
+        for orphan in &case.chain.orphans {
+            self.tell_and_delete(check, orphan, &evidence);
+        }
+    }
+
     /// Deletes a remediation, unless that is under way. Whether one is there that the status names and no list shows the API
     /// server will say.
     pub(super) fn delete(&mut self, check: &Check<'_>, record: &Record<'_>, evidence: &NodeEvidence) {
         let may_stand = record.may_be_there() && !record.is_deleting();
         if let Some(remediation) = record.reference(&evidence.name).filter(|_| may_stand) {
             self.act(Action::DeleteRemediation(RemediationWrite {
-                check: check.reference(),
+                check: check.facts.reference(),
                 remediation,
                 seen: record.live.cloned(),
                 evidence: Some(evidence.clone()),
@@ -175,7 +200,7 @@ impl Planner<'_> {
         evidence: Option<NodeEvidence>,
     ) {
         let write = RemediationWrite {
-            check: check.reference(),
+            check: check.facts.reference(),
             remediation: reference(live),
             seen: Some(Arc::clone(live)),
             evidence,

@@ -12,9 +12,8 @@ use nodeward_core::node::NodeView;
 
 use super::Planner;
 use super::case::Standing;
-use super::index::Index;
 use super::start::Tally;
-use crate::snapshot::{EtcdGuards, NodeFacts, Reading};
+use crate::snapshot::{EtcdGuards, NodeFacts, Nodes, Reading};
 
 /// For how long a node that is gone counts as a member of etcd which is away. Nobody tells when its member was removed.
 pub const GONE_MEMBERS_COUNT_FOR: SignedDuration = SignedDuration::from_hours(1);
@@ -50,8 +49,9 @@ impl Planner<'_> {
             return away(format!("a remediation of node {other}"));
         }
         let mut others = self
-            .index
-            .control_plane
+            .snapshot
+            .nodes
+            .control_plane()
             .iter()
             .filter(|other| other.view.name != node.view.name);
         if let Some(other) = others.find(|other| self.index.is_drained_away(other, self.now)) {
@@ -63,16 +63,14 @@ impl Planner<'_> {
             Reading::Known(guards) => guards.as_ref(),
             Reading::Unknown(why) => return Err(at_risk(format!("it cannot be told: {why}"))),
         };
-        let nodes: Vec<&NodeView> = self.index.control_plane.iter().map(|node| &node.view).collect();
-        let keeps_quorum_at = |at: Timestamp| {
-            let recent = &self.recent_members(at);
-            let members = EtcdMembers {
-                nodes: &nodes,
-                recent,
-                guards,
-            };
-            keeps_quorum(&node.view.name, members)
-        };
+        let nodes: Vec<&NodeView> = self
+            .snapshot
+            .nodes
+            .control_plane()
+            .iter()
+            .map(|node| &node.view)
+            .collect();
+        let keeps_quorum_at = |at: Timestamp| keeps_quorum(&node.view.name, &nodes, &self.recent_members(at), guards);
         keeps_quorum_at(self.now).map_err(|text| {
             // Once enough of those that are gone count no more, the others are a majority.
             let mut ends: Vec<Timestamp> = self
@@ -98,7 +96,7 @@ impl Planner<'_> {
     /// counts as one that is under way.
     fn check_unseen_remediations(&self, node: &NodeFacts) -> Result<(), Standing> {
         let away = |text: String| Standing::new(HealthReason::ControlPlaneNodeAway, text);
-        let others = self.index.control_plane.iter().map(|other| &other.view.name);
+        let others = self.snapshot.nodes.control_plane().iter().map(|other| &other.view.name);
         for other in others
             .chain(self.plan.found.etcd_members.keys())
             .filter(|other| **other != node.view.name)
@@ -122,33 +120,28 @@ impl Planner<'_> {
     }
 }
 
-/// What is known of the members of etcd.
-#[derive(Debug, Clone, Copy)]
-pub struct EtcdMembers<'a> {
-    /// All control-plane nodes.
-    pub nodes: &'a [&'a NodeView],
-    /// The nodes that have been members within `GONE_MEMBERS_COUNT_FOR`.
-    pub recent: &'a BTreeSet<NodeName>,
-    /// What guards them on OpenShift.
-    pub guards: Option<&'a EtcdGuards>,
-}
-
-/// Whether etcd keeps its quorum without a node.
+/// Whether etcd keeps its quorum without a node. `recent` are those that have been members within `GONE_MEMBERS_COUNT_FOR`; guards
+/// there are on OpenShift alone.
 ///
 /// # Errors
 /// Why it would not, or cannot be told to.
-pub fn keeps_quorum(node: &NodeName, members: EtcdMembers<'_>) -> Result<(), String> {
-    match members.guards {
+pub fn keeps_quorum(
+    node: &NodeName,
+    control_plane: &[&NodeView],
+    recent: &BTreeSet<NodeName>,
+    guards: Option<&EtcdGuards>,
+) -> Result<(), String> {
+    match guards {
         Some(guards) => openshift_quorum(guards, node),
-        None => majority_is_ready(node, members),
+        None => majority_is_ready(node, control_plane, recent),
     }
 }
 
 /// When each member of etcd was last seen. A node that is gone counts for a while: with its Node nobody has removed its member,
 /// and a member that is away takes part in the majority.
-pub fn see_members(index: &Index<'_>, before: &Members, now: Timestamp) -> Members {
+pub fn see_members(nodes: &Nodes, before: &Members, now: Timestamp) -> Members {
     let recent = before.iter().filter(|(_, seen)| now < counts_until(**seen));
-    let nodes: Vec<&NodeView> = index.control_plane.iter().map(|node| &node.view).collect();
+    let nodes: Vec<&NodeView> = nodes.control_plane().iter().map(|node| &node.view).collect();
     let present = members_of(&nodes).into_iter().map(|member| (member.name.clone(), now));
     recent
         .map(|(name, seen)| (name.clone(), *seen))
@@ -157,8 +150,8 @@ pub fn see_members(index: &Index<'_>, before: &Members, now: Timestamp) -> Membe
 }
 
 /// When those members that are gone count no more.
-pub fn ends_of_gone(members: &Members, index: &Index<'_>) -> impl Iterator<Item = Timestamp> {
-    let is_there = |name: &NodeName| index.control_plane.iter().any(|node| node.view.name == *name);
+pub fn ends_of_gone(members: &Members, nodes: &Nodes) -> impl Iterator<Item = Timestamp> {
+    let is_there = |name: &NodeName| nodes.control_plane().iter().any(|node| node.view.name == *name);
     let gone = members.iter().filter(move |(name, _)| !is_there(name));
     gone.map(|(_, seen)| counts_until(*seen))
 }
@@ -176,18 +169,14 @@ fn members_of<'n>(nodes: &[&'n NodeView]) -> Vec<&'n NodeView> {
 }
 
 /// Off OpenShift the nodes themselves tell: the other members that are Ready must be a majority of all.
-fn majority_is_ready(node: &NodeName, known: EtcdMembers<'_>) -> Result<(), String> {
-    let members = members_of(known.nodes);
-    let is_there = |views: &[&NodeView]| views.iter().any(|view| view.name == *node);
-    if is_there(known.nodes) && !is_there(&members) {
+fn majority_is_ready(node: &NodeName, control_plane: &[&NodeView], recent: &BTreeSet<NodeName>) -> Result<(), String> {
+    let members = members_of(control_plane);
+    let is_there = |views: &[&NodeView], name: &NodeName| views.iter().any(|view| view.name == *name);
+    if is_there(control_plane, node) && !is_there(&members, node) {
         return Ok(());
     }
-    let gone: Vec<&str> = known
-        .recent
-        .iter()
-        .filter(|name| known.nodes.iter().all(|view| view.name != **name))
-        .map(NodeName::as_str)
-        .collect();
+    let gone = recent.iter().filter(|name| !is_there(control_plane, name));
+    let gone: Vec<&str> = gone.map(NodeName::as_str).collect();
     let all = members.len() + gone.len();
     let ready = members
         .iter()

@@ -94,7 +94,7 @@ impl<'a> Planner<'a> {
         let parsed = Selector::parse(Some(&selector)).unwrap_or(Selector::NOTHING);
         if check.writes_selector() {
             self.act(Action::WriteSelector(SelectorWrite {
-                check: check.reference(),
+                check: check.facts.reference(),
                 base: check.facts.resource_version.clone(),
                 selector,
             }));
@@ -140,13 +140,13 @@ impl<'a> Planner<'a> {
             node: node.map(|node| &**node),
             health: &health,
             unhealthy_period: unhealthy_period.as_ref().filter(|_| !health.is_fine()),
-            refused: refusal.filter(is_given_up).map(|refusal| refusal.step),
-            is_held: node.is_some_and(|node| self.is_held(node)),
             spec: check.spec,
             index: self.index,
             now: self.now,
         };
-        let chain = Chain::new(entry, live, &known);
+        let mut chain = Chain::new(entry, live, &known);
+        chain.refused = refusal.filter(is_given_up).map(|refusal| refusal.step);
+        chain.is_held = node.is_some_and(|node| self.is_held(node));
         Case {
             name: name.clone(),
             node,

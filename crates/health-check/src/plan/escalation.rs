@@ -203,7 +203,7 @@ impl Planner<'_> {
             node: case.name.clone(),
             step: due,
             is_escalation,
-            expired: case.expired()?.condition.expires,
+            expired: case.expired()?.expires,
             intended: case.chain.intent().map(|intent| intent.started),
         })
     }
@@ -240,7 +240,7 @@ impl Planner<'_> {
         let wanted = self.identity(check, node, step, self.now);
         self.index.named(&wanted.kind, &wanted.key)?;
         let over = case.chain.records.iter().filter_map(|record| record.timed_out).max();
-        let since = over.max(Some(case.expired()?.condition.expires))?;
+        let since = over.max(Some(case.expired()?.expires))?;
         Some(
             step.timeout
                 .map_or(Timestamp::MAX, |timeout| saturating_add(since, timeout)),

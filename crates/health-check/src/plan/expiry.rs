@@ -6,7 +6,6 @@ use jiff::{SignedDuration, Timestamp};
 use nodeward_core::deadline::{is_due, saturating_add};
 
 use super::evidence::{NodeEvidence, RestsOn};
-use super::verdict::ConditionVerdict;
 use crate::observations::Moment;
 use crate::snapshot::NodeFacts;
 use nodeward_core::node_health_check::UnhealthyCondition;
@@ -49,10 +48,16 @@ impl Health {
 }
 
 /// An unhealthy condition that holds: of several the one that expires first.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unhealthy {
-    /// The condition, for people.
-    pub condition: ConditionVerdict,
+    /// Type.
+    pub type_: Arc<str>,
+    /// Status; `None`: missing.
+    pub status: Option<Arc<str>>,
+    /// Since when it counts.
+    pub since: Timestamp,
+    /// When it has lasted for long enough.
+    pub expires: Timestamp,
     /// `lastTransitionTime`.
     pub last_transition: Option<Timestamp>,
 }
@@ -64,8 +69,8 @@ impl Unhealthy {
             name: node.view.name.clone(),
             rests_on: RestsOn::Unhealthy {
                 uid: node.view.uid.clone(),
-                type_: Arc::clone(&self.condition.type_),
-                status: self.condition.status.clone(),
+                type_: Arc::clone(&self.type_),
+                status: self.status.clone(),
                 last_transition: self.last_transition,
             },
         }
@@ -98,17 +103,15 @@ pub fn judge(
             Some(found) => saturating_add(found.counts_since, moment.stepped_by),
         };
         Unhealthy {
-            condition: ConditionVerdict {
-                type_: Arc::clone(&unhealthy.type_),
-                status: unhealthy.status.clone(),
-                since,
-                expires: saturating_add(since, unhealthy.duration),
-            },
+            type_: Arc::clone(&unhealthy.type_),
+            status: unhealthy.status.clone(),
+            since,
+            expires: saturating_add(since, unhealthy.duration),
             last_transition: found.and_then(|found| found.last_transition),
         }
     });
-    match holding.min_by_key(|unhealthy| unhealthy.condition.expires) {
-        Some(unhealthy) if is_due(unhealthy.condition.expires, moment.now) => Health::Expired(unhealthy),
+    match holding.min_by_key(|unhealthy| unhealthy.expires) {
+        Some(unhealthy) if is_due(unhealthy.expires, moment.now) => Health::Expired(unhealthy),
         Some(unhealthy) => Health::NotExpired(unhealthy),
         None if node.condition(READY).is_none() => Health::ReadyUnknown,
         None => Health::Healthy,

@@ -105,7 +105,9 @@ impl Planner<'_> {
     }
 
     pub(super) fn check_maintenance(&self, check: &Check<'_>, node: &NodeFacts) -> Result<(), Standing> {
-        if let Some(why) = self.maintenance_unknown() {
+        if let (NodeDrains::Unknown(why), _) | (_, Reading::Unknown(why)) =
+            (&self.snapshot.drains, &self.snapshot.maintenances)
+        {
             return Err(unreadable(why));
         }
         if let Some(maintenance) = self.maintenance(node) {
@@ -118,14 +120,6 @@ impl Planner<'_> {
                 Err(Standing::new(HealthReason::LeaseTaken, holder.to_string()).until(until))
             }
             LeaseState::Free | LeaseState::Ours { .. } => Ok(()),
-        }
-    }
-
-    /// Why it is not known which nodes are in maintenance, if it is not.
-    pub(super) fn maintenance_unknown(&self) -> Option<&str> {
-        match (&self.snapshot.drains, &self.snapshot.maintenances) {
-            (NodeDrains::Unknown(why), _) | (_, Reading::Unknown(why)) => Some(why),
-            (NodeDrains::Known(_), Reading::Known(_)) => None,
         }
     }
 

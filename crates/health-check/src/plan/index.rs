@@ -5,9 +5,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use nodeward_api::node_lease;
 use nodeward_core::id::{NamespacedName, NodeName};
-use nodeward_core::lease::LeaseView;
 
 use crate::snapshot::{CheckFacts, KindFacts, Listed, NodeFacts, RemediationFacts, RemediationKind, Snapshot};
 
@@ -23,10 +21,6 @@ pub struct Index<'a> {
     of_node: HashMap<&'a NodeName, Vec<Live<'a>>>,
     /// Remediations by group, kind and name.
     named: HashMap<(&'a str, &'a str, &'a NamespacedName), Live<'a>>,
-    /// Leases of nodes.
-    pub leases: BTreeMap<&'a str, &'a Arc<LeaseView>>,
-    /// Control-plane nodes.
-    pub control_plane: &'a [Arc<NodeFacts>],
     /// Control-plane nodes with a remediation, of whatever owner and kind.
     pub remediated_control_plane: BTreeMap<&'a NodeName, Live<'a>>,
 }
@@ -69,8 +63,6 @@ impl<'a> Index<'a> {
             owned: HashMap::new(),
             of_node: HashMap::new(),
             named: HashMap::new(),
-            leases: BTreeMap::new(),
-            control_plane: snapshot.nodes.control_plane(),
             remediated_control_plane: BTreeMap::new(),
         };
         let mut seen = HashSet::new();
@@ -91,11 +83,6 @@ impl<'a> Index<'a> {
             let was_member = snapshot.memory.found.etcd_members.contains_key(&live.node);
             if live.is_control_plane || was_member || node.is_some_and(|node| node.view.is_control_plane()) {
                 index.remediated_control_plane.insert(&live.node, live);
-            }
-        }
-        for (name, lease) in &snapshot.leases {
-            if let Some(node) = name.strip_prefix(&*node_lease::name_of("")) {
-                index.leases.insert(node, lease);
             }
         }
         index

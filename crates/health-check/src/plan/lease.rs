@@ -38,11 +38,6 @@ pub fn duration(timeout: Option<SignedDuration>) -> SignedDuration {
     SignedDuration::from_secs(duration.as_secs())
 }
 
-/// The holder of the control plane's lease while a node is remediated.
-pub fn control_plane_holder(check: &str, node: &NodeName) -> String {
-    format!("{}/{node}", node_lease::holder_of(check))
-}
-
 /// A node whose lease is needed.
 struct Need<'a> {
     node: Option<&'a Arc<NodeFacts>>,
@@ -110,10 +105,13 @@ impl<'a> Planner<'a> {
         if !taken.contains(&LeaseName::ControlPlane) {
             self.keep_control_plane_lease(&needs);
         }
-        let index = self.index;
-        for (node, lease) in &index.leases {
+        let snapshot = self.snapshot;
+        for (name, lease) in &snapshot.leases {
+            let Some(node) = name.strip_prefix(&*node_lease::name_of("")) else {
+                continue;
+            };
             let holder = lease.holder.as_deref();
-            let (node, name) = (NodeName::from(*node), LeaseName::Node((*node).into()));
+            let (node, name) = (NodeName::from(node), LeaseName::Node(node.into()));
             // Another NodeHealthCheck takes it now, from one that has let it run out.
             let Some(check) = holder
                 .and_then(|holder| holder.strip_prefix(REMEDIATION_HOLDER_PREFIX))
@@ -222,7 +220,7 @@ impl<'a> Planner<'a> {
 
     /// Whether a node's lease has not run out yet.
     fn is_valid(&self, node: &NodeName) -> bool {
-        let lease = self.index.leases.get(node.as_str());
+        let lease = self.lease(&LeaseName::Node(node.clone()));
         lease
             .and_then(|lease| lease.until())
             .is_some_and(|until| self.now < until)
@@ -279,7 +277,7 @@ fn present_timeout(check: &Check<'_>, case: &Case<'_>) -> Option<SignedDuration>
 fn terms(name: &LeaseName, check: &CheckName, node: &NodeFacts, duration: SignedDuration) -> LeaseTerms {
     let (holder, owner) = match name {
         LeaseName::Node(_) => (node_lease::holder_of(check), Some(owner(node))),
-        LeaseName::ControlPlane => (control_plane_holder(check, &node.view.name), None),
+        LeaseName::ControlPlane => (format!("{}/{}", node_lease::holder_of(check), node.view.name), None),
     };
     LeaseTerms {
         holder,

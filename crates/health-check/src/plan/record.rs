@@ -190,10 +190,6 @@ pub struct Known<'c, 'a> {
     pub health: &'c Health,
     /// Its outage, while it is not healthy.
     pub unhealthy_period: Option<&'c UnhealthyPeriod>,
-    /// A step of it that was refused too often to keep its slot.
-    pub refused: Option<usize>,
-    /// Whether it is kept from further steps, and no end of that is known.
-    pub is_held: bool,
     /// The NodeHealthCheck's specification.
     pub spec: &'c CheckSpec,
     /// What is known of the kinds.

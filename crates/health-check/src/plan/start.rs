@@ -156,7 +156,7 @@ impl<'a> Planner<'a> {
             (is_intended, case.chain.intent(), template, self.machine_of(node, step))
         {
             self.act(Action::StartRemediation(Box::new(StartRemediation {
-                check: check.reference(),
+                check: check.facts.reference(),
                 node: case.name.clone(),
                 node_uid: node.view.uid.clone(),
                 step: candidate.step,

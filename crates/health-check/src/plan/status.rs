@@ -55,7 +55,7 @@ impl Planner<'_> {
         }
         status.last_update_time = Some(self.now_to_the_second());
         self.act(Action::WriteStatus(Box::new(StatusWrite {
-            check: check.reference(),
+            check: check.facts.reference(),
             base: check.facts.resource_version.clone(),
             status: Arc::new(status),
             announcements,
@@ -87,7 +87,7 @@ impl Planner<'_> {
     fn expires_shortly(&self, check: &Check<'_>) -> bool {
         let shortly = saturating_add(self.now, SHORTLY);
         check.cases.values().any(|case| match &case.health {
-            Health::NotExpired(unhealthy) => unhealthy.condition.expires < shortly,
+            Health::NotExpired(unhealthy) => unhealthy.expires < shortly,
             _ => false,
         })
     }
@@ -269,7 +269,7 @@ fn announce_unhealthy(check: &Check<'_>) -> Vec<Announcement> {
         .values()
         .filter(|case| case.is_selected && case.entry.is_none());
     let announced = new.filter_map(|case| {
-        let (condition, node) = (&case.expired()?.condition, case.node?);
+        let (condition, node) = (case.expired()?, case.node?);
         let status = condition.status.as_deref().unwrap_or("missing");
         let since = to_the_second(condition.since);
         Some(Announcement {

@@ -40,25 +40,23 @@ impl UnhealthyPeriod {
                 condition: None,
             });
         };
-        let condition = &unhealthy.condition;
         let goes_on_since = match before {
             Some(before) => before.goes_on(unhealthy).then_some(before.since),
             None if has_looked => None,
             None => entry.and_then(|entry| noted_since(entry, unhealthy)),
         };
-        let since = goes_on_since.unwrap_or(condition.since);
+        let since = goes_on_since.unwrap_or(unhealthy.since);
         Some(Self {
             // Starts are told to the second, and none comes before it expires, though the clock may have been stepped back.
-            since: whole_second(since.min(condition.expires)),
+            since: whole_second(since.min(unhealthy.expires)),
             last_transition: unhealthy.last_transition,
-            condition: Some((Arc::clone(&condition.type_), condition.status.clone())),
+            condition: Some((Arc::clone(&unhealthy.type_), unhealthy.status.clone())),
         })
     }
 
     /// The same status at another time was another one between, and that was not seen.
     fn goes_on(&self, unhealthy: &Unhealthy) -> bool {
-        let Unhealthy { condition, .. } = unhealthy;
-        let same = |(type_, status): &(Arc<str>, _)| *type_ == condition.type_ && *status == condition.status;
+        let same = |(type_, status): &(Arc<str>, _)| *type_ == unhealthy.type_ && *status == unhealthy.status;
         self.last_transition == unhealthy.last_transition || !self.condition.as_ref().is_some_and(same)
     }
 }

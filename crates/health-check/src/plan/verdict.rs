@@ -1,13 +1,12 @@
 //! What a plan has found out: the one source of statuses, Events, metrics and what the command line says.
 
-use std::sync::Arc;
-
 use jiff::Timestamp;
 use nodeward_api::node_health_check::Phase;
 use nodeward_api::reason::{HealthEvent, HealthReason};
 use nodeward_core::id::{NodeName, NodeUid};
 
 use super::action::{CheckRef, RemediationRef};
+use super::expiry::Unhealthy;
 use crate::snapshot::CheckName;
 
 /// How everything stands.
@@ -56,20 +55,7 @@ pub struct NodeVerdict {
     /// When that ends by itself, where it does.
     pub until: Option<Timestamp>,
     /// The unhealthy condition that holds, the one that expires first.
-    pub condition: Option<ConditionVerdict>,
-}
-
-/// An unhealthy condition of a node.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ConditionVerdict {
-    /// Type.
-    pub type_: Arc<str>,
-    /// Status; `None`: missing.
-    pub status: Option<Arc<str>>,
-    /// Since when it counts.
-    pub since: Timestamp,
-    /// When it has lasted for long enough.
-    pub expires: Timestamp,
+    pub condition: Option<Unhealthy>,
 }
 
 /// Something in the cluster that somebody should mend.

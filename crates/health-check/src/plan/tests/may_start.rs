@@ -11,7 +11,7 @@ use rstest::rstest;
 use serde_json::{Value, json};
 
 use super::world::{World, at, name, with};
-use crate::plan::{Condition, EtcdMembers, LeaseStep, StartRemediation, keeps_quorum};
+use crate::plan::{Condition, LeaseStep, StartRemediation, keeps_quorum};
 use crate::snapshot::TemplateState;
 
 const NOW: i64 = 410;
@@ -39,12 +39,7 @@ impl World {
                 let nodes = self.snapshot.nodes.values().map(|node| &node.view);
                 let nodes: Vec<&NodeView> = nodes.filter(|view| view.is_control_plane()).collect();
                 let guards = self.snapshot.etcd.known().cloned().flatten();
-                let members = EtcdMembers {
-                    nodes: &nodes,
-                    recent,
-                    guards: guards.as_ref(),
-                };
-                keeps_quorum(&start.node, members).is_ok()
+                keeps_quorum(&start.node, &nodes, recent, guards.as_ref()).is_ok()
             }
         };
         start.conditions.iter().find(|condition| !holds(condition))
