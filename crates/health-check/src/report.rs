@@ -33,7 +33,7 @@ impl Reporter {
     /// Reports how everything stands.
     pub fn report(&mut self, snapshot: &Snapshot, verdicts: &Verdicts, now: Timestamp) {
         self.metrics.show(snapshot, verdicts);
-        self.announcer.warnings(snapshot, verdicts);
+        self.announcer.warnings(verdicts);
         self.announcer.nodes(verdicts, now);
     }
 

@@ -79,7 +79,8 @@ async fn answer(
         Ok(request) => request,
         Err(bad) => {
             tracing::debug!(%bad, "not the review of a NodeHealthCheck");
-            webhook.metrics.bad(bad.as_label());
+            let label = [("problem", bad.as_label())];
+            webhook.metrics.bad.get_or_create(&label).inc();
             return bad.into_response();
         }
     };
@@ -130,10 +131,5 @@ impl WebhookMetrics {
             (true, true) => "admitted",
         };
         self.reviews.get_or_create(&[("decision", decision)]).inc();
-    }
-
-    /// Counts what was not a review.
-    fn bad(&self, problem: &'static str) {
-        self.bad.get_or_create(&[("problem", problem)]).inc();
     }
 }

@@ -8,7 +8,6 @@ use serde::{Deserialize, Serialize};
 use super::Planner;
 use super::action::{Action, NodeChange};
 use super::case::Check;
-use super::expiry::healthy_at_most_since;
 use super::record::Record;
 use crate::CLOCKS_APART;
 use crate::snapshot::NodeFacts;
@@ -53,11 +52,6 @@ impl RemediationHistory {
             last_end: whole_second(ended).max(saturating_add(begun, SignedDuration::from_secs(1))),
         }
     }
-
-    /// The annotation's value.
-    pub fn to_annotation(self) -> String {
-        serde_json::to_string(&self).unwrap_or_default()
-    }
 }
 
 /// Until when the node waits for its next first step.
@@ -84,7 +78,7 @@ impl Planner<'_> {
         if check.only_reports() {
             return Some(history);
         }
-        self.annotate_node(node, NodeChange::Remediations(Some(history.to_annotation())));
+        self.annotate_node(node, NodeChange::Remediations(serde_json::to_string(&history).ok()));
         None
     }
 
@@ -139,7 +133,7 @@ impl Planner<'_> {
             if !self.judge(node, spec).is_fine() {
                 return None;
             }
-            let since = healthy_at_most_since(node, &spec.conditions, snapshot.clock_stepped_by);
+            let since = self.healthy_at_most_since(node, spec);
             healthy_since = since.map_or(healthy_since, |since| healthy_since.max(since.min(self.now)));
             longest = spec.backoff.map_or(longest, |backoff| longest.max(backoff.limit));
         }

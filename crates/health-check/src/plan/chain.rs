@@ -141,13 +141,8 @@ impl<'a> Chain<'a> {
             || self.records.iter().any(goes_on)
     }
 
-    /// Whether a step is over.
-    pub fn has_step_over(&self) -> bool {
-        self.step_over().is_some()
-    }
-
     /// The highest step that is over: an edited chain is not begun anew.
-    fn step_over(&self) -> Option<usize> {
+    pub fn step_over(&self) -> Option<usize> {
         let over = self.records.iter().filter(|record| record.stage() == Stage::Over);
         over.filter_map(|record| record.step).max()
     }

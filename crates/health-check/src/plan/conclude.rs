@@ -44,9 +44,9 @@ impl Planner<'_> {
                 .lost
                 .extend(lost.filter_map(|record| record.uid.clone()));
         }
-        let name = &check.facts.name;
+        let reference = check.facts.reference();
         let nodes = check.cases.into_values().map(|case| NodeVerdict {
-            check: Arc::clone(name),
+            check: reference.clone(),
             node_uid: case.node.map(|node| node.view.uid.clone()),
             condition: case.health.unhealthy().cloned(),
             node: case.name,
@@ -173,7 +173,7 @@ impl Planner<'_> {
                 self.plan.verdicts.warnings.push(Warning {
                     key: format!("leftover/{}", live.uid),
                     text,
-                    check: Arc::clone(&check.facts.name),
+                    check: check.facts.reference(),
                     node: case.node.map(|node| (case.name.clone(), node.view.uid.clone())),
                     event: HealthEvent::RemediationSkipped,
                 });
@@ -186,7 +186,7 @@ impl Planner<'_> {
         self.plan.verdicts.warnings.push(Warning {
             key: format!("{verb}/{}/{kind}", check.facts.uid),
             text,
-            check: Arc::clone(&check.facts.name),
+            check: check.facts.reference(),
             node: None,
             event: HealthEvent::RemediationSkipped,
         });

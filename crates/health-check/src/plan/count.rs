@@ -173,7 +173,7 @@ impl<'a> Planner<'a> {
                 "label {EXCLUDE_FROM_REMEDIATION} of node {} is {value:?} and is ignored: set it to true, or remove it",
                 node.view.name
             ),
-            check: Arc::clone(&check.facts.name),
+            check: check.facts.reference(),
             node: Some((node.view.name.clone(), node.view.uid.clone())),
             event: HealthEvent::InvalidNodeLabel,
         });

@@ -183,7 +183,7 @@ impl Planner<'_> {
         if !case.is_selected && !is_escalation {
             case.chain.withdraw_intent();
             // Without an earlier step that is over nothing would ever begin it again.
-            if !case.chain.has_step_over() {
+            if case.chain.step_over().is_none() {
                 case.chain.records.retain(|record| record.stage() != Stage::Gone);
             }
             case.standing = Standing::new(

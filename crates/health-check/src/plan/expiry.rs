@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use nodeward_core::deadline::{is_due, saturating_add};
 
 use super::evidence::{NodeEvidence, RestsOn};
@@ -128,17 +128,4 @@ fn holds(unhealthy: &UnhealthyCondition, node: &NodeFacts) -> bool {
 pub fn is_plainly_healthy(node: &NodeFacts, conditions: &[UnhealthyCondition]) -> bool {
     let any_holds = conditions.iter().any(|unhealthy| holds(unhealthy, node));
     !conditions.is_empty() && !any_holds && node.condition(READY).is_some()
-}
-
-/// Since when no unhealthy condition holds, as far as the node's conditions tell.
-pub fn healthy_at_most_since(
-    node: &NodeFacts,
-    conditions: &[UnhealthyCondition],
-    clock_stepped_by: SignedDuration,
-) -> Option<Timestamp> {
-    let named = conditions
-        .iter()
-        .filter_map(|unhealthy| node.condition(&unhealthy.type_));
-    let changed = named.map(|condition| condition.counts_since).max()?;
-    Some(saturating_add(changed, clock_stepped_by))
 }

@@ -211,19 +211,14 @@ impl<'a> Planner<'a> {
             let has_owner = |live: &RemediationFacts| checks.values().any(|known| live.owners.contains(&known.uid));
             let mut remediations = self.snapshot.remediations.iter();
             let counts = |live: &RemediationFacts| live.runs() || is_of_control_plane;
+            let lasts = self
+                .lease(&LeaseName::Node(node.clone()))
+                .and_then(|lease| lease.until());
             return remediations.any(|live| live.node == *node && !has_owner(live) && counts(live))
-                || (!self.snapshot.memory.checks.contains(check) && self.is_valid(node));
+                || (!self.snapshot.memory.checks.contains(check) && Some(self.now) < lasts);
         };
         let need = needs.get(&(Arc::clone(&known.name), node.clone()));
         known.spec.dry_run || need.is_some_and(|need| need.runs || is_of_control_plane)
-    }
-
-    /// Whether a node's lease has not run out yet.
-    fn is_valid(&self, node: &NodeName) -> bool {
-        let lease = self.lease(&LeaseName::Node(node.clone()));
-        lease
-            .and_then(|lease| lease.until())
-            .is_some_and(|until| self.now < until)
     }
 
     fn give_back(&mut self, name: LeaseName, lease: &Arc<LeaseView>) {

@@ -7,13 +7,13 @@ use nodeward_api::annotation;
 use nodeward_api::reason::HealthReason;
 use nodeward_core::deadline::{is_due, saturating_add, to_the_second};
 
+use super::Planner;
 use super::action::RemediationChange;
 use super::case::{Case, Check, Standing};
 use super::evidence::{NodeEvidence, RestsOn};
 use super::expiry::Health;
-use super::{Planner, expiry};
 use crate::snapshot::NodeFacts;
-use nodeward_core::node_health_check::HealthyDelay;
+use nodeward_core::node_health_check::{CheckSpec, HealthyDelay};
 
 impl Planner<'_> {
     /// Ends the remediations of a healthy node.
@@ -100,8 +100,16 @@ impl Planner<'_> {
         let has_come = |at: &Timestamp| *at <= self.now;
         let known = annotated.filter(has_come).max().or(stored.filter(has_come));
         let known = known.unwrap_or_else(|| self.now_to_the_second());
-        let changed = expiry::healthy_at_most_since(node, &check.spec.conditions, self.snapshot.clock_stepped_by);
+        let changed = self.healthy_at_most_since(node, check.spec);
         changed.map_or(known, |changed| known.max(changed))
+    }
+
+    /// Since when no unhealthy condition holds, as far as the node's conditions tell.
+    pub(super) fn healthy_at_most_since(&self, node: &NodeFacts, spec: &CheckSpec) -> Option<Timestamp> {
+        let conditions = spec.conditions.iter();
+        let named = conditions.filter_map(|unhealthy| node.condition(&unhealthy.type_));
+        let changed = named.map(|condition| condition.counts_since).max()?;
+        Some(saturating_add(changed, self.snapshot.clock_stepped_by))
     }
 
     /// A node that is not healthy after all: the delay counts anew when it is again.

@@ -144,11 +144,9 @@ impl Planner<'_> {
             self.set_condition(status, (type_, is_on), HEALTHY_NODE_THRESHOLD_CHANGE, message);
         }
         let event = match (before, check.storm) {
-            (Storm::Calm, Storm::Active { .. }) => HealthEvent::StormRecoveryStarted,
-            (Storm::Calm | Storm::Active { .. }, Storm::CoolingDown { .. }) => {
-                HealthEvent::StormRecoveryCooldownStarted
-            }
-            (Storm::Active { .. } | Storm::CoolingDown { .. }, Storm::Calm) => HealthEvent::StormRecoveryEnded,
+            (Storm::Calm, Storm::Active) => HealthEvent::StormRecoveryStarted,
+            (Storm::Calm | Storm::Active, Storm::CoolingDown { .. }) => HealthEvent::StormRecoveryCooldownStarted,
+            (Storm::Active | Storm::CoolingDown { .. }, Storm::Calm) => HealthEvent::StormRecoveryEnded,
             _ => return None,
         };
         Some(announcement(event, message))

@@ -16,10 +16,7 @@ pub enum Storm {
     /// There is none.
     Calm,
     /// Too few nodes are healthy.
-    Active {
-        /// Since when.
-        since: Timestamp,
-    },
+    Active,
     /// Enough nodes are healthy again.
     CoolingDown {
         /// Since when.
@@ -40,7 +37,7 @@ impl Storm {
         }
         match (since(STORM_ACTIVE), since(STORM_COOLDOWN_ACTIVE)) {
             (None, _) => Self::Calm,
-            (Some(since), None) => Self::Active { since },
+            (Some(_), None) => Self::Active,
             (Some(_), Some(since)) => Self::CoolingDown { since },
         }
     }
@@ -48,11 +45,10 @@ impl Storm {
     /// Where it stands now.
     fn advance(self, holds: bool, refuses: bool, cooldown: SignedDuration, now: Timestamp) -> Self {
         match (self, holds) {
-            (Self::Calm, false) if refuses => Self::Active { since: now },
+            (Self::Calm, false) if refuses => Self::Active,
             (Self::Calm, _) => Self::Calm,
-            (Self::Active { since }, false) => Self::Active { since },
-            (Self::CoolingDown { .. }, false) => Self::Active { since: now },
-            (Self::Active { .. }, true) => Self::CoolingDown { since: now },
+            (Self::Active | Self::CoolingDown { .. }, false) => Self::Active,
+            (Self::Active, true) => Self::CoolingDown { since: now },
             (Self::CoolingDown { since }, true) if is_due(saturating_add(since, cooldown), now) => Self::Calm,
             (Self::CoolingDown { since }, true) => Self::CoolingDown { since },
         }

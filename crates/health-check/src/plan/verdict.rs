@@ -7,7 +7,6 @@ use nodeward_core::id::{NodeName, NodeUid};
 
 use super::action::{CheckRef, RemediationRef};
 use super::expiry::Unhealthy;
-use crate::snapshot::CheckName;
 
 /// How everything stands.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -43,7 +42,7 @@ pub struct CheckVerdict {
 #[derive(Debug, Clone, PartialEq)]
 pub struct NodeVerdict {
     /// The NodeHealthCheck.
-    pub check: CheckName,
+    pub check: CheckRef,
     /// The node.
     pub node: NodeName,
     /// Its UID; `None`: it does not exist.
@@ -66,7 +65,7 @@ pub struct Warning {
     /// What is wrong, and what to do.
     pub text: String,
     /// The NodeHealthCheck that it concerns.
-    pub check: CheckName,
+    pub check: CheckRef,
     /// The node that it concerns, if it is about one.
     pub node: Option<(NodeName, NodeUid)>,
     /// The Event that tells it.

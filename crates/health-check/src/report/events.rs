@@ -74,7 +74,7 @@ impl Announcer {
     }
 
     /// What somebody should mend, each once.
-    pub(super) fn warnings(&mut self, snapshot: &Snapshot, verdicts: &Verdicts) {
+    pub(super) fn warnings(&mut self, verdicts: &Verdicts) {
         let warnings = &verdicts.warnings;
         self.warned
             .retain(|key| warnings.iter().any(|warning| warning.key == *key));
@@ -82,12 +82,8 @@ impl Announcer {
             if !self.warned.insert(warning.key.clone()) {
                 continue;
             }
-            let Some(check) = snapshot.checks.get(&warning.check) else {
-                tracing::warn!(check = &*warning.check, "{}", warning.text);
-                continue;
-            };
             let node = warning.node.as_ref().map(|(name, uid)| (name, Some(uid)));
-            self.emit(&check.reference(), node, warning.event, &warning.text);
+            self.emit(&warning.check, node, warning.event, &warning.text);
         }
     }
 
@@ -100,18 +96,13 @@ impl Announcer {
 
     /// Each once, until it changes or its Event ends.
     fn news_of_nodes(&mut self, verdicts: &Verdicts, now: Timestamp) -> Vec<EventSpec> {
-        let checks: BTreeMap<&CheckName, &CheckRef> = verdicts
-            .checks
-            .iter()
-            .map(|verdict| (&verdict.check.name, &verdict.check))
-            .collect();
         let mut told = BTreeMap::new();
         let mut news = Vec::new();
         for verdict in &verdicts.nodes {
-            let (Some(event), Some(check)) = (event_of(verdict.reason), checks.get(&verdict.check)) else {
+            let Some(event) = event_of(verdict.reason) else {
                 continue;
             };
-            let key = (verdict.check.clone(), verdict.node.clone());
+            let key = (verdict.check.name.clone(), verdict.node.clone());
             let end = verdict.until.filter(|_| verdict.reason == HealthReason::BackingOff);
             let told_now = (verdict.reason, end);
             let before = self.told.get(&key).copied();
@@ -127,7 +118,7 @@ impl Announcer {
                     _ => ACTION,
                 };
                 let node = (&verdict.node, verdict.node_uid.as_ref());
-                news.extend(specs(check, Some(node), (event, action), &note));
+                news.extend(specs(&verdict.check, Some(node), (event, action), &note));
             }
             told.insert(key, still.unwrap_or((told_now, now)));
         }

@@ -119,7 +119,11 @@ fn row_is_forgotten_after_the_longest_wait() {
         count: 3,
         last_end: at(100),
     };
-    world.annotate_node("w1", "nodeward.dev/remediations", Some(&note.to_annotation()));
+    world.annotate_node(
+        "w1",
+        "nodeward.dev/remediations",
+        Some(&serde_json::to_string(&note).unwrap()),
+    );
     world.heal("w1", 100);
     world.live(200, 1299);
     assert!(world.node_annotation("w1", "nodeward.dev/remediations").is_some());

@@ -539,7 +539,7 @@ fn first_check_of_two_on_a_node_remediates_it() {
         .verdicts
         .nodes
         .iter()
-        .find(|verdict| *verdict.check == *"workers")
+        .find(|verdict| *verdict.check.name == *"workers")
         .unwrap();
     assert_eq!(verdict.reason, HealthReason::RemediatedByAnotherCheck);
     assert_eq!(verdict.detail, "NodeHealthCheck another");

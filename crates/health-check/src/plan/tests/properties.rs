@@ -244,7 +244,7 @@ fn judge(world: &World, plan: &Plan, specs: &BTreeMap<String, CheckSpec>) {
         .iter()
         .filter(|verdict| verdict.reason == HealthReason::NotExpired);
     let left_alone: BTreeSet<_> = left_alone
-        .map(|verdict| (verdict.check.clone(), verdict.node.clone()))
+        .map(|verdict| (verdict.check.name.clone(), verdict.node.clone()))
         .collect();
     let is_of_the_node = |remediation: &RemediationRef| {
         let mut remediations = world.snapshot.remediations.iter();

@@ -23,7 +23,7 @@ fn no_second_remediator_beside_one_that_has_yet_to_finish() {
     let of_disks = |world: &mut World, now: i64| {
         let plan = world.settle(now);
         let mut nodes = plan.verdicts.nodes.iter();
-        nodes.find(|verdict| *verdict.check == *"disks").unwrap().reason
+        nodes.find(|verdict| *verdict.check.name == *"disks").unwrap().reason
     };
     assert_eq!(
         world.holder("node-w1").map(str::to_owned),

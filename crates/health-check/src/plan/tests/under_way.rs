@@ -135,6 +135,10 @@ fn node_that_starts_is_left_to_its_check() {
     world.set_check("others", json!({}));
     world.snapshot.leases.clear();
     let plan = world.plan(302);
-    let others = plan.verdicts.nodes.iter().find(|verdict| *verdict.check == *"others");
+    let others = plan
+        .verdicts
+        .nodes
+        .iter()
+        .find(|verdict| *verdict.check.name == *"others");
     assert_eq!(others.unwrap().reason, HealthReason::RemediatedByAnotherCheck);
 }

@@ -695,7 +695,7 @@ impl Plan {
                 .filter(|verdict| verdict.node.as_str() == node)
         };
         let found = nodes()
-            .find(|verdict| *verdict.check == *"workers")
+            .find(|verdict| *verdict.check.name == *"workers")
             .or_else(|| nodes().next());
         found.unwrap_or_else(|| panic!("{:?}", self.verdicts.nodes))
     }

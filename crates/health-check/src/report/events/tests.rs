@@ -16,7 +16,10 @@ fn announcer() -> Announcer {
 
 fn verdicts(reasons: &[(&str, HealthReason)]) -> Verdicts {
     let node = |(name, reason): &(&str, HealthReason)| NodeVerdict {
-        check: "workers".into(),
+        check: CheckRef {
+            name: "workers".into(),
+            uid: "c1".into(),
+        },
         node: (*name).into(),
         node_uid: Some(format!("uid-{name}").as_str().into()),
         reason: *reason,
