@@ -58,7 +58,7 @@ pub struct Observations {
 pub struct OverdueStop {
     /// Since when nothing stops it any more; `None`: something does.
     pub ended: Option<Timestamp>,
-    /// Whether the node is held, too. That lets the step end, and its end is one of a stop all the same.
+    /// Whether the node is held. That lets its step end; one that has not ended when the node is released waits as after a stop.
     pub is_node_held: bool,
 }
 
