@@ -23,8 +23,10 @@ pub struct Findings {
     /// What stops overdue timeouts, or did until lately, by NodeHealthCheck and node; `None`: this process has not looked yet, or
     /// the emergency stop has stopped it since.
     pub overdue_stops: Option<BTreeMap<(CheckName, NodeName), OverdueStop>>,
-    /// The outages of nodes, by NodeHealthCheck; `None`: this process has not looked yet.
-    pub unhealthy_periods: Option<BTreeMap<(CheckName, NodeName), UnhealthyPeriod>>,
+    /// The outages of nodes, by NodeHealthCheck.
+    pub unhealthy_periods: BTreeMap<(CheckName, NodeName), UnhealthyPeriod>,
+    /// When that was; `None`: this process has not looked yet.
+    pub looked_at: Option<Timestamp>,
     /// When each member of etcd was last seen: those whose Node is gone count for a while.
     pub etcd_members: Members,
     /// Remediations by UID whose kind was not served while a status had them: they are not known to have been deleted.

@@ -122,7 +122,7 @@ impl<'a> Planner<'a> {
                 found: Findings {
                     unknown_since: snapshot.memory.found.unknown_since.clone(),
                     overdue_stops: Some(BTreeMap::new()),
-                    unhealthy_periods: Some(BTreeMap::new()),
+                    looked_at: Some(now),
                     etcd_members,
                     ..Findings::default()
                 },

@@ -35,8 +35,7 @@ impl Planner<'_> {
             let is_unhealthy = case.is_delayed() || !case.health.is_fine();
             if let Some(period) = case.unhealthy_period.as_ref().filter(|_| is_unhealthy) {
                 let key = (Arc::clone(&check.facts.name), node.clone());
-                let periods = self.plan.found.unhealthy_periods.get_or_insert_default();
-                periods.insert(key, period.clone());
+                self.plan.found.unhealthy_periods.insert(key, period.clone());
             }
             let lost = case.chain.records.iter().filter(|record| record.is_lost);
             self.plan

@@ -131,9 +131,10 @@ impl<'a> Planner<'a> {
         let entry = entries.get(name.as_str()).copied();
         let live = self.index.owned_on(&check.facts.uid, name);
         let memory = &self.snapshot.memory;
-        let periods = memory.found.unhealthy_periods.as_ref();
-        let before = periods.and_then(|periods| periods.get(&(Arc::clone(&check.facts.name), name.clone())));
-        let unhealthy_period = UnhealthyPeriod::follow(before, periods.is_some(), &health, entry);
+        let found = &memory.found;
+        let key = (Arc::clone(&check.facts.name), name.clone());
+        let before = found.unhealthy_periods.get(&key);
+        let unhealthy_period = UnhealthyPeriod::follow(before, found.looked_at, &health, entry);
         let refusal = memory.refusal(&check.facts.name, name);
         let is_given_up = |refusal: &&Refusal| REFUSALS_THAT_FREE_THE_SLOT <= refusal.in_a_row;
         let known = Known {

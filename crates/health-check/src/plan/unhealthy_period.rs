@@ -24,14 +24,14 @@ impl UnhealthyPeriod {
     /// followed, and the node may have been healthy between.
     pub fn follow(
         before: Option<&Self>,
-        has_looked: bool,
+        looked_at: Option<Timestamp>,
         health: &Health,
         entry: Option<&UnhealthyNode>,
     ) -> Option<Self> {
         let Some(unhealthy) = health.unhealthy() else {
             let (since, last_transition) = match before {
                 Some(before) => (before.since, before.last_transition),
-                None if has_looked => return None,
+                None if looked_at.is_some() => return None,
                 None => (Timestamp::MIN, None),
             };
             return Some(Self {
@@ -42,10 +42,13 @@ impl UnhealthyPeriod {
         };
         let goes_on_since = match before {
             Some(before) => before.goes_on(unhealthy).then_some(before.since),
-            None if has_looked => None,
+            None if looked_at.is_some() => None,
             None => entry.and_then(|entry| noted_since(entry, unhealthy)),
         };
-        let since = goes_on_since.unwrap_or(unhealthy.since);
+        // Others may have seen it before, and started a remediation since this process has looked last.
+        let at_least = unhealthy.last_transition.max(looked_at).filter(|_| looked_at.is_some());
+        let first_seen = at_least.map_or(unhealthy.since, |at_least| at_least.min(unhealthy.since));
+        let since = goes_on_since.unwrap_or(first_seen);
         Some(Self {
             // Starts are told to the second, and none comes before it expires, though the clock may have been stepped back.
             since: whole_second(since.min(unhealthy.expires)),

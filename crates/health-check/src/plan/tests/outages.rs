@@ -1,11 +1,14 @@
 //! An outage of a node: a step that was started before it is no step of it, whoever has seen the health between.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 use nodeward_api::reason::HealthReason;
 use rstest::rstest;
 use serde_json::json;
 
 use super::world::{World, at, two_steps, with};
+use crate::observations::Observations;
 use crate::plan::{Action, Plan};
 
 /// Who sees that `w1` is healthy between two outages, and what becomes of its remediation then.
@@ -200,4 +203,20 @@ fn status_tells_when_the_condition_changed() {
     world.heal("w1", 500);
     world.settle(500);
     assert_eq!(noted(&world), None::<Timestamp>);
+}
+
+/// Another leader has started the remediation while this process stood still, and it sees the node fail only now.
+#[test]
+fn remediation_of_another_leader_is_of_an_outage_that_is_seen_late() {
+    let mut world = World::remediating(two_steps());
+    let memory = &mut world.snapshot.memory;
+    *memory = Observations::default();
+    memory.found.overdue_stops = Some(BTreeMap::new());
+    memory.found.looked_at = Some(at(-10));
+    world.change_node("w1", |node| {
+        for condition in &mut node.conditions {
+            condition.counts_since = at(310);
+        }
+    });
+    assert_eq!(created(&mut world, 310, 700), [("Fence".to_owned(), 610)]);
 }

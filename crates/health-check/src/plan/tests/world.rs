@@ -110,7 +110,7 @@ impl World {
             version: 1,
         };
         world.snapshot.memory.found.overdue_stops = Some(BTreeMap::new());
-        world.snapshot.memory.found.unhealthy_periods = Some(BTreeMap::new());
+        world.snapshot.memory.found.looked_at = Some(at(-1));
         for number in 1..=count {
             world.add_node(&format!("w{number}"), "worker", -3600);
         }
