@@ -25,7 +25,7 @@ pub struct Findings {
     pub overdue_stops: Option<BTreeMap<(CheckName, NodeName), OverdueStop>>,
     /// The outages of nodes, by NodeHealthCheck.
     pub unhealthy_periods: BTreeMap<(CheckName, NodeName), UnhealthyPeriod>,
-    /// When that was; `None`: this process has not looked yet.
+    /// Of when that was, as the watch of nodes was last heard of; `None`: this process has not looked yet.
     pub looked_at: Option<Timestamp>,
     /// When each member of etcd was last seen: those whose Node is gone count for a while.
     pub etcd_members: Members,

@@ -122,7 +122,7 @@ impl<'a> Planner<'a> {
                 found: Findings {
                     unknown_since: snapshot.memory.found.unknown_since.clone(),
                     overdue_stops: Some(BTreeMap::new()),
-                    looked_at: Some(now),
+                    looked_at: now.checked_sub(snapshot.nodes_silent_for).ok().or(Some(Timestamp::MIN)),
                     etcd_members,
                     ..Findings::default()
                 },

@@ -45,7 +45,7 @@ impl UnhealthyPeriod {
             None if looked_at.is_some() => None,
             None => entry.and_then(|entry| noted_since(entry, unhealthy)),
         };
-        // Others may have seen it before, and started a remediation since this process has looked last.
+        // Others may have seen it before, and started a remediation since this process has heard of nodes last.
         let at_least = unhealthy.last_transition.max(looked_at).filter(|_| looked_at.is_some());
         let first_seen = at_least.map_or(unhealthy.since, |at_least| at_least.min(unhealthy.since));
         let since = goes_on_since.unwrap_or(first_seen);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use nodeward_api::reason::HealthReason;
 use rstest::rstest;
 use serde_json::json;
@@ -164,8 +164,8 @@ fn remediator_of_an_earlier_outage_takes_its_slot_until_it_is_told() {
 #[rstest]
 #[case::stamp_that_is_still_to_come(|w: &mut World| w.change_node("w1", |node| node.conditions[0].last_transition = Some(at(99_999))))]
 #[case::stamp_that_is_missing(|w: &mut World| w.change_node("w1", |node| node.conditions[0].last_transition = None))]
-#[case::clock_that_steps_back(|w: &mut World| w.snapshot.clock_stepped_by = jiff::SignedDuration::from_secs(-3600))]
-#[case::clock_that_steps_forward(|w: &mut World| w.snapshot.clock_stepped_by = jiff::SignedDuration::from_secs(3600))]
+#[case::clock_that_steps_back(|w: &mut World| w.snapshot.clock_stepped_by = SignedDuration::from_secs(-3600))]
+#[case::clock_that_steps_forward(|w: &mut World| w.snapshot.clock_stepped_by = SignedDuration::from_secs(3600))]
 fn remediation_is_of_the_outage_in_which_it_was_started(#[case] change: fn(&mut World)) {
     let mut world = World::workers(5).check("workers", two_steps()).failed("w1", 0);
     world.settle(0);
@@ -213,6 +213,14 @@ fn remediation_of_another_leader_is_of_an_outage_that_is_seen_late() {
     *memory = Observations::default();
     memory.found.overdue_stops = Some(BTreeMap::new());
     memory.found.looked_at = Some(at(-10));
+    // It looks once more before its watch tells.
+    let failed = world.snapshot.nodes.clone();
+    world.heal("w1", -10);
+    world.snapshot.nodes_silent_for = SignedDuration::from_secs(80);
+    let plan = world.plan(309);
+    world.remember(&plan);
+    world.snapshot.nodes = failed;
+    world.snapshot.nodes_silent_for = SignedDuration::ZERO;
     world.change_node("w1", |node| {
         for condition in &mut node.conditions {
             condition.counts_since = at(310);
