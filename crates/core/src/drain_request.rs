@@ -60,7 +60,10 @@ pub enum EvictionSign {
 
 /// A drain that somebody asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[expect(clippy::struct_excessive_bools, reason = "all but the last are fields of a NodeDrain")]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "all but the last are fields of a NodeDrain"
+)]
 pub struct DrainRequest {
     pub node: NodeName,
     /// Its UID, where the caller could read it.

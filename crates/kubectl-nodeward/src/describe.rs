@@ -101,8 +101,8 @@ pub fn idle(drain: &Drain) -> Option<String> {
     let evicts = drain.granted && drain.evict == Evictor::Requester && drain.phase == Some(Phase::Draining);
     evicts.then(|| {
         format!(
-            "if the drainer of {} has stopped, others may use what it does not once it has evicted nothing for {}; to end that \
-             drain now",
+            "if the drainer of {} has stopped, others may use what it does not, at the latest once it has evicted nothing for {}; to \
+             end that drain now",
             drain.node,
             span(GRANT_IDLE)
         )
