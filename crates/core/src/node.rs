@@ -235,8 +235,13 @@ impl NodeView {
     }
 
     fn was_tainted_unschedulable_at(&self, time: Timestamp) -> bool {
+        self.tainted_unschedulable_at() == Some(time)
+    }
+
+    /// When Kubernetes has seen that it is cordoned.
+    pub fn tainted_unschedulable_at(&self) -> Option<Timestamp> {
         let taint = self.taint(UNSCHEDULABLE_TAINT, Some(UNSCHEDULABLE_TAINT_EFFECT));
-        taint.and_then(|taint| taint.time_added) == Some(time)
+        taint.and_then(|taint| taint.time_added)
     }
 
     /// The condition of this type, if it is one of ours.

@@ -40,9 +40,6 @@ const GRANT_BACKOFF: BackoffPolicy = BackoffPolicy {
 /// How often the owners of a budget's pods are asked for their scale, while a pod is down that they may no longer want.
 const SCALE_READ_EVERY: SignedDuration = SignedDuration::from_mins(1);
 
-/// How often whoever runs a pod is asked to move it.
-const ASK_OWNER_EVERY: SignedDuration = SignedDuration::from_mins(1);
-
 /// How long after a movable pod was last seen its replacement is awaited.
 const REPLACED_WITHIN: SignedDuration = SignedDuration::from_secs(3);
 
@@ -146,12 +143,12 @@ impl ActionTracker {
     /// Something has come to its end.
     pub fn completed(&mut self, key: &TaskKey, outcome: &TaskOutcome, now: Timestamp) {
         self.note_refusal(key, &outcome.done);
-        let again_after = match key {
-            TaskKey::Owner(_) => ASK_OWNER_EVERY,
-            _ => SignedDuration::ZERO,
-        };
         for Eviction { pod, done, .. } in &outcome.evictions {
-            self.evicted(&pod.uid, done, again_after, now);
+            match (key, done) {
+                // As it is meant: the next attempt does not wait for longer if the budget lets the pod go by then.
+                (TaskKey::Owner(_), ActionResult::Failed(_)) => self.memory.note_owner_asked(pod.uid.clone(), now),
+                _ => self.evicted(&pod.uid, done, now),
+            }
         }
         for (node, obstacles) in &outcome.refused_grants {
             let not_before = self.grants.failed(node.clone(), now, None);
@@ -199,7 +196,7 @@ impl ActionTracker {
         }
     }
 
-    fn evicted(&mut self, pod: &PodUid, done: &ActionResult, again_after: SignedDuration, now: Timestamp) {
+    fn evicted(&mut self, pod: &PodUid, done: &ActionResult, now: Timestamp) {
         let (may_have_gone, not_before) = match done {
             ActionResult::Acted(()) | ActionResult::AlreadyDone => {
                 self.pods.succeeded(pod);
@@ -211,7 +208,7 @@ impl ActionTracker {
             ActionResult::Stopped(_) => (false, now),
             ActionResult::Failed(refusal) => {
                 let until = self.pods.failed(pod.clone(), now, refusal.retry_after());
-                (refusal.is_ambiguous(), until.max(saturating_add(now, again_after)))
+                (refusal.is_ambiguous(), until)
             }
         };
         self.memory.note_eviction(pod.clone(), may_have_gone, not_before);
@@ -302,10 +299,9 @@ mod tests {
         assert!(tracker.at(now()).refused_writes.is_empty());
     }
 
-    #[rstest]
-    #[case::to_leave(TaskKey::Pod("uid-a".into()), false)]
-    #[case::by_its_owner(TaskKey::Owner("uid-a".into()), true)]
-    fn owner_that_was_asked_has_a_minute(#[case] key: TaskKey, #[case] has_a_minute: bool) {
+    /// Once its budget lets the pod go, nothing keeps it from that.
+    #[test]
+    fn owner_that_was_asked_has_a_minute() {
         let snapshot = Cluster::new([node("n1", json!({}))], [pod("a", json!({}))]).snapshot();
         let pod = snapshot.pod("a").clone();
         let refused = ApiError::RefusedByBudget { retry_after: None };
@@ -318,9 +314,14 @@ mod tests {
             ..ActionResult::Acted(()).into()
         };
         let mut tracker = ActionTracker::nothing();
-        tracker.completed(&key, &outcome, now());
-        let waits = |seconds| tracker.memory.not_before(&"uid-a".into(), second(seconds)).is_some();
-        assert_eq!([waits(0), waits(59), waits(60)], [true, has_a_minute, false]);
+        tracker.completed(&TaskKey::Owner("uid-a".into()), &outcome, now());
+        let is_to_be_asked = |seconds| tracker.memory.is_owner_to_be_asked(&"uid-a".into(), second(seconds));
+        assert_eq!(
+            [is_to_be_asked(0), is_to_be_asked(59), is_to_be_asked(60)],
+            [false, false, true]
+        );
+        assert_eq!(tracker.memory.not_before(&"uid-a".into(), now()), None);
+        assert_eq!(tracker.memory.next_attempt(now()), Some(second(60)));
     }
 
     #[test]

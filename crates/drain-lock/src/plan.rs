@@ -176,7 +176,7 @@ pub fn plan(snapshot: &Snapshot, memory: &Memory, policy: &Policy, now: Timestam
     planner.break_deadlock(&contexts);
     planner.plan.node_groups = planner.node_group_verdicts();
     planner.plan.holds = evaluate_holds(snapshot, policy, now, &mut planner.requeue_at);
-    planner.plan.bypassed = bypassed(snapshot);
+    planner.plan.bypassed = bypassed(snapshot, memory);
     planner.plan.annotated_holds = evaluate_annotated_holds(snapshot, policy, now, &mut planner.requeue_at);
     planner.finish()
 }

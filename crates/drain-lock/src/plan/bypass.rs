@@ -3,10 +3,9 @@
 
 use std::sync::Arc;
 
-use nodeward_core::id::{BudgetKey, NodeName, NodeUid};
+use nodeward_core::id::{NodeName, NodeUid};
 
-use super::obstacles::never_allows;
-use crate::snapshot::{BudgetEntry, PodFacts, Snapshot};
+use crate::snapshot::{BudgetEntry, Memory, PodFacts, Snapshot};
 
 /// A pod that was deleted around a budget.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,8 +16,9 @@ pub struct Bypassed {
     pub budget: Arc<BudgetEntry>,
 }
 
-/// What was deleted around budgets, less what drain-keeper deleted by right and has told of itself.
-pub fn bypassed(snapshot: &Snapshot) -> Vec<Bypassed> {
+/// What was deleted around budgets, less what drain-keeper deleted by right and has told of itself, and what owners
+/// moved who were asked to.
+pub fn bypassed(snapshot: &Snapshot, memory: &Memory) -> Vec<Bypassed> {
     let mut bypassed = Vec::new();
     for pod in &snapshot.deleted {
         let uid = pod.uid.as_str();
@@ -27,9 +27,10 @@ pub fn bypassed(snapshot: &Snapshot) -> Vec<Bypassed> {
         let Some((name, node)) = node.and_then(|name| snapshot.nodes.get_key_value(name)) else {
             continue;
         };
-        // Whoever runs it was asked to move it.
-        let is_asked = |key: &BudgetKey| node.is_cordoned_by_us() && never_allows(key, snapshot);
-        let budgets = snapshot.budgets_of(pod).iter().filter(|key| !is_asked(key));
+        if memory.was_owner_asked(uid) {
+            continue;
+        }
+        let budgets = snapshot.budgets_of(pod).iter();
         let short = budgets.filter_map(|key| snapshot.budgets.get(key)).filter(|budget| {
             let (view, status) = (&budget.view, &budget.view.status);
             let is_overridden = view.last_override.as_ref().is_some_and(|last| last.uid == uid);
@@ -52,7 +53,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::tests::fixture::{Cluster, budget, cordoned, merged, node, pod};
+    use crate::tests::fixture::{Cluster, budget, cordoned, merged, node, now, pod};
 
     /// A pod of `n1` that was deleted at noon, by an eviction or not.
     fn deleted(reason: Option<&str>, patch: Value) -> Value {
@@ -72,8 +73,12 @@ mod tests {
     }
 
     fn told(node: Value, pod: Value, budget: Value) -> Vec<String> {
+        told_with(&Memory::default(), node, pod, budget)
+    }
+
+    fn told_with(memory: &Memory, node: Value, pod: Value, budget: Value) -> Vec<String> {
         let cluster = Cluster::new([node], [pod]).budgets([budget]);
-        let bypassed = bypassed(&cluster.snapshot());
+        let bypassed = bypassed(&cluster.snapshot(), memory);
         bypassed
             .iter()
             .map(|one| format!("{} of {}", one.pod.key, one.budget.view.key))
@@ -113,14 +118,13 @@ mod tests {
 
     /// Whoever runs it was asked to move it.
     #[rstest]
-    #[case::under_our_cordon(true, &[])]
-    #[case::under_another_cordon(false, &["shop/a of shop/web"])]
-    fn owner_that_was_asked_bypasses_nothing(#[case] is_ours: bool, #[case] expected: &[&str]) {
-        let by_us = json!({ "metadata": { "annotations": { annotation::CORDONED_BY: "uid-drain" } } });
-        let by_us = if is_ours { by_us } else { json!({}) };
-        let node_1 = merged(cordoned("n1"), by_us);
-        let never = merged(of_numbers(1), json!({ "spec": { "maxUnavailable": 0 } }));
-        assert_eq!(told(node_1, deleted(None, json!({})), never), expected);
+    #[case::of_this_pod("uid-a", &[])]
+    #[case::of_another("uid-b", &["shop/a of shop/web"])]
+    fn owner_that_was_asked_bypasses_nothing(#[case] asked: &str, #[case] expected: &[&str]) {
+        let mut memory = Memory::default();
+        memory.note_owner_asked(asked.into(), now());
+        let told = told_with(&memory, cordoned("n1"), deleted(None, json!({})), of_numbers(1));
+        assert_eq!(told, expected);
     }
 
     /// A rollout deletes pods, too.
@@ -146,6 +150,6 @@ mod tests {
         let cluster = Cluster::new([cordoned("n1")], [deleted(None, json!({}))])
             .budgets([of_numbers(1)])
             .ledger(json!({ "nextTicket": 2, "claims": [claim] }));
-        assert_eq!(bypassed(&cluster.snapshot()), []);
+        assert_eq!(bypassed(&cluster.snapshot(), &Memory::default()), []);
     }
 }

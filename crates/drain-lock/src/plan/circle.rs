@@ -67,6 +67,9 @@ struct Waiting<'a> {
     is_ours: bool,
 }
 
+/// The nodes that stay cordoned until somebody has done his work on them, with until when that is expected to take.
+type Closed = BTreeMap<NodeName, Option<Timestamp>>;
+
 /// By budget, the pods that wait for a node: for each, the nodes that would take it if they were uncordoned.
 type Missing<'a> = BTreeMap<&'a BudgetKey, Vec<BTreeSet<NodeName>>>;
 
@@ -89,7 +92,7 @@ pub(super) fn circles(
     if waiting.is_empty() {
         return Circles::new();
     }
-    let closed = stay_cordoned(contexts, snapshot);
+    let closed = stay_cordoned(contexts, snapshot, policy, now);
     let missing = missing(&waiting, snapshot, policy, now, requeue_at);
     let blocking = |drain: &Waiting<'_>, waiting: &BTreeMap<NodeName, Waiting<'_>>| {
         blocking(drain, waiting, &closed, &missing, snapshot)
@@ -120,10 +123,8 @@ pub(super) fn circles(
             };
             circles.insert(name.clone(), in_circle);
         };
-        if let Some(opener) = path.find(|at| closed.contains(*at)) {
-            let of_opener = contexts.iter().find(|context| context.name == *opener);
-            let outage = of_opener.and_then(|context| context.outage_until(policy.expected_outage, now));
-            requeue_at.note(outage);
+        if let Some((opener, outage)) = path.find_map(|at| closed.get_key_value(at)) {
+            requeue_at.note(*outage);
             let is_expected = outage.is_some();
             insert(opener, UncordonedBy::WhenDone { is_expected });
             continue;
@@ -152,8 +153,11 @@ pub(super) fn circles(
 fn waiting<'a>(context: &'a DrainContext, snapshot: &'a Snapshot, stays: bool) -> Option<Waiting<'a>> {
     let (node, classes) = (context.node.as_deref()?, context.classes.as_ref()?);
     let claim = context.claim.as_ref();
-    let waits = claim.is_none_or(|claim| claim.state == ClaimState::Waiting && !claim.may_go_down);
-    let is_ours = !context.is_by_requester() && !context.has_foreign_cordon() && !stays;
+    // One that goes on without pods that cannot go has its grant, and waits for these.
+    let waits = claim
+        .is_none_or(|claim| !claim.may_go_down && matches!(claim.state, ClaimState::Waiting | ClaimState::Confirmed));
+    let has_grant = claim.is_some_and(|claim| claim.state == ClaimState::Confirmed);
+    let is_ours = !context.is_by_requester() && !context.has_foreign_cordon() && !stays && !has_grant;
     // What is about to be removed takes no pod any more.
     if context.intent != Intent::Drain || !waits || node.is_being_removed() || !(is_ours || node.is_cordoned()) {
         return None;
@@ -175,6 +179,15 @@ fn waiting<'a>(context: &'a DrainContext, snapshot: &'a Snapshot, stays: bool) -
             *needed = 1.max(*needed);
         }
     }
+    // What the need leaves out is waited for all the same.
+    let left_out = classes.obstacles.beyond_claims.iter();
+    for obstacle in left_out.filter(|obstacle| obstacle.reason == LockReason::BudgetUnhealthy) {
+        let budget = obstacle.pdb.as_ref();
+        if let Some((key, _)) = budget.and_then(|key| snapshot.facts.get_key_value(key)) {
+            let needed = needs.entry(key).or_default();
+            *needed = obstacle.needed.max(*needed);
+        }
+    }
     let is_short = |key: &BudgetKey| {
         let unhealthy = snapshot.unhealthy.get(key);
         unhealthy.is_some_and(|pods| pods.iter().any(|pod| pod.awaits_a_node()))
@@ -188,8 +201,8 @@ fn waiting<'a>(context: &'a DrainContext, snapshot: &'a Snapshot, stays: bool) -
 }
 
 /// The nodes that are up and that somebody else has drained, or cordoned without a drain: nothing but an `uncordon` lets pods onto
-/// them again.
-fn stay_cordoned(contexts: &[DrainContext], snapshot: &Snapshot) -> BTreeSet<NodeName> {
+/// them again. An outage begins when the node is drained; of a node without a drain, when it is cordoned.
+fn stay_cordoned(contexts: &[DrainContext], snapshot: &Snapshot, policy: &Policy, now: Timestamp) -> Closed {
     let goes_on = |context: &&DrainContext| {
         let is_drained = context.claim.as_ref().is_some_and(|claim| claim.may_go_down);
         !(is_drained && context.is_by_requester())
@@ -199,8 +212,18 @@ fn stay_cordoned(contexts: &[DrainContext], snapshot: &Snapshot) -> BTreeSet<Nod
         let by_others = node.is_cordoned() && !node.is_cordoned_by_us();
         by_others && node.ready && !node.is_being_removed() && !drains.contains(&node.name)
     };
+    let drained_at = |node: &NodeFacts| {
+        let context = contexts.iter().find(|context| context.name == node.name)?;
+        context.claim.as_ref().filter(|claim| claim.may_go_down)?;
+        let status = context.drain.as_deref()?.status.as_ref();
+        Some(status.and_then(|status| status.drained_at).unwrap_or(now))
+    };
+    let outage = |node: &NodeFacts| {
+        let begin = drained_at(node).or_else(|| node.tainted_unschedulable_at())?;
+        Some(saturating_add(begin, policy.expected_outage)).filter(|end| !is_due(*end, now))
+    };
     let closed = snapshot.nodes.values().filter(is_closed);
-    closed.map(|node| node.name.clone()).collect()
+    closed.map(|node| (node.name.clone(), outage(node))).collect()
 }
 
 /// The pods that the scheduler has found no node for, for long enough that it will find none.
@@ -238,17 +261,17 @@ fn missing<'a>(
 }
 
 /// A budget that the drain waits for in vain while `waiting` do and `closed` nodes stay cordoned, and the first of the nodes
-/// that its pods wait for, closed ones before others.
+/// that its pods wait for: those that are expected back come first, and other closed ones before the rest.
 fn blocking(
     drain: &Waiting<'_>,
     waiting: &BTreeMap<NodeName, Waiting<'_>>,
-    closed: &BTreeSet<NodeName>,
+    closed: &Closed,
     missing: &Missing<'_>,
     snapshot: &Snapshot,
 ) -> Option<(BudgetKey, NodeName)> {
     drain.needs.iter().find_map(|(key, needed)| {
         let facts = snapshot.facts.get(*key).filter(|facts| facts.unusable.is_none())?;
-        let is_closed = |node: &NodeName| waiting.contains_key(node) || closed.contains(node);
+        let is_closed = |node: &NodeName| waiting.contains_key(node) || closed.contains_key(node);
         let waits_in_vain = |takers: &&BTreeSet<NodeName>| !takers.is_empty() && takers.iter().all(is_closed);
         let in_vain: Vec<_> = missing.get(*key)?.iter().filter(waits_in_vain).collect();
         let lost = i32::try_from(in_vain.len()).unwrap_or(i32::MAX);
@@ -256,7 +279,13 @@ fn blocking(
         let is_blocked = *needed <= facts.ceiling() && *needed > facts.ceiling().saturating_sub(lost);
         let nodes = in_vain.into_iter().flatten();
         let node = nodes
-            .min_by_key(|node| (!closed.contains(*node), *node))
+            .min_by_key(|node| {
+                (
+                    !closed.get(*node).is_some_and(Option::is_some),
+                    !closed.contains_key(*node),
+                    *node,
+                )
+            })
             .filter(|_| is_blocked)?;
         Some(((*key).clone(), node.clone()))
     })

@@ -127,14 +127,6 @@ impl DrainRecord {
         Some(saturating_add(evicted, quiet_period)).filter(|until| *until > now)
     }
 
-    /// Until when its node, which is drained, is expected to be out of service.
-    pub fn outage_until(&self, expected_outage: SignedDuration, now: Timestamp) -> Option<Timestamp> {
-        self.claim.as_ref().filter(|claim| claim.may_go_down)?;
-        let status = self.drain.as_deref()?.status.as_ref();
-        let drained_at = status.and_then(|status| status.drained_at).unwrap_or(now);
-        Some(saturating_add(drained_at, expected_outage)).filter(|until| *until > now)
-    }
-
     /// Whether drain-lock has adopted the NodeDrain: it will not go before its claim has.
     pub fn is_adopted(&self) -> bool {
         let finalizers = self.drain.iter().filter_map(|drain| drain.metadata.finalizers.as_ref());

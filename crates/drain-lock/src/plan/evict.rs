@@ -160,7 +160,7 @@ impl Planner<'_> {
             if is_left_to_owners {
                 verdict.block_for_owner(pod, budget);
             }
-            if self.eviction_budget.check_last_attempt(pod).is_ok() {
+            if self.memory.is_owner_to_be_asked(&pod.uid, self.now) {
                 self.plan.actions.push(Action::AskOwner {
                     eviction: eviction(active, pod),
                     budget: budget.clone(),

@@ -257,7 +257,7 @@ impl Planner<'_> {
             }
             stage => stage,
         };
-        if stage.waits_for_its_turn() {
+        if stage.waits_for_its_turn() || stage == Stage::Evicting {
             self.name_circle(active, &mut verdict);
         }
         if let Some(at) = claim.as_ref().and_then(|claim| leaves_out_at(claim, self.policy))

@@ -10,6 +10,12 @@ use nodeward_core::ledger::{Leaderless, Obstacle};
 
 use super::PodFacts;
 
+/// How often the owner of a pod is asked to move it.
+pub const ASK_OWNER_EVERY: SignedDuration = SignedDuration::from_mins(1);
+
+/// How long after it was asked an owner may have moved a pod for that.
+const OWNER_ACTS_WITHIN: SignedDuration = SignedDuration::from_mins(10);
+
 /// Budgets whose status contradicts their pods, and those that were touched lately.
 #[derive(Debug, Clone, Default)]
 pub struct StaleBudgets {
@@ -63,6 +69,8 @@ pub struct Memory {
     doubted: BTreeMap<NodeUid, Doubted>,
     /// By what was to be written, with the API server's words. The same write would be refused again.
     pub refused_writes: BTreeMap<WriteTarget, String>,
+    /// Pods whose owners were asked to move them, and when.
+    owners_asked: BTreeMap<PodUid, Timestamp>,
     departed: BTreeMap<PodUid, (Arc<PodFacts>, Timestamp)>,
     /// Budgets whose pods' owners were asked for their scale, until when they are not asked again.
     scales: BTreeMap<BudgetKey, Timestamp>,
@@ -155,10 +163,29 @@ impl Memory {
             .filter(|until| now < *until)
     }
 
-    /// When the next pod is no longer left alone: no watch tells of that.
+    /// When the next pod is no longer left alone, or its owner is asked again: no watch tells of that.
     pub fn next_attempt(&self, now: Timestamp) -> Option<Timestamp> {
         let attempts = self.evictions.values().map(|attempt| attempt.not_before);
-        attempts.filter(|until| now < *until).min()
+        let asked = self
+            .owners_asked
+            .values()
+            .map(|asked| saturating_add(*asked, ASK_OWNER_EVERY));
+        attempts.chain(asked).filter(|until| now < *until).min()
+    }
+
+    /// Whether the pod's owner was asked to move it, and may be about to.
+    pub fn was_owner_asked(&self, pod: &str) -> bool {
+        self.owners_asked.contains_key(pod)
+    }
+
+    /// Whether the pod's owner is to be asked.
+    pub fn is_owner_to_be_asked(&self, pod: &PodUid, now: Timestamp) -> bool {
+        let asked = self.owners_asked.get(pod);
+        asked.is_none_or(|asked| saturating_add(*asked, ASK_OWNER_EVERY) <= now) && self.not_before(pod, now).is_none()
+    }
+
+    pub fn note_owner_asked(&mut self, pod: PodUid, now: Timestamp) {
+        self.owners_asked.insert(pod, now);
     }
 
     /// The grant that fresh reads refused, while it is not tried again.
@@ -207,6 +234,7 @@ impl Memory {
             .chain(departed)
             .chain(scales)
             .chain(ends)
+            .chain(self.owners_asked.values_mut())
             .chain(&mut self.leases_absent_until)
             .chain(&mut self.first_plan_at)
             .chain(self.obstructed.values_mut())
@@ -220,6 +248,8 @@ impl Memory {
         self.evictions.retain(|_, attempt| now < attempt.not_before);
         self.refused_grants.retain(|_, refused| now < refused.not_before);
         self.doubted.retain(|_, doubted| now < doubted.not_before);
+        self.owners_asked
+            .retain(|_, asked| now < saturating_add(*asked, OWNER_ACTS_WITHIN));
         self.departed.retain(|_, (_, until)| now < *until);
         self.scales.retain(|_, until| now < *until);
         if self.leases_absent_until.is_some_and(|until| until <= now) {

@@ -160,7 +160,7 @@ async fn node_that_was_emptied_around_evictions_is_named() -> Result<()> {
     let emptied = ["drain", "n1", "--ignore-daemonsets", "--disable-eviction"];
     kubectl.run(emptied, secs(60)).await?;
     let drain = kubectl.start(["drain", "n2", "--ignore-daemonsets"])?;
-    let is_named = |one: &BlockedBy| one.reason == LockReason::CircularWait && one.node.as_deref() == Some("n1");
+    let is_named = |one: &BlockedBy| one.reason == LockReason::AwaitsUncordon && one.node.as_deref() == Some("n1");
     let names = env.status_that("n2", "to name the other node", secs(60), |status| {
         status.blocked_by.iter().any(is_named)
     });

@@ -107,7 +107,11 @@ impl Drain {
             requesters: spec.requesters.iter().map(|requester| requester.name.clone()).collect(),
             purpose: spec.purpose.clone(),
             evict: spec.evict,
-            fallback: spec.fallback,
+            // One that waits for owners alone has nothing to release.
+            fallback: match status.held_disruptions {
+                None | Some(0) if spec.ask_owners => Fallback::Wait,
+                _ => spec.fallback,
+            },
             dry_run: spec.dry_run,
             ending: drain.metadata.deletion_timestamp.is_some(),
             asked_at: drain.metadata.creation_timestamp.as_ref().map(|time| time.0),

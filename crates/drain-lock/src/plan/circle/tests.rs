@@ -231,6 +231,55 @@ fn drain_that_waits_for_a_drained_node_names_it(#[case] drained_at: &str, #[case
     assert!(told.message.ends_with(ends), "{}", told.message);
 }
 
+/// It goes on without the pod, for which nothing is claimed any more, and waits for it all the same.
+#[test]
+fn drain_that_left_its_pod_out_names_the_node_all_the_same() {
+    let given = Given {
+        drains: vec![drain("n2", "Requester")],
+        ..one_stays_cordoned(cordoned("n1"))
+    };
+    let granted = json!({ "state": "Confirmed", "foreignCordon": true, "obstructedSince": "2026-01-01T11:50:00Z" });
+    let plan = plan_of(
+        given,
+        json!({ "nextTicket": 9, "claims": [merged(claim(2, "n2"), granted)] }),
+    );
+    let lines = shown(&plan);
+    assert!(lines.contains(&"n2: CircularWait n1".to_owned()), "{lines:?}");
+    let left_out = &plan.drains[0].plan.as_ref().unwrap().left_out;
+    assert_eq!(left_out.len(), 1, "{left_out:?}");
+}
+
+/// `n0` was cordoned long ago, and would take the pod, too: who waits is told of the node that comes back.
+#[test]
+fn node_that_is_expected_back_is_named_before_others() {
+    let mut given = one_stays_cordoned(cordoned("n1"));
+    given.nodes.push(cordoned("n0"));
+    given.pods = vec![runs("x", "n2"), waits("x", &["n0", "n1"])];
+    let drained_at = json!({ "status": { "drainedAt": "2026-01-01T11:50:00Z" } });
+    given.drains[0] = merged(given.drains[0].clone(), drained_at);
+    assert_eq!(
+        shown(&planned_behind_drained(given)).last().unwrap(),
+        "n2: AwaitsUncordon n1"
+    );
+}
+
+/// A node that somebody has just cordoned, without a drain, is being worked on, too.
+#[rstest]
+#[case::a_moment_ago("11:50:00", "AwaitsUncordon")]
+#[case::long_ago("11:45:00", "CircularWait")]
+fn node_without_a_drain_is_expected_back(#[case] cordoned_at: &str, #[case] reason: &str) {
+    let taint = json!([{
+        "key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule", "timeAdded": format!("2026-01-01T{cordoned_at}Z"),
+    }]);
+    let node_1 = merged(cordoned("n1"), json!({ "spec": { "taints": taint } }));
+    let given = Given {
+        drains: vec![drain("n2", "Requester")],
+        ..one_stays_cordoned(node_1)
+    };
+    let plan = plan_of(given, json!({ "nextTicket": 9, "claims": [claim(2, "n2")] }));
+    assert_eq!(shown(&plan), [format!("n2: {reason} n1")]);
+}
+
 /// It is about to come back, or never will.
 #[rstest]
 #[case::that_reboots(merged(cordoned("n1"), json!({ "status": { "conditions": [{

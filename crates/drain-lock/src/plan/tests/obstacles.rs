@@ -525,7 +525,7 @@ fn pod_of_an_owner_is_left_out_at_once() {
 #[test]
 fn owner_is_not_asked_again_before_a_minute_is_over() {
     let mut memory = Memory::default();
-    memory.note_eviction("uid-d1".into(), false, at("2026-01-01T12:00:30Z"));
+    memory.note_owner_asked("uid-d1".into(), at("2026-01-01T11:59:01Z"));
     let plan = plan(
         &beside_never(ours(json!({})), asks_owners()).snapshot(),
         &memory,
@@ -534,4 +534,21 @@ fn owner_is_not_asked_again_before_a_minute_is_over() {
     );
     let lines = shown(&plan);
     assert!(!lines.contains(&"ask for d1".to_owned()), "{lines:?}");
+}
+
+/// It would begin anew at once, and keeps nothing from others.
+#[rstest]
+#[case::of_owners(asks_owners(), true)]
+#[case::of_a_person(drain(json!({})), false)]
+fn drain_that_waits_for_owners_is_not_requeued(#[case] drain: Value, #[case] waits: bool) {
+    let mut cluster = beside_never(ours(json!({})), drain);
+    let granted = merged(
+        granted("Confirmed", &[]),
+        json!({ "since": "2026-01-01T11:00:00Z", "holds": [], "needs": [], "obstructedSince": FOR_LONG }),
+    );
+    cluster = cluster.ledger(json!({ "nextTicket": 9, "claims": [granted] }));
+    let plan = planned(&cluster);
+    let lines = shown(&plan);
+    let is_requeued = lines.iter().any(|line| line.contains("n1#9"));
+    assert_eq!(is_requeued, !waits, "{lines:?}");
 }
