@@ -64,7 +64,9 @@ impl Planner<'_> {
             budgets: self.snapshot.budgets_of(pod).to_vec(),
         };
         // What an earlier leader has planned, its status tells. A pod that was not Ready was missing before.
+        // Of a node that will not come back it may be of before that was known.
         let plan = active.drain.status.as_ref().and_then(|status| status.plan.as_ref());
+        let plan = plan.filter(|_| !active.node.is_being_removed());
         let held = plan.filter(|_| active.node.is_cordoned()).map(|plan| &plan.held);
         let held = held
             .into_iter()
