@@ -11,6 +11,7 @@ use nodeward_api::node_drain::{NodeDrain, Phase};
 use nodeward_testkit::wait::{self, secs};
 use nodeward_testkit::workload::{self, Budget, PodTemplate};
 use nodeward_testkit::{bulk, fleet};
+use rstest::rstest;
 use serde_json::{Value, json};
 
 use crate::environment::{Environment, drain_lock};
@@ -394,15 +395,28 @@ async fn pods_of_a_node_that_stays_cordoned_come_back_by_the_printed_command() -
     end(&env, &second).await
 }
 
+/// A person is called once the node is out of service for longer than the expected 15 minutes.
+#[rstest]
+#[case::a_moment_ago(0, "Waits", "AwaitsUncordon")]
+#[case::long_ago(16, "NeedsPerson", "CircularWait")]
 #[tokio::test(flavor = "multi_thread")]
-async fn node_that_somebody_else_emptied_is_uncordoned_by_the_printed_command() -> Result<()> {
+async fn node_that_somebody_else_emptied_is_uncordoned_by_the_printed_command(
+    #[case] minutes: i64,
+    #[case] severity: &str,
+    #[case] reason: &str,
+) -> Result<()> {
     let env = Environment::new().await?;
     let [first, second] = env.workers().await?;
     env.add_pinned("web", &[first.clone(), second.clone()]).await?;
-    fleet::cordon(&env.client, &first).await?;
+    fleet::cordon_since(
+        &env.client,
+        &first,
+        Timestamp::now() - SignedDuration::from_mins(minutes),
+    )
+    .await?;
     workload::delete(&env.client, &env.name, &pod_on(&env, &first).await?).await?;
     drain(&env, &second).await?;
-    let waits = told(&env, &second, "NeedsPerson", "CircularWait").await?;
+    let waits = told(&env, &second, severity, reason).await?;
     let command = waits.command(" uncordon ")?.to_owned();
     ensure!(command.ends_with(&first), "{command}");
     run(&env, &command).await?;

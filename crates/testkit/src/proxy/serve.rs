@@ -145,7 +145,11 @@ async fn open_watch(
     cut_after: Option<Duration>,
 ) -> Result<(Response<Body>, u16)> {
     let view = shared.view.subscribe();
-    let View { frozen_at, horizon, .. } = view.borrow().clone();
+    let View {
+        frozen_at,
+        horizon,
+        generation,
+    } = view.borrow().clone();
     let from = asked.parameter("resourceVersion").unwrap_or_default();
     let from_start = from.is_empty() || from == "0" || asked.parameter("sendInitialEvents") == Some("true");
     let too_old = from.parse().is_ok_and(|from: u64| from < horizon);
@@ -169,7 +173,7 @@ async fn open_watch(
     let (head, body) = answer.into_parts();
     let status = head.status.as_u16();
     let end = cut_after.map(|time| Instant::now() + time);
-    let body = view::watched(first, body, view, shared.mutable(asked), end);
+    let body = view::watched(first, body, generation, view, shared.mutable(asked), end);
     Ok((Response::from_parts(head, body), status))
 }
 

@@ -20,13 +20,14 @@ pub(super) struct View {
     pub generation: u64,
 }
 
-/// A watch's answer, held back while the view stands still or it is muted, and broken when it is told to be. `first` goes
-/// before it.
+/// The answer of a watch that was asked for under the generation `born`: held back while the view stands still or it is muted,
+/// and broken when it is told to be. `first` goes before it.
 ///
 /// What comes from the API server is read at once and kept, or it would end a watch that does not read.
 pub(super) fn watched(
     first: Bytes,
     mut body: ApiBody,
+    born: u64,
     mut view: watch::Receiver<View>,
     mut muted: watch::Receiver<bool>,
     end: Option<Instant>,
@@ -48,7 +49,6 @@ pub(super) fn watched(
     });
     let (deliver, delivered) = mpsc::channel::<std::io::Result<Frame<Bytes>>>(1);
     tokio::spawn(async move {
-        let born = view.borrow().generation;
         if !first.is_empty() && deliver.send(Ok(Frame::data(first))).await.is_err() {
             return;
         }

@@ -266,7 +266,7 @@ impl Why {
                 steps.extend(self.ends_of_holds(pdb, commands, now));
                 steps
             }
-            (LockReason::CircularWait, _) => {
+            (LockReason::CircularWait | LockReason::AwaitsUncordon, _) => {
                 let node = blocked.node.as_ref().unwrap_or(&self.name);
                 vec![Step::with(remedy.clone(), commands.uncordon(node))]
             }
