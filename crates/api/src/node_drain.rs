@@ -88,8 +88,8 @@ pub struct NodeDrainSpec {
     /// Whether the drain begins, and drain-keeper forces its pods, outside maintenance windows too: for emergencies.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub ignore_windows: bool,
-    /// Whether the drain goes on though a budget never lets a pod of the node go: it is evicted from beside that pod, and whoever
-    /// runs the pod is asked to move it. The eviction API is asked for it once a minute, and refuses; operators that have a webhook
+    /// Whether the drain goes on though a budget never lets a pod of the node go: the other pods leave, and whoever runs this
+    /// one is asked to move it. The eviction API is asked for it once a minute, and refuses; operators that have a webhook
     /// for evictions move their pods when they hear of it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub ask_owners: bool,

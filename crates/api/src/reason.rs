@@ -291,7 +291,7 @@ reasons! {
         /// The pods that it waits for come back only once somebody uncordons a node: that of a drain which waits in turn for this
         /// one, or one that is drained and stays cordoned.
         CircularWait => "waits for pods that come back only once a node is uncordoned",
-        /// The same, where that node is drained and has not been out of service for longer than is expected.
+        /// The same, where that node has not been drained, or cordoned without a drain, for longer than an outage may take.
         AwaitsUncordon => "waits for pods that come back with a node which is out of service",
         /// Pods of the budget are not healthy.
         BudgetUnhealthy => "waits for a budget whose pods are not healthy",

@@ -196,6 +196,7 @@ fn explained_pod(classified: ClassifiedPod, snapshot: &Snapshot) -> ExplainedPod
         Class::WaitsCompleted => ("waitCompleted", Some(LockReason::WaitCompleted.as_str())),
         Class::Movable => ("movable", None),
         Class::Held(reason) => ("held", Some(reason.as_str())),
+        Class::LeftToOwner => ("leftToOwner", Some(LockReason::BudgetNeverAllows.as_str())),
         Class::Retained(reason) => ("retained", Some(reason.as_str())),
     };
     ExplainedPod {

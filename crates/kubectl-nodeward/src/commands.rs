@@ -21,6 +21,7 @@ use std::hash::Hash;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use nodeward_core::drain_request::DrainRequest;
 use tokio::time::MissedTickBehavior;
 
 use self::ceph::Opened;
@@ -115,8 +116,11 @@ pub async fn run(line: CommandLine) -> anyhow::Result<Exit> {
             let locks = Locks::fetch(&cluster).await?;
             screen.show(&locks, |page| locks.print(page, now))?;
         }
-        Command::Plan { nodes } => return plan(&cluster, &nodes, &screen).await,
-        Command::Drain(args) if args.dry_run => return plan(&cluster, &args.nodes, &screen).await,
+        Command::Plan { nodes } => return plan(&cluster, &nodes, |request| request, &screen).await,
+        Command::Drain(args) if args.dry_run => {
+            let settings = |request| drain::with_settings(request, &args);
+            return plan(&cluster, &args.nodes, settings, &screen).await;
+        }
         Command::Drain(args) => return drain::run(&cluster, &args, &options(&line.global), &screen).await,
         Command::Release(args) => {
             let releases = Releases::run(&cluster, &args).await?;
@@ -175,9 +179,14 @@ async fn why(cluster: &mut Cluster, args: &WhyArgs, global: &Global, screen: &Sc
     each(&targets, args.selector.is_some(), screen, answer, print).await
 }
 
-async fn plan(cluster: &Cluster, args: &NodesArgs, screen: &Screen) -> anyhow::Result<Exit> {
+async fn plan(
+    cluster: &Cluster,
+    args: &NodesArgs,
+    settings: impl Fn(DrainRequest) -> DrainRequest,
+    screen: &Screen,
+) -> anyhow::Result<Exit> {
     let nodes = args.of(cluster).await?;
-    let answer = async |node: &String| NodePlan::fetch(cluster, node).await;
+    let answer = async |node: &String| NodePlan::fetch(cluster, node, &settings).await;
     each(&nodes, args.selector.is_some(), screen, answer, NodePlan::print).await
 }
 

@@ -23,7 +23,9 @@ pub(super) fn pods_that_stay_down<'a>(
         let retained = match class {
             Class::Held(_) => false,
             Class::Retained(_) => true,
-            Class::Ignored(_) | Class::Finished | Class::WaitsCompleted | Class::Movable => continue,
+            Class::Ignored(_) | Class::Finished | Class::WaitsCompleted | Class::Movable | Class::LeftToOwner => {
+                continue;
+            }
         };
         for key in snapshot.budgets_of(pod) {
             if retained || !lets_unready_go(key, pod, snapshot) {
@@ -68,8 +70,6 @@ pub(super) struct Asking<'a> {
     pub claim: Option<&'a Claim>,
     /// Whether pods that have an obstacle are left out.
     pub leaves_out: bool,
-    /// Whether pods that their budgets never let go are left to their owners, who are asked to move them.
-    pub asks_owners: bool,
     /// Whether pods find no room for the cordons of other drains. It takes a while to tell.
     pub is_crowded_out: &'a dyn Fn() -> bool,
     /// Whether its drainer asks for no movable pod now: it goes last, or the drainer asks for others first.
@@ -96,6 +96,10 @@ pub(super) fn needed(pods: &[ClassifiedPod], asking: Asking<'_>, snapshot: &Snap
     let crowded_out = excesses.extract_if(.., |excess| excess.is_of_room && is_crowded_out);
     let crowded_out: BTreeSet<BudgetKey> = crowded_out.map(|excess| excess.budget).collect();
     let mut obstacles = Obstacles::default();
+    for one in pods.iter().filter(|one| one.class == Class::LeftToOwner) {
+        let pod = HeldPod::new(&one.pod.key, &one.pod.uid, false);
+        obstacles.note(&pod, LockReason::BudgetNeverAllows, true);
+    }
     for (key, pods) in &needs {
         let Some(budget) = snapshot.facts.get(*key) else {
             continue;

@@ -11,6 +11,7 @@ use crate::snapshot::PodFacts;
 
 use super::eviction_budget::{Ledgers, NotEvictable};
 use super::obstacles::never_allowing;
+use super::pod_classes::PodClasses;
 use super::verdict::DrainVerdict;
 use super::{Action, ActiveDrain, Planner, PodEviction};
 
@@ -48,7 +49,7 @@ impl Planner<'_> {
         let without: Vec<_> = held.into_iter().chain(movable).cloned().collect();
         verdict.message = format!(
             "{} to leave, {} on the way out",
-            counted(to_leave.count() + classes.kept.len() + classes.completing.len(), "pod"),
+            counted(classes.waiting(), "pod"),
             classes.leaving
         );
         let refusing: Vec<Obstacle> = with_disruption
@@ -141,9 +142,7 @@ impl Planner<'_> {
     /// when it hears of one. Under another program's cordon, which may end at any moment, the pods would come back to the node: there
     /// the drain has to ask for it.
     pub(super) fn ask_owners(&mut self, active: &ActiveDrain<'_>, verdict: &mut DrainVerdict) {
-        let is_left_to_owners = active.drain.spec.ask_owners;
-        let is_asked_for = is_left_to_owners || active.node.is_cordoned_by_us();
-        if active.context.is_by_requester() || !is_asked_for || self.remediation(&active.node.name).is_some() {
+        if active.context.is_by_requester() || self.remediation(&active.node.name).is_some() {
             return;
         }
         let claim = self.write.next.claim(active.uid()).cloned();
@@ -152,12 +151,21 @@ impl Planner<'_> {
                 .as_ref()
                 .is_some_and(|claim| claim.has_disruption(pod.uid.as_str()))
         };
-        let to_leave = active.classes.held.iter().chain(&active.classes.movable);
-        for pod in to_leave.filter(|pod| !is_evicted(pod)) {
+        let PodClasses {
+            held,
+            movable,
+            left_to_owners,
+            ..
+        } = active.classes;
+        let is_ours = active.node.is_cordoned_by_us();
+        let others = held.iter().chain(movable).filter(|_| is_ours);
+        let left = left_to_owners.iter().map(|pod| (pod, true));
+        let asked_for = left.chain(others.map(|pod| (pod, false)));
+        for (pod, is_left) in asked_for.filter(|(pod, _)| !is_evicted(pod)) {
             let Some(budget) = never_allowing(pod, self.snapshot) else {
                 continue;
             };
-            if is_left_to_owners {
+            if is_left {
                 verdict.block_for_owner(pod, budget);
             }
             if self.memory.is_owner_to_be_asked(&pod.uid, self.now) {
@@ -178,9 +186,7 @@ impl Planner<'_> {
         verdict: &mut DrainVerdict,
     ) {
         let mut room = self.policy.evictions_per_node.saturating_sub(leaving);
-        let is_left_to_owner =
-            |pod: &PodFacts| active.drain.spec.ask_owners && never_allowing(pod, self.snapshot).is_some();
-        for pod in pods.iter().filter(|pod| !is_left_to_owner(pod)) {
+        for pod in pods {
             if room == 0 {
                 return;
             }

@@ -27,7 +27,7 @@ use crate::snapshot::{NodeFacts, PodFacts, Snapshot};
 
 use super::disruptions::{Asking, Excess, needed};
 use super::intent::refused_again;
-use super::obstacles::{Obstacles, problems};
+use super::obstacles::{Obstacles, never_allowing, problems};
 use super::recovery::succeeded_on_node;
 
 /// What becomes of a pod.
@@ -42,6 +42,8 @@ pub enum Class {
     Movable,
     /// It leaves under the claim, and stays down until the node is back; for this reason.
     Held(LockReason),
+    /// Its budget never lets it go: it leaves once whoever runs it moves it, for which the drain asks.
+    LeftToOwner,
     /// It stays on the node, and is down while that is; for this reason.
     Retained(LockReason),
 }
@@ -154,8 +156,6 @@ pub struct NodeNeed {
     pub pods: Vec<ClassifiedPod>,
     /// What its requesters have consented to.
     pub consents: Consents,
-    /// Whether owners of pods that their budgets never let go are asked to move them, so that these keep nothing waiting.
-    pub asks_owners: bool,
     /// The disruptions that it takes, by budget: one for each held and each retained pod, ready or not, and one for its movable
     /// pods.
     pub needs: Vec<Disruptions>,
@@ -218,9 +218,11 @@ pub fn classify(
     let drain = snapshot.drains.get(&node.name).map(Arc::as_ref);
     let mut need = NodeNeed {
         consents: consents(drain, policy),
-        asks_owners: drain.is_some_and(|drain| drain.spec.ask_owners && drain.spec.evict == Evictor::Nodeward),
         ..NodeNeed::default()
     };
+    let asks_owners = drain.is_some_and(|drain| drain.spec.ask_owners && drain.spec.evict == Evictor::Nodeward);
+    let is_left_to_owner =
+        |pod: &PodFacts| asks_owners && pod.deletion.is_none() && never_allowing(pod, snapshot).is_some();
     let mut changes_at = RequeueAt::after(now);
     for pod in by_excess(&node.name, snapshot) {
         changes_at.note(pod.opt_outs.changes_at());
@@ -247,8 +249,9 @@ pub fn classify(
                 },
             },
         };
-        // With its node for good, it comes back wherever somebody makes room for it.
         let class = match class {
+            Class::Held(_) | Class::Movable if is_left_to_owner(pod) => Class::LeftToOwner,
+            // With its node for good, it comes back wherever somebody makes room for it.
             Class::Held(_) if node.is_being_removed() => Class::Movable,
             class => class,
         };
@@ -278,7 +281,6 @@ pub fn classify(
     let asking = Asking {
         claim,
         leaves_out,
-        asks_owners: need.asks_owners,
         is_crowded_out: &|| is_crowded_out(&need.pods, cordons),
         goes_nowhere: drain.is_some_and(|drain| {
             let is_last = || goes_last(&need.pods, node, drain, snapshot, now);

@@ -69,9 +69,8 @@ impl Obstacles {
         let mut spared = Vec::new();
         for pod in pods {
             if let Some(unusable) = unusable {
-                let is_owners = asking.asks_owners && !pod.retained && unusable.never_allows();
-                self.note(pod, unusable.reason(), asking.leaves_out || is_owners);
-                self.is_waited_for |= !is_owners;
+                self.note(pod, unusable.reason(), asking.leaves_out);
+                self.is_waited_for = true;
             } else if !pod.retained && budget.several.contains(pod.uid.as_str()) {
                 self.note(pod, LockReason::SeveralPDBs, asking.leaves_out);
                 self.is_waited_for = true;
@@ -165,13 +164,9 @@ fn beyond_claims(
 /// The budget that never lets the pod go, where whoever runs the pod may move it.
 pub(super) fn never_allowing<'a>(pod: &PodFacts, snapshot: &'a Snapshot) -> Option<&'a BudgetKey> {
     let [key] = snapshot.budgets_of(pod) else { return None };
-    (never_allows(key, snapshot) && !pod.skips_budgets()).then_some(key)
-}
-
-/// Whether the budget lets nothing go, however healthy its pods are.
-pub(super) fn never_allows(budget: &BudgetKey, snapshot: &Snapshot) -> bool {
-    let facts = snapshot.facts.get(budget).filter(|facts| facts.current);
-    facts.is_some_and(|facts| facts.unusable.is_some_and(Unusable::never_allows))
+    let facts = snapshot.facts.get(key).filter(|facts| facts.current)?;
+    let never_allows = facts.unusable.is_some_and(Unusable::never_allows);
+    (never_allows && !pod.skips_budgets()).then_some(key)
 }
 
 /// Whether the eviction API never lets the pod go, as it stands.
@@ -221,10 +216,10 @@ pub(super) fn problems(
                 problems.extend(too_short_toleration(pod, policy.expected_outage));
                 false
             }
-            Class::Movable | Class::Held(_) => {
+            Class::Movable | Class::Held(_) | Class::LeftToOwner => {
                 let text = |reason: LockReason| format!("pod {} {}", pod.key, reason.explanation());
                 problems.extend(kept(pod, need.consents).map(|reason| about_pod(reason, pod, text(reason))));
-                !pod.skips_budgets()
+                !pod.skips_budgets() && *class != Class::LeftToOwner
             }
         };
         if must_be_evicted && has_several_budgets(pod, snapshot) {
@@ -236,8 +231,7 @@ pub(super) fn problems(
             );
             problems.push(about_pod(LockReason::SeveralPDBs, pod, text));
         }
-        let is_owners = need.asks_owners && must_be_evicted && never_allowing(pod, snapshot).is_some();
-        if !is_owners && (must_be_evicted || matches!(class, Class::Retained(_))) {
+        if must_be_evicted || matches!(class, Class::Retained(_)) {
             let facts = budgets.iter().filter_map(|key| snapshot.facts.get_key_value(key));
             // A budget that was never counted has no status of its spec.
             let is_known = |facts: &BudgetFacts| facts.current || facts.unusable == Some(Unusable::SyncFailed);

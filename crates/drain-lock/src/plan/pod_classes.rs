@@ -28,6 +28,8 @@ pub struct PodClasses {
     pub without_room: Vec<Arc<PodFacts>>,
     /// They leave as their budgets allow, and have not been asked yet.
     pub movable: Vec<Arc<PodFacts>>,
+    /// They leave once whoever runs them moves them.
+    pub left_to_owners: Vec<Arc<PodFacts>>,
     /// They would have to leave, and nobody has consented to what that destroys.
     pub kept: Vec<Arc<PodFacts>>,
     /// What somebody has consented to.
@@ -144,7 +146,11 @@ impl PodClasses {
                 self.plan.waits_for.push(planned(LockReason::WaitCompleted));
                 self.completing.push(Arc::clone(pod));
             }
-            Class::Movable if is_kept => self.kept.push(Arc::clone(pod)),
+            Class::Movable | Class::LeftToOwner if is_kept => self.kept.push(Arc::clone(pod)),
+            Class::LeftToOwner => {
+                self.plan.left_out.push(planned(LockReason::BudgetNeverAllows));
+                self.left_to_owners.push(Arc::clone(pod));
+            }
             Class::Movable => {
                 let obstacle = self.obstacles.left_out(pod);
                 self.plan.left_out.extend(obstacle.map(planned));
@@ -208,8 +214,8 @@ impl PodClasses {
     }
 
     /// How many have not been asked to leave yet.
-    fn waiting(&self) -> usize {
-        self.held.len() + self.movable.len() + self.kept.len() + self.completing.len()
+    pub fn waiting(&self) -> usize {
+        self.held.len() + self.movable.len() + self.left_to_owners.len() + self.kept.len() + self.completing.len()
     }
 
     /// The counts for people. What has gone is known from `before`: the pods that there were at most.

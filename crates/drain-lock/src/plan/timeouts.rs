@@ -220,7 +220,8 @@ impl Planner<'_> {
     fn fall_back(&mut self, active: &ActiveDrain<'_>) {
         let is_down = |pod: &_| active.context.unavailable.contains(pod);
         // It keeps nothing from others, and would begin anew at once: a person is told that its time is over.
-        let waits_for_owners = active.drain.spec.ask_owners && !self.write.next.has_unused(active.uid(), &is_down);
+        let waits_for_owners =
+            !active.classes.left_to_owners.is_empty() && !self.write.next.has_unused(active.uid(), &is_down);
         if active.drain.spec.fallback == Fallback::ReleaseAndRequeue && !waits_for_owners {
             self.give_back(active, "its time (drain) is over");
         }

@@ -106,7 +106,7 @@ fn movable_pods(snapshot: &Snapshot, policy: &Policy, now: Timestamp) -> (BTreeS
     let (mut pods, mut nodes_of_held) = (BTreeSet::new(), BTreeSet::new());
     for (node_uid, need) in needs_of_drains(snapshot, policy, now) {
         let movable = need.pods.iter().filter(|pod| match pod.class {
-            Class::Held(_) | Class::Retained(_) => false,
+            Class::Held(_) | Class::LeftToOwner | Class::Retained(_) => false,
             Class::Ignored(_) | Class::Finished | Class::WaitsCompleted | Class::Movable => true,
         });
         pods.extend(movable.map(|classified| classified.pod.uid.clone()));

@@ -15,7 +15,6 @@ use nodeward_api::node_drain::{Consent, Deadlines};
 use nodeward_core::consent::Consents;
 use nodeward_core::drain_request::DrainRequest;
 use nodeward_core::duration::ConfigDuration;
-use nodeward_core::id::NodeUid;
 use tokio::time::MissedTickBehavior;
 
 use self::progress::{DrainOutcome, DrainProgress, ProgressEvent, WatchedDrain};
@@ -75,7 +74,8 @@ async fn request_and_watch(
     // All names are checked first: a mistake in the last one requests nothing.
     for node in args.nodes.of(cluster).await? {
         let node_uid = node_uid(cluster, &node).await?;
-        requests.push(drain_request(args, &node, node_uid, &requester));
+        let request = DrainRequest::new(node.into(), node_uid, requester.clone());
+        requests.push(with_settings(request, args));
     }
     let tell = |style, text: &str| screen.say(|page| page.text(style, text));
     for request in &requests {
@@ -91,7 +91,8 @@ async fn request_and_watch(
     watch(cluster, screen, progress).await
 }
 
-fn drain_request(args: &DrainArgs, node: &str, node_uid: Option<NodeUid>, requester: &str) -> DrainRequest {
+/// The request with what the command line asks for.
+pub fn with_settings(request: DrainRequest, args: &DrainArgs) -> DrainRequest {
     let text = |duration: Option<ConfigDuration>| duration.map(|duration| duration.to_string());
     let consent = |given: bool| if given { Consent::Evict } else { Consent::Keep };
     DrainRequest {
@@ -109,7 +110,7 @@ fn drain_request(args: &DrainArgs, node: &str, node_uid: Option<NodeUid>, reques
         ignore_windows: args.ignore_windows,
         ask_owners: args.ask_owners,
         changes_settings: true,
-        ..DrainRequest::new(node.into(), node_uid, requester.to_owned())
+        ..request
     }
 }
 

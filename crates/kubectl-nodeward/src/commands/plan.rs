@@ -42,17 +42,23 @@ pub struct NodePlan {
 }
 
 impl NodePlan {
-    pub async fn fetch(cluster: &Cluster, node: &str) -> Result<Self, Failure> {
+    /// The plan of the node's drain, or of one that is asked for as `settings` say, and not done.
+    pub async fn fetch(
+        cluster: &Cluster,
+        node: &str,
+        settings: impl Fn(DrainRequest) -> DrainRequest,
+    ) -> Result<Self, Failure> {
         cluster.require::<NodeDrain>()?;
         let drains: Api<NodeDrain> = Api::all(cluster.client.clone());
         for _ in 0..ATTEMPTS {
             if let Some(found) = cluster.ask(drains.get_opt(node)).await? {
                 return Self::answered(&drains, found).await;
             }
+            let request = DrainRequest::new(node.into(), node_uid(cluster, node).await?, requester(cluster).await?.1);
             let request = DrainRequest {
                 purpose: Some("plan".to_owned()),
                 dry_run: true,
-                ..DrainRequest::new(node.into(), node_uid(cluster, node).await?, requester(cluster).await?.1)
+                ..settings(request)
             };
             let preview = new_drain(&request, Timestamp::now());
             let preview = match cluster.ask(drains.create(&PostParams::default(), &preview)).await {

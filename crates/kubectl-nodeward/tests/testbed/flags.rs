@@ -7,9 +7,11 @@ use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use kube::api::{ListParams, PostParams};
 use kube::{Api, ResourceExt};
 use nodeward_api::node_drain::Phase;
+use nodeward_testkit::bulk;
 use nodeward_testkit::proxy::Proxy;
 use nodeward_testkit::wait::{self, secs};
 use nodeward_testkit::webhook::DenyingWebhook;
+use nodeward_testkit::workload::{self, Budget, PodTemplate};
 use serde_json::{Value, json};
 
 use crate::environment::Environment;
@@ -49,6 +51,27 @@ async fn several_nodes_are_answered_for_by_name_or_labels() -> Result<()> {
     assert_eq!(error, json!({ "error": "there is no node missing" }));
     let error = admin.nodeward(&["plan", "-l", "pool=none"]).await?.error()?;
     says(&error, &["there is no node with the labels pool=none"])
+}
+
+/// A dry run shows what the drain would do that the same command line asks for.
+#[tokio::test(flavor = "multi_thread")]
+async fn dry_run_counts_with_what_the_other_flags_ask_for() -> Result<()> {
+    let env = Environment::new().await?;
+    let [node] = env.workers().await?;
+    let template = PodTemplate::new().pinned("single", &[node.clone()]);
+    bulk::create(&env.client, [template.deployment(&env.name, "single", 1)?]).await?;
+    let never = Budget::max_unavailable(&env.name, "single", 0).of("single").build()?;
+    bulk::create(&env.client, [never]).await?;
+    workload::ready_pods(&env.client, &env.name, "single", 1, secs(90)).await?;
+    workload::counted_budget(&env.client, &env.name, "single", 1, secs(60)).await?;
+    let left_out = |plan: &Value| plan["plan"]["leftOut"].as_array().map_or(0, Vec::len);
+    let plain = env.admin.json(&["drain", &node, "--dry-run"]).await?;
+    ensure!(left_out(&plain) == 0, "{plain:#}");
+    let asking = env.admin.json(&["drain", &node, "--dry-run", "--ask-owners"]).await?;
+    ensure!(left_out(&asking) == 1, "{asking:#}");
+    let gone = env.drains().get_opt(&node).await?;
+    ensure!(gone.is_none(), "{gone:?}");
+    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -781,7 +781,9 @@ proptest! {
                         let retained = matches!(class, Class::Retained(_));
                         snapshot.budgets_of(pod).iter().map(|key| (key.to_string(), retained)).collect()
                     }
-                    Class::Ignored(_) | Class::Finished | Class::WaitsCompleted | Class::Movable => BTreeSet::new(),
+                    Class::Ignored(_) | Class::Finished | Class::WaitsCompleted | Class::Movable | Class::LeftToOwner => {
+                        BTreeSet::new()
+                    }
                 };
                 let disruptions: Vec<(String, bool)> = need
                     .needs
