@@ -56,7 +56,7 @@ use self::review::EvictionReview;
 pub const PATH: &str = "/evictions";
 
 /// What is told to a client that evicts a pod which asked to stay. `kubectl` prints it.
-const OPT_OUT_WARNING: &str = "the pod asked to stay on its node through drains (nodeward.dev/drain), which only drain-lock's own drainer honours";
+const OPT_OUT_WARNING: &str = "the pod has an opt-out from drains, which only drain-lock's own drainer honours";
 
 /// What is told to a client that is admitted because nobody leads, or plans: nobody would ever give it its turn. `kubectl`
 /// prints it.

@@ -148,23 +148,31 @@ impl ContextLookup {
 
     /// Has the pods of draining nodes classified, where that decides on this eviction.
     pub async fn classify_pods(&self, review: &EvictionReview, policy: &Policy, now: Timestamp) {
-        if self.depends_on_classes(review, policy, now, Instant::now()) {
-            self.movable_pods.refresh(&self.cache, policy).await;
+        if let Some(node) = self.depends_on_classes_of(review, policy, now, Instant::now()) {
+            self.movable_pods.refresh(&node, &self.cache, policy).await;
         }
     }
 
     /// The same at once, on this thread.
     pub fn classify_pods_now(&self, review: &EvictionReview, policy: &Policy, now: Timestamp, instant: Instant) {
-        if self.depends_on_classes(review, policy, now, instant) {
-            self.movable_pods.classify(&self.cache, policy, now, instant);
+        if let Some(node) = self.depends_on_classes_of(review, policy, now, instant) {
+            self.movable_pods.classify(&node, &self.cache, policy, now, instant);
         }
     }
 
-    fn depends_on_classes(&self, review: &EvictionReview, policy: &Policy, now: Timestamp, instant: Instant) -> bool {
+    /// The node of whose pods it matters which are movable.
+    fn depends_on_classes_of(
+        &self,
+        review: &EvictionReview,
+        policy: &Policy,
+        now: Timestamp,
+        instant: Instant,
+    ) -> Option<NodeUid> {
         let found = self.look_up(review, policy, now, instant);
-        found
-            .context()
-            .is_some_and(|context| self.is_asked_about(&context.uid, context.node.as_ref(), &context.budgets))
+        let context = found.context()?;
+        let node = context.node.as_ref()?;
+        let is_asked_about = self.is_asked_about(&context.uid, Some(node), &context.budgets);
+        is_asked_about.then(|| node.uid.clone())
     }
 
     /// Waits a moment where it matters whether the eviction comes ahead of its node's cordon: it would take the last disruption of

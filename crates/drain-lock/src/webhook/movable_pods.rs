@@ -15,7 +15,8 @@ use crate::plan::needs_of_drains;
 use crate::policy::Policy;
 use crate::snapshot::{Snapshot, SnapshotScope};
 
-/// After so long they are classified anew. That is of all claims at once, so that no number of retries makes more work.
+/// After so long they are classified anew, or for a claim that came since. That is of all claims at once, so that no number of
+/// retries makes more work.
 const FRESH: Duration = Duration::from_secs(1);
 
 /// For how long a classification serves while the next is under way.
@@ -38,6 +39,8 @@ struct Classified {
     pods: BTreeSet<PodUid>,
     /// Nodes with pods that leave under the claim alone.
     nodes_of_held: BTreeSet<NodeUid>,
+    /// Nodes whose claims it knows.
+    nodes: BTreeSet<NodeUid>,
     at: Instant,
 }
 
@@ -58,19 +61,20 @@ impl MovablePods {
         classified.as_ref().filter(serves).is_some_and(tells)
     }
 
-    /// Sees to it that there is a fresh classification, or waits for it in vain. One is made at a time, on a thread of its
-    /// own: it holds up no other answer.
-    pub async fn refresh(self: &Arc<Self>, cache: &Arc<ClusterCache>, policy: &Policy) {
+    /// Sees to it that there is a fresh classification of this node's pods, or waits for it in vain. One is made at a time, on a
+    /// thread of its own: it holds up no other answer.
+    pub async fn refresh(self: &Arc<Self>, node: &NodeUid, cache: &Arc<ClusterCache>, policy: &Policy) {
         let (this, cache, policy) = (Arc::clone(self), Arc::clone(cache), policy.clone());
+        let node = node.clone();
         let refresh = async move {
             let turn = Arc::clone(&this.turn).lock_owned().await;
-            if this.is_fresh(Instant::now()) {
+            if this.is_fresh(&node, Instant::now()) {
                 return;
             }
             // The turn goes with the work, which ends by itself.
             let classify = move || {
                 let _turn = turn;
-                this.classify(&cache, &policy, Timestamp::now(), Instant::now());
+                this.classify(&node, &cache, &policy, Timestamp::now(), Instant::now());
             };
             if let Err(error) = tokio::task::spawn_blocking(classify).await {
                 tracing::error!(%error, "the pods of draining nodes could not be classified");
@@ -79,25 +83,32 @@ impl MovablePods {
         let _ = tokio::time::timeout(WAIT, refresh).await;
     }
 
-    /// Classifies them, unless that was done a moment ago.
-    pub fn classify(&self, cache: &ClusterCache, policy: &Policy, now: Timestamp, at: Instant) {
-        if self.is_fresh(at) {
+    /// Classifies them, unless that was done a moment ago, with the claim of this node.
+    pub fn classify(&self, node: &NodeUid, cache: &ClusterCache, policy: &Policy, now: Timestamp, at: Instant) {
+        if self.is_fresh(node, at) {
             return;
         }
         let snapshot = cache.snapshot(&SnapshotScope::default(), now);
-        let classified = snapshot.map(|snapshot| movable_pods(&snapshot, policy, now));
-        let (pods, nodes_of_held) = classified.unwrap_or_default();
+        let classified = snapshot.map(|snapshot| {
+            let claims = snapshot.claims().iter();
+            let nodes: BTreeSet<NodeUid> = claims.map(|claim| claim.node_uid.as_str().into()).collect();
+            (movable_pods(&snapshot, policy, now), nodes)
+        });
+        let ((pods, nodes_of_held), nodes) = classified.unwrap_or_default();
         *self.classified.lock() = Some(Classified {
             pods,
             nodes_of_held,
+            nodes,
             at,
         });
     }
 
-    fn is_fresh(&self, now: Instant) -> bool {
+    fn is_fresh(&self, node: &NodeUid, now: Instant) -> bool {
         let classified = self.classified.lock();
         let age = |last: &Classified| now.saturating_duration_since(last.at);
-        classified.as_ref().is_some_and(|last| age(last) < FRESH)
+        classified
+            .as_ref()
+            .is_some_and(|last| age(last) < FRESH && last.nodes.contains(node))
     }
 }
 

@@ -350,6 +350,24 @@ async fn unguarded_pod_with_the_smallest_uid_waits_beside_retained(#[case] name:
     assert_eq!(matches!(told, Decision::Admit(_)), goes, "{told:?}");
 }
 
+/// Its pods are not taken for held ones for as long as a classification serves that was made before.
+#[tokio::test(start_paused = true)]
+async fn pods_of_a_claim_are_classified_as_soon_as_it_is_there() {
+    let (mut before, mut after) = (two_drains(), two_drains());
+    after.0.ledger.as_mut().unwrap().metadata.resource_version = Some("2".to_owned());
+    let other = Cluster::new([], [pod("other", json!({ "spec": { "nodeName": "n2" } }))]);
+    before.0.pods.extend(other.0.pods);
+    before.0.drains.retain(|drain| drain.spec.node_name == "n2");
+    let ledger = before.0.ledger.as_mut().unwrap();
+    ledger.spec.claims.retain(|claim| claim.node == "n2");
+    let cache = before.cache();
+    let lookup = ContextLookup::new(Arc::clone(&cache));
+    told(&lookup, "other").await;
+    cache.insert(&after.0);
+    let told = told(&lookup, "m").await;
+    assert_eq!(told, Decision::Admit(Admission::FreeDisruption));
+}
+
 #[tokio::test(start_paused = true)]
 async fn unclassified_pod_waits_with_the_claim() {
     let cache = two_drains().cache();
