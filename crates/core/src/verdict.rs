@@ -106,7 +106,7 @@ impl fmt::Display for Next {
             Self::HeldBack { strategy, until, .. } => {
                 match until {
                     Some(until) => write!(f, "{strategy}, not before {}", to_the_second(*until))?,
-                    None => write!(f, "{strategy} when that ends")?,
+                    None => write!(f, "{strategy}{WHEN_THAT_ENDS}")?,
                 }
                 write!(f, ": {}", strategy.intent())
             }
@@ -156,6 +156,7 @@ pub struct BlockedMessage {
 
 const NEXT: &str = "; next: ";
 const NOTHING: &str = "nothing by itself";
+const WHEN_THAT_ENDS: &str = " when that ends";
 const DRAIN_FAILED: &str = "The drain has failed: everything that may be done has been. ";
 const ONE_KEEPS: &str = " pod keeps the drain from ending: ";
 const MANY_KEEP: &str = " pods keep the drain from ending: ";
@@ -192,6 +193,22 @@ impl BlockedMessage {
     /// Whether somebody has to deal with one of the named pods, for nothing else will.
     pub fn needs_person(&self) -> bool {
         self.drain_failed || self.nexts().any(|next| next.starts_with(NOTHING))
+    }
+
+    /// Whether one of the named pods is forced, now or at a time that is told. An eviction is what its drainer asks for, too.
+    pub fn forces(&self) -> bool {
+        let evicts = StrategyName::Delete.intent();
+        let is_left_to_others = |next: &str| {
+            let intent = next.rsplit_once(": ").map(|(_, intent)| intent);
+            next.starts_with(NOTHING) || next.contains(WHEN_THAT_ENDS) || intent == Some(evicts)
+        };
+        self.nexts().any(|next| !is_left_to_others(next))
+    }
+
+    /// Whether what is done to the [chief](Self::chief) waits for something that has no time.
+    pub fn waits_for_others(&self) -> bool {
+        let next = self.chief().and_then(next_of);
+        next.is_some_and(|next| next.contains(WHEN_THAT_ENDS))
     }
 
     /// What is done to the [chief](Self::chief) of the named pods, if a time is told.

@@ -77,12 +77,21 @@ impl<'a> Cordons<'a> {
         if pods.is_empty() {
             return Vec::new();
         }
-        let in_service = || Placement::beginning(&self.basis, &Rc::default());
-        let mut in_service = self.in_service.get_or_init(in_service).clone();
+        let mut in_service = self.in_service().clone();
         for pod in others {
             in_service.moves(pod);
         }
         pods.iter().filter(|pod| in_service.moves(pod)).cloned().collect()
+    }
+
+    /// Those of the nodes that would take the pod if none were drained.
+    pub fn takers(&self, pod: &PodFacts, among: &BTreeSet<NodeName>) -> Vec<NodeName> {
+        self.in_service().takers(pod, among)
+    }
+
+    fn in_service(&self) -> &Placement<'a> {
+        self.in_service
+            .get_or_init(|| Placement::beginning(&self.basis, &Rc::default()))
     }
 
     /// Cordons the node, whose pods leave it, if all find room together: these, and all that find room now of those that

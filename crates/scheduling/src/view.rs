@@ -4,7 +4,6 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use nodeward_core::id::{NamespacedName, NodeName};
-use nodeward_core::node::UNSCHEDULABLE_TAINT;
 
 use crate::neighbours::BoundPods;
 use crate::requirements::{HostPort, NodeAffinity};
@@ -60,9 +59,9 @@ pub struct SchedulingView {
 }
 
 impl SchedulingView {
-    /// The same, if these nodes were not cordoned, and without the pods that wait for a node.
+    /// The same, if these nodes were in service, and without the pods that wait for a node.
     #[must_use]
-    pub fn with_uncordoned(&self, names: &BTreeSet<NodeName>) -> Self {
+    pub fn with_in_service(&self, names: &BTreeSet<NodeName>) -> Self {
         let mut view = Self {
             pending: Vec::new(),
             ..self.clone()
@@ -72,10 +71,7 @@ impl SchedulingView {
             .iter_mut()
             .filter(|capacity| names.contains(&capacity.node.name))
         {
-            let node = &mut Arc::make_mut(&mut capacity.node).view;
-            node.unschedulable = false;
-            let others = node.taints.iter().filter(|taint| taint.key != UNSCHEDULABLE_TAINT);
-            node.taints = others.cloned().collect();
+            capacity.node = Arc::new(capacity.node.in_service());
         }
         view
     }

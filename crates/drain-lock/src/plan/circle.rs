@@ -93,7 +93,7 @@ pub(super) fn circles(
         return Circles::new();
     }
     let closed = stay_cordoned(contexts, snapshot, policy, now);
-    let missing = missing(&waiting, snapshot, policy, now, requeue_at);
+    let missing = missing(&waiting, &closed, snapshot, policy, now, requeue_at);
     let blocking = |drain: &Waiting<'_>, waiting: &BTreeMap<NodeName, Waiting<'_>>| {
         blocking(drain, waiting, &closed, &missing, snapshot)
     };
@@ -200,21 +200,19 @@ fn waiting<'a>(context: &'a DrainContext, snapshot: &'a Snapshot, stays: bool) -
     })
 }
 
-/// The nodes that are up and that somebody else has drained, or cordoned without a drain: nothing but an `uncordon` lets pods onto
-/// them again. An outage begins when the node is drained; of a node without a drain, when it is cordoned.
+/// The nodes that somebody else has drained, or cordoned without a drain: nothing but an `uncordon` lets pods onto them again. An
+/// outage begins when the node is drained; of a node without a drain, when it is cordoned. One that is down for longer than is
+/// expected is none of them: an `uncordon` would not help.
 fn stay_cordoned(contexts: &[DrainContext], snapshot: &Snapshot, policy: &Policy, now: Timestamp) -> Closed {
-    let goes_on = |context: &&DrainContext| {
-        let is_drained = context.claim.as_ref().is_some_and(|claim| claim.may_go_down);
-        !(is_drained && context.is_by_requester())
-    };
+    let goes_on = |context: &&DrainContext| !(context.may_go_down() && context.is_by_requester());
     let drains: BTreeSet<&NodeName> = contexts.iter().filter(goes_on).map(|context| &context.name).collect();
     let is_closed = |node: &&Arc<NodeFacts>| {
         let by_others = node.is_cordoned() && !node.is_cordoned_by_us();
-        by_others && node.ready && !node.is_being_removed() && !drains.contains(&node.name)
+        by_others && !node.is_being_removed() && !drains.contains(&node.name)
     };
     let drained_at = |node: &NodeFacts| {
-        let context = contexts.iter().find(|context| context.name == node.name)?;
-        context.claim.as_ref().filter(|claim| claim.may_go_down)?;
+        let is_drained = |context: &&DrainContext| context.name == node.name && context.may_go_down();
+        let context = contexts.iter().find(is_drained)?;
         let status = context.drain.as_deref()?.status.as_ref();
         Some(status.and_then(|status| status.drained_at).unwrap_or(now))
     };
@@ -223,21 +221,27 @@ fn stay_cordoned(contexts: &[DrainContext], snapshot: &Snapshot, policy: &Policy
         Some(saturating_add(begin, policy.expected_outage)).filter(|end| !is_due(*end, now))
     };
     let closed = snapshot.nodes.values().filter(is_closed);
-    closed.map(|node| (node.name.clone(), outage(node))).collect()
+    let closed = closed.map(|node| (node, outage(node)));
+    let closed = closed.filter(|(node, outage)| node.ready || outage.is_some());
+    closed.map(|(node, outage)| (node.name.clone(), outage)).collect()
 }
 
 /// The pods that the scheduler has found no node for, for long enough that it will find none.
 fn missing<'a>(
     waiting: &BTreeMap<NodeName, Waiting<'a>>,
+    closed: &Closed,
     snapshot: &Snapshot,
     policy: &Policy,
     now: Timestamp,
     requeue_at: &mut RequeueAt,
 ) -> Missing<'a> {
-    let nodes = snapshot.nodes.values();
-    let candidates = nodes.filter(|node| node.unschedulable || waiting.contains_key(&node.name));
+    let is_candidate = |node: &&Arc<NodeFacts>| {
+        let takes_pods_again = node.ready && (node.unschedulable || waiting.contains_key(&node.name));
+        takes_pods_again || closed.contains_key(&node.name)
+    };
+    let candidates = snapshot.nodes.values().filter(is_candidate);
     let candidates: BTreeSet<NodeName> = candidates.map(|node| node.name.clone()).collect();
-    let view: SchedulingView = snapshot.scheduling.with_uncordoned(&candidates);
+    let view: SchedulingView = snapshot.scheduling.with_in_service(&candidates);
     let placement = Placement::new(&view);
     let mut missing = Missing::new();
     for key in waiting.values().flat_map(|drain| drain.needs.keys()) {
@@ -274,7 +278,11 @@ fn blocking(
         let is_closed = |node: &NodeName| waiting.contains_key(node) || closed.contains_key(node);
         let waits_in_vain = |takers: &&BTreeSet<NodeName>| !takers.is_empty() && takers.iter().all(is_closed);
         let in_vain: Vec<_> = missing.get(*key)?.iter().filter(waits_in_vain).collect();
-        let lost = i32::try_from(in_vain.len()).unwrap_or(i32::MAX);
+        // A StatefulSet makes its next pod once this one is Ready.
+        let to_be_made = facts.pods.expected.saturating_sub(facts.pods.all).max(0);
+        let lost = i32::try_from(in_vain.len())
+            .unwrap_or(i32::MAX)
+            .saturating_add(to_be_made);
         // What is never allowed, however many pods come back, has another reason.
         let is_blocked = *needed <= facts.ceiling() && *needed > facts.ceiling().saturating_sub(lost);
         let nodes = in_vain.into_iter().flatten();

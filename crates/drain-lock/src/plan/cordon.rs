@@ -30,9 +30,14 @@ pub(super) fn cordons<'a>(
     policy: &Policy,
     now: Timestamp,
 ) -> Cordons<'a> {
-    let open = || contexts.iter().filter(|context| context.is_open());
-    let comes_back = |context: &&DrainContext| context.node.as_ref().is_some_and(|node| !node.is_being_removed());
-    let drained = open().filter(comes_back).map(|context| context.name.clone()).collect();
+    let open = contexts.iter().filter(|context| context.is_open());
+    // The room of a node that another program has drained comes back when somebody uncordons it, which may be never: as anywhere
+    // without us, it counts for nothing before.
+    let comes_back = |context: &&DrainContext| {
+        let is_left_to_others = context.is_by_requester() && context.may_go_down();
+        !is_left_to_others && context.node.as_ref().is_some_and(|node| !node.is_being_removed())
+    };
+    let drained = open.filter(comes_back).map(|context| context.name.clone()).collect();
     // The oldest drain is asked about first, so its node is the last one to give places to others.
     let is_to_be_cordoned =
         |context: &&DrainContext| context.intent == Intent::Drain && !context.is_by_requester() && !context.is_open();
@@ -135,15 +140,15 @@ impl Planner<'_> {
         let crowded_out = self.crowded_out(active);
         let own: Vec<_> = classes.to_find_room().chain(&crowded_out).cloned().collect();
         let without_room = self.cordons.cordon_if_room(name, &own).err();
-        let others: Vec<&NodeName> = self.ahead.iter().filter(|other| *other != name).collect();
-        let Some(pod) = without_room.as_ref().filter(|_| !others.is_empty()) else {
+        let awaited = without_room.as_ref().map(|pod| (pod, self.awaited_by(name, pod)));
+        let Some((pod, awaited)) = awaited.filter(|(_, awaited)| !awaited.is_empty()) else {
             if without_room.is_some() {
                 self.cordons.cordon(name, &own);
             }
             self.ahead.insert(name.clone());
             return false;
         };
-        verdict.block_for_room(name, pod, &others);
+        verdict.block_for_room(name, pod, &awaited);
         self.requeue_at.note(saturating_add(self.now, A_MOMENT));
         true
     }
@@ -162,13 +167,29 @@ impl Planner<'_> {
         };
         if obstacles.iter().any(is_of_room) {
             let name = &active.node.name;
-            let others: Vec<&NodeName> = self.ahead.iter().filter(|other| *other != name).collect();
-            if let Some(pod) = self.crowded_out(active).first().filter(|_| !others.is_empty()) {
-                verdict.block_for_room(name, pod, &others);
+            let crowded_out = self.crowded_out(active);
+            let awaited = crowded_out.first().map(|pod| (pod, self.awaited_by(name, pod)));
+            if let Some((pod, awaited)) = awaited.filter(|(_, awaited)| !awaited.is_empty()) {
+                verdict.block_for_room(name, pod, &awaited);
                 obstacles.retain(|obstacle| !is_of_room(obstacle));
             }
         }
         obstacles
+    }
+
+    /// The other nodes whose drains this pod waits for, to find room: its own, or else those that would take it. Where none would
+    /// by itself, each may make room for what is in its way.
+    fn awaited_by(&self, own: &NodeName, pod: &PodFacts) -> Vec<NodeName> {
+        let others: BTreeSet<NodeName> = self.ahead.iter().filter(|other| *other != own).cloned().collect();
+        if let Some(node) = pod.node.as_ref().filter(|node| others.contains(*node)) {
+            return vec![node.clone()];
+        }
+        let takers = self.cordons.takers(pod, &others);
+        if takers.is_empty() {
+            others.into_iter().collect()
+        } else {
+            takers
+        }
     }
 
     /// The pods of the node that find no room, and would if no other drain were open.

@@ -67,6 +67,11 @@ impl DrainContext {
 }
 
 impl DrainRecord {
+    /// Whether its claim lets the node go down.
+    pub fn may_go_down(&self) -> bool {
+        self.claim.as_ref().is_some_and(|claim| claim.may_go_down)
+    }
+
     fn of(
         name: NodeName,
         node_uid: Option<NodeUid>,

@@ -110,7 +110,11 @@ impl PodClasses {
     /// Notes whether a pod that is being deleted should be gone by now, or when it should be.
     fn note_end(&mut self, pod: &Arc<PodFacts>, now: Timestamp) {
         let Some(deletion) = &pod.deletion else { return };
-        let overdue_at = saturating_add(deletion.deadline, CONFIRMED_WITHIN);
+        let overdue_at = if deletion.finalizers.is_empty() {
+            saturating_add(deletion.deadline, CONFIRMED_WITHIN)
+        } else {
+            deletion.finalized_by()
+        };
         if overdue_at <= now {
             self.overdue.push(Arc::clone(pod));
         } else {

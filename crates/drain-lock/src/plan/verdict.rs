@@ -65,7 +65,7 @@ impl DrainVerdict {
     }
 
     /// Says that the cordon of its node `own` waits: this pod would find no room while these others are drained.
-    pub(super) fn block_for_room(&mut self, own: &NodeName, pod: &PodFacts, others: &[&NodeName]) {
+    pub(super) fn block_for_room(&mut self, own: &NodeName, pod: &PodFacts, awaited: &[NodeName]) {
         let key = &pod.key;
         let of_another = pod.node.as_ref().filter(|node| *node != own);
         let what = match (of_another, &pod.node) {
@@ -73,8 +73,6 @@ impl DrainVerdict {
             (None, None) => format!("its cordon would take the last room of pod {key}, which waits for a node"),
             (None, Some(_)) => format!("pod {key} {}", LockReason::NoRoom.explanation()),
         };
-        let awaited = of_another.filter(|node| others.contains(node));
-        let awaited = awaited.as_ref().map_or(others, std::slice::from_ref);
         self.message = format!("{what}; it waits for {}", drains_of(awaited));
         self.blocked_by.push(BlockedBy {
             pod: Some(key.to_string()),
@@ -180,7 +178,7 @@ pub fn about_node(reason: LockReason, message: String) -> BlockedBy {
 }
 
 /// The drains of these nodes, for a person.
-fn drains_of(nodes: &[&NodeName]) -> String {
+fn drains_of(nodes: &[NodeName]) -> String {
     let named: Vec<&str> = nodes.iter().take(NAMED_AT_MOST).map(|node| node.as_str()).collect();
     let more = match nodes.len().saturating_sub(NAMED_AT_MOST) {
         0 => String::new(),

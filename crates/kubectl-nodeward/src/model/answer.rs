@@ -5,7 +5,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Node;
 use nodeward_api::NodeHealthCheck;
 use nodeward_api::node_drain::{BlockedBy, Phase};
-use nodeward_api::reason::{BlockerReason, HealthReason, LockReason};
+use nodeward_api::reason::{HealthReason, LockReason};
 use nodeward_core::verdict::BlockedMessage;
 use serde::Serialize;
 
@@ -174,7 +174,7 @@ impl<'a> Answering<'a> {
                 .map(acts(HEALTH_CHECK)),
             drain.and_then(given_up),
             is_blocked
-                .filter(|blocked| drain.is_none() || !awaits_claim(blocked))
+                .filter(|blocked| drain.is_none() || tells_more_than_its_drain(blocked))
                 .map(blocked)
                 .map(acts(DRAIN_KEEPER)),
             health
@@ -335,19 +335,20 @@ fn given_up(drain: &Drain) -> Option<Answer> {
     })
 }
 
-/// Whether drain-keeper waits for drain-lock with all of them: what these wait for tells drain-lock.
-fn awaits_claim(blocked: &Blocked) -> bool {
-    let acts = blocked.pods.as_ref().is_some_and(|pods| pods.chief_act().is_some());
-    blocked.reason == BlockerReason::AwaitsClaim.as_str() && !acts
+/// Whether drain-keeper forces pods, or leaves them to a person. What it waits for, or evicts as drain-lock does, is told by the drain.
+fn tells_more_than_its_drain(blocked: &Blocked) -> bool {
+    let pods = blocked.pods.as_ref();
+    pods.is_none_or(|pods| pods.needs_person() || pods.forces())
 }
 
 /// drain-keeper finds pods that keep the drain from ending.
 fn blocked(blocked: &Blocked) -> Answer {
     let needs_person = blocked.pods.as_ref().is_some_and(BlockedMessage::needs_person);
-    let severity = if needs_person {
-        Severity::NeedsPerson
-    } else {
-        Severity::Acts
+    let waits = blocked.pods.as_ref().is_some_and(BlockedMessage::waits_for_others);
+    let severity = match (needs_person, waits) {
+        (true, _) => Severity::NeedsPerson,
+        (false, true) => Severity::Waits,
+        (false, false) => Severity::Acts,
     };
     let chief = blocked.pods.as_ref().and_then(|pods| Some((pods.chief()?, pods.pods)));
     let why = chief.map_or_else(
@@ -558,11 +559,11 @@ mod tests {
 
     #[rstest]
     #[case::override_to_come(
-        "shop/a waits; next: PdbDelete at 2026-01-01T10:00:02Z: evict it",
+        "shop/a waits; next: PdbDelete at 2026-01-01T10:00:02Z: evict it, or delete it if the budget refuses",
         Severity::Acts,
         Some("2026-01-01T10:00:02Z")
     )]
-    #[case::when_something_ends("shop/a waits; next: Delete when that ends: evict it", Severity::Acts, None)]
+    #[case::when_something_ends("shop/a waits; next: Delete when that ends: evict it", Severity::Waits, None)]
     #[case::nothing(
         "shop/a is bare; next: nothing by itself; to do: delete it",
         Severity::NeedsPerson,
@@ -695,15 +696,27 @@ mod tests {
     )]
     #[case::act_to_come(
         "AwaitsClaim",
-        "shop/a waits; next: PdbDelete at 2026-01-01T10:00:02Z: evict it",
+        "shop/a waits; next: PdbDelete at 2026-01-01T10:00:02Z: evict it, or delete it if the budget refuses",
         "BudgetUnhealthy",
         Severity::Acts
     )]
     #[case::for_something_else(
         "BudgetExhausted",
-        "shop/a waits; next: PdbDelete when that ends: evict it",
+        "shop/a waits; next: PdbDelete when that ends: evict it, or delete it if the budget refuses",
         "BudgetUnhealthy",
-        Severity::Acts
+        Severity::NeedsPerson
+    )]
+    #[case::eviction_to_come(
+        "BudgetExhausted",
+        "shop/a waits; next: Delete at 2026-01-01T10:00:02Z: evict it",
+        "CircularWait",
+        Severity::NeedsPerson
+    )]
+    #[case::nobody_else(
+        "ProtectedFinalizer",
+        "shop/a is kept; next: nothing by itself; to do: repair it",
+        "AwaitingPods",
+        Severity::NeedsPerson
     )]
     fn what_waits_for_a_claim_is_told_by_its_drain(
         #[case] reason: &str,

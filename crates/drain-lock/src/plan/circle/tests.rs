@@ -280,15 +280,29 @@ fn node_without_a_drain_is_expected_back(#[case] cordoned_at: &str, #[case] reas
     assert_eq!(shown(&plan), [format!("n2: {reason} n1")]);
 }
 
-/// It is about to come back, or never will.
-#[rstest]
-#[case::that_reboots(merged(cordoned("n1"), json!({ "status": { "conditions": [{
-    "type": "Ready", "status": "Unknown", "lastTransitionTime": "2026-01-01T11:59:00Z",
-}] } })))]
-#[case::that_is_removed(merged(cordoned("n1"), json!({ "metadata": { "deletionTimestamp": "2026-01-01T11:59:00Z" } })))]
-fn drain_that_waits_for_a_node_keeps_its_reason(#[case] node_1: Value) {
-    let lines = shown(&planned_behind_drained(one_stays_cordoned(node_1)));
+/// It never comes back.
+#[test]
+fn drain_that_waits_for_a_removed_node_keeps_its_reason() {
+    let removed = json!({ "metadata": { "deletionTimestamp": "2026-01-01T11:59:00Z" } });
+    let lines = shown(&planned_behind_drained(one_stays_cordoned(merged(
+        cordoned("n1"),
+        removed,
+    ))));
     assert!(lines.iter().all(|line| !line.contains("CircularWait")), "{lines:?}");
+}
+
+/// It is expected back, and one that is down for longer comes back by no `uncordon`.
+#[rstest]
+#[case::for_a_while("11:50:00", "n2: AwaitsUncordon n1")]
+#[case::for_long("11:40:00", "n2: WaitsForDisruptions n1")]
+fn drained_node_that_reboots_is_waited_for(#[case] drained_at: &str, #[case] told: &str) {
+    let reboots = json!({ "status": { "conditions": [{
+        "type": "Ready", "status": "Unknown", "lastTransitionTime": "2026-01-01T11:51:00Z",
+    }] } });
+    let mut given = one_stays_cordoned(merged(cordoned("n1"), reboots));
+    let drained_at = json!({ "status": { "drainedAt": format!("2026-01-01T{drained_at}Z") } });
+    given.drains[0] = merged(given.drains[0].clone(), drained_at);
+    assert_eq!(shown(&planned_behind_drained(given)).last().unwrap(), told);
 }
 
 #[rstest]

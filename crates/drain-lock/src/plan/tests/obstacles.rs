@@ -374,11 +374,16 @@ fn movable_pod_of_a_budget_that_no_drain_helps_keeps_no_other() {
 
 /// Two pods of a budget that spares one find no room on `n2`: whoever adds nodes does that for a pod that waits for one.
 #[rstest]
-#[case::nobody_else_drains(cordoned("n2"), &[], &["a"], "NeedExceedsBudget")]
-#[case::another_drain_takes_the_room(node("n2", json!({ "spec": { "unschedulable": true } })), &["n2"], &["a", "b"], "NoRoom")]
+#[case::nobody_else_drains(cordoned("n2"), &[], json!({}), &["a"], "NeedExceedsBudget")]
+#[case::another_drain_takes_the_room(cordoned("n2"), &["n2"], json!({}), &["a", "b"], "NoRoom")]
+// It comes back when somebody uncordons it, which may be never.
+#[case::another_program_has_drained_the_room(
+    cordoned("n2"), &["n2"], json!({ "state": "Confirmed", "mayGoDown": true }), &["a"], "NeedExceedsBudget"
+)]
 fn excess_for_want_of_room_is_asked_for_pod_by_pod(
     #[case] node_2: Value,
     #[case] others: &[&str],
+    #[case] state: Value,
     #[case] asked: &[&str],
     #[case] blocked: &str,
 ) {
@@ -391,7 +396,8 @@ fn excess_for_want_of_room_is_asked_for_pod_by_pod(
         }))
     });
     let other_claims = others.iter().map(|name| {
-        claim(json!({ "ticket": 2, "node": name, "nodeUID": format!("uid-{name}"), "foreignCordon": true }))
+        let base = json!({ "ticket": 2, "node": name, "nodeUID": format!("uid-{name}"), "foreignCordon": true });
+        claim(merged(base, state.clone()))
     });
     let claims: Vec<Value> = [since(None)].into_iter().chain(other_claims).collect();
     let cluster = Cluster::new([cordoned("n1"), node_2], pods.into_iter().chain([third]))

@@ -113,6 +113,21 @@ fn drains_begin_together_while_there_is_room(#[case] pods: usize, #[case] cordon
     }
 }
 
+/// `n1` and `n2` drain, and pods of `n3` fit `n2` alone.
+#[test]
+fn drain_that_could_not_make_room_is_not_waited_for() {
+    let to_n2 = json!({ "spec": { "nodeName": "n3", "nodeSelector": { "kubernetes.io/hostname": "n2" } } });
+    let pods = vec![on("n1", "a"), pod("b", merged(bare(), to_n2))];
+    let nodes = [drained("n1"), drained("n2"), node("n3", json!({}))];
+    let plan = plan_of(&drains_on(nodes, pods, &["n1", "n2", "n3"]));
+    assert_eq!(
+        waits(&plan, "n3").map(|(_, node, _)| node).as_deref(),
+        Some("n2"),
+        "{:?}",
+        shown(&plan)
+    );
+}
+
 /// The pod that leaves `n1` could go to `n2` alone.
 #[test]
 fn cordon_that_takes_the_last_room_names_the_drain_it_waits_for() {

@@ -124,7 +124,8 @@ const IN_A_MOMENT: &str = "2026-01-01T12:00:05Z";
 #[case::in_its_grace("2026-01-01T12:00:30Z", json!([]), "n1 is Draining", None)]
 #[case::not_confirmed_yet("2026-01-01T11:59:55Z", json!([]), "n1 is Draining", Some(IN_A_MOMENT))]
 #[case::kubelet_is_silent("2026-01-01T11:59:50Z", json!([]), "n1 is Draining: StuckTerminating", None)]
-#[case::finalizers_keep_it("2026-01-01T11:59:50Z", json!(["a.io/x", "b.io/y"]), "n1 is Draining: FinalizerStuck", None)]
+#[case::its_controller_may_take_a_moment("2026-01-01T11:59:05Z", json!(["a.io/x"]), "n1 is Draining", Some(IN_A_MOMENT))]
+#[case::finalizers_keep_it("2026-01-01T11:59:00Z", json!(["a.io/x", "b.io/y"]), "n1 is Draining: FinalizerStuck", None)]
 fn pods_beyond_their_grace_are_named(
     #[values("Nodeward", "Requester")] evict: &str,
     #[case] deleted: &str,

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::{StreamExt, stream};
 use jiff::Timestamp;
@@ -35,6 +36,9 @@ const ASKED: usize = 100;
 
 /// How many of them are under way at once.
 const AT_ONCE: usize = 8;
+
+/// How long each may take. A webhook that answers later is one to be told of.
+const ANSWERED_WITHIN: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -122,7 +126,11 @@ pub async fn try_eviction(cluster: &Cluster, namespace: &str, pod: &str) -> Resu
         },
         ..EvictParams::default()
     };
-    match cluster.ask(pods.evict(pod, &params)).await {
+    let Ok(answer) = tokio::time::timeout(ANSWERED_WITHIN, cluster.ask(pods.evict(pod, &params))).await else {
+        let said = format!("no answer within {} s: perhaps of a webhook", ANSWERED_WITHIN.as_secs());
+        return Ok(EvictionAnswer::Refused(said));
+    };
+    match answer {
         // It has gone meanwhile.
         Ok(_) | Err(Failure::NotFound(_)) => Ok(EvictionAnswer::Accepted),
         Err(Failure::MissingRight(missing)) => Ok(EvictionAnswer::NotAllowed(*missing)),
