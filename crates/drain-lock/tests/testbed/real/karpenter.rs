@@ -233,6 +233,43 @@ async fn interrupt_beside_drain(stage: &Stage) -> Result<Figures> {
     begun.end(outcome).await
 }
 
+/// The nodes of a pool are replaced by hand: all are cordoned, and drained one after another. No pod finds room before Karpenter has
+/// made a node for one that waits, and drained nodes stay cordoned.
+#[tokio::test(flavor = "multi_thread")]
+async fn full_nodes_are_drained_one_after_another() -> Result<()> {
+    Box::pin(compare("kubectl drain of full nodes beside Karpenter", replace_by_hand)).await
+}
+
+async fn replace_by_hand(stage: &Stage) -> Result<Figures> {
+    let env = &stage.env;
+    let karpenter = Karpenter::start(&env.plane).await?;
+    pool().put(&env.client).await?;
+    env.add_deployment("web", 6, a_third()).await?;
+    let full: Vec<String> = nodes_of_pool(env).await?.iter().map(ResourceExt::name_any).collect();
+    ensure!(full.len() == 2, "{} nodes", full.len());
+    let begun = stage.begin("admin")?;
+    let outcome = async {
+        let kubectl = Kubectl::of(&env.plane)?;
+        for node in &full {
+            fleet::cordon(&env.client, node).await?;
+        }
+        for node in &full {
+            // A drain that waits in vain for room goes on without its pods after five minutes.
+            let args = ["drain", node, "--ignore-daemonsets", "--timeout=240s"];
+            kubectl.run(args, secs(250)).await?;
+        }
+        workload::ready_pods(&env.client, APPS, "web", 6, secs(180)).await?;
+        for node in &full {
+            env.uncordon(node).await?;
+        }
+        anyhow::Ok(())
+    };
+    let outcome = outcome.await;
+    show_log("Karpenter", karpenter.process(), &outcome);
+    stage.released(secs(60)).await?;
+    begun.end(outcome).await
+}
+
 /// Ten claims expire within moments of each other, as no budget of a NodePool holds that up, and each node has three minutes: a
 /// StatefulSet of three, of which one may be away, and pods that fill a node each.
 #[tokio::test(flavor = "multi_thread")]
