@@ -20,8 +20,8 @@ pub struct UnhealthyPeriod {
 }
 
 impl UnhealthyPeriod {
-    /// What has become of an outage. A process that has not looked before goes by the status: what that does not know was not
-    /// followed, and the node may have been healthy between.
+    /// What has become of an outage. What the status knows of it was followed by another process, while this one had not begun yet, or
+    /// stood still: a process that has not looked before goes by that alone, for the node may have been healthy between.
     pub fn follow(
         before: Option<&Self>,
         looked_at: Option<Timestamp>,
@@ -40,11 +40,11 @@ impl UnhealthyPeriod {
                 condition: None,
             });
         };
-        let goes_on_since = match before {
-            Some(before) => before.goes_on(unhealthy).then_some(before.since),
-            None if looked_at.is_some() => None,
-            None => entry.and_then(|entry| noted_since(entry, unhealthy)),
-        };
+        let followed = before
+            .filter(|before| before.goes_on(unhealthy))
+            .map(|before| before.since);
+        let noted = entry.and_then(|entry| noted_since(entry, unhealthy));
+        let goes_on_since = followed.into_iter().chain(noted).min();
         // Others may have seen it before, and started a remediation since this process has heard of nodes last.
         let at_least = unhealthy.last_transition.max(looked_at).filter(|_| looked_at.is_some());
         let first_seen = at_least.map_or(unhealthy.since, |at_least| at_least.min(unhealthy.since));
@@ -71,5 +71,10 @@ fn noted_since(entry: &UnhealthyNode, unhealthy: &Unhealthy) -> Option<Timestamp
         .iter()
         .filter_map(|remediation| remediation.started)
         .min();
-    started.filter(|_| entry.last_transition_time == unhealthy.last_transition)
+    // No time is noted where the condition has not changed since the first step.
+    let is_same = |started: &Timestamp| match entry.last_transition_time {
+        Some(changed) => Some(changed) == unhealthy.last_transition,
+        None => unhealthy.last_transition <= Some(*started),
+    };
+    started.filter(is_same)
 }

@@ -205,9 +205,12 @@ fn status_tells_when_the_condition_changed() {
     assert_eq!(noted(&world), None::<Timestamp>);
 }
 
-/// Another leader has started the remediation while this process stood still, and it sees the node fail only now.
-#[test]
-fn remediation_of_another_leader_is_of_an_outage_that_is_seen_late() {
+/// Another leader has started the remediation while this process stood still, and it sees the node fail only now. It may have heard
+/// of other nodes meanwhile.
+#[rstest]
+#[case::of_all_nodes(80)]
+#[case::of_this_node_alone(0)]
+fn remediation_of_another_leader_is_of_an_outage_that_is_seen_late(#[case] silent_for: i64) {
     let mut world = World::remediating(two_steps());
     let memory = &mut world.snapshot.memory;
     *memory = Observations::default();
@@ -216,7 +219,7 @@ fn remediation_of_another_leader_is_of_an_outage_that_is_seen_late() {
     // It looks once more before its watch tells.
     let failed = world.snapshot.nodes.clone();
     world.heal("w1", -10);
-    world.snapshot.nodes_silent_for = SignedDuration::from_secs(80);
+    world.snapshot.nodes_silent_for = SignedDuration::from_secs(silent_for);
     let plan = world.plan(309);
     world.remember(&plan);
     world.snapshot.nodes = failed;
