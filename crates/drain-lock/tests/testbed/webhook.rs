@@ -157,7 +157,7 @@ async fn foreign_eviction_of_retained_pod_follows_policy() -> Result<()> {
     })
     .await?;
     let warning = admitted.headers.get("warning").context("no warning")?.to_str()?;
-    ensure!(warning.contains("asked to stay"), "{warning}");
+    ensure!(warning.contains("has an opt-out"), "{warning}");
     let events: Api<Event> = Api::namespaced(env.client.clone(), APPS);
     wait::until("the announcement", secs(60), || async {
         let announced = events

@@ -513,7 +513,8 @@ async fn pod_that_a_finalizer_keeps_goes_once_it_is_removed() -> Result<()> {
     bulk::create(&env.client, [template.stateful_set(&env.name, "kept", 1)?]).await?;
     workload::ready_pods(&env.client, &env.name, "kept", 1, secs(90)).await?;
     drain(&env, &node).await?;
-    wait::until("the step about the finalizer", secs(60), || async {
+    // Its controller has a minute.
+    wait::until("the step about the finalizer", secs(150), || async {
         let kept = told(&env, &node, "NeedsPerson", "example.com/backup").await?;
         kept.step("repair the controller that owns the finalizer").map(drop)
     })

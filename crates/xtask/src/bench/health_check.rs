@@ -4,6 +4,7 @@ mod bare;
 mod figures;
 mod meter;
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -79,11 +80,14 @@ pub async fn bench(args: &Args) -> Result<Figures> {
         .at_rest(&operator, &format!("{nodes} nodes with heartbeats"))
         .await?;
     let meter = Arc::new(Meter::start(&bench.client, heartbeats).await?);
-    let (singles, counts) = (SINGLES.min(nodes / 2), AT_ONCE.map(|count| count.min(nodes / 2)));
+    let (singles, counts) = (SINGLES.min(nodes / 4), AT_ONCE.map(|count| count.min(nodes / 4)));
     let mut remediated = vec![one_by_one(&meter, singles).await?];
     let mut at_once = Vec::new();
+    // Each has nodes of its own: one that fails again a minute later is remediated later.
+    let mut first = singles;
     for count in counts {
-        let (of_all, taken) = all_at_once(&bench, &operator, &meter, count).await?;
+        let (of_all, taken) = all_at_once(&bench, &operator, &meter, first..first + count).await?;
+        first += count;
         remediated.push(of_all);
         at_once.push(taken);
     }
@@ -167,17 +171,23 @@ async fn one_by_one(meter: &Arc<Meter>, count: usize) -> Result<Remediated> {
 
 /// So many nodes have expired under a pause that is lifted, and recover at once. It takes seconds to make hundreds unhealthy:
 /// without the pause they would not be remediated at once.
-async fn all_at_once(bench: &Bench, operator: &Operator, meter: &Meter, count: usize) -> Result<(Remediated, AtOnce)> {
+async fn all_at_once(
+    bench: &Bench,
+    operator: &Operator,
+    meter: &Meter,
+    nodes: Range<usize>,
+) -> Result<(Remediated, AtOnce)> {
+    let count = nodes.len();
     let progress = Progress::begin(format!("{count} nodes that have expired at once"));
     pause(&bench.client, &["bench"]).await?;
-    let failed = bulk::each(0..count, |node| meter.fail(node)).await?;
+    let failed = bulk::each(nodes.clone(), |node| meter.fail(node)).await?;
     let last = failed.iter().max().copied().unwrap_or_else(Instant::now) + DURATION;
     sleep_until(last).await;
     bench.quiet().await?;
     let stretch = bench.stretch(operator)?;
     let lifted = pause(&bench.client, &[]).await?;
     let mut created = Vec::new();
-    for node in 0..count {
+    for node in nodes.clone() {
         created.push(meter::millis(lifted, meter.created(node).await?));
     }
     let requests = stretch.of_remediation(bench)?;
@@ -186,7 +196,7 @@ async fn all_at_once(bench: &Bench, operator: &Operator, meter: &Meter, count: u
     bench.quiet().await?;
     let with_events = stretch.of_remediation(bench)?;
     let recover = |node| async move { Ok((node, meter.recover(node).await?)) };
-    let healthy = bulk::each(0..count, recover).await?;
+    let healthy = bulk::each(nodes, recover).await?;
     let mut deleted = Vec::new();
     for (node, healthy) in healthy {
         deleted.push(meter::millis(healthy, meter.deleted(node).await?));
