@@ -151,7 +151,7 @@ impl Deref for PodView {
 
 /// How long after a pod's grace its finalizers may stay before anybody is told: the Job controller waits for seconds after a failure
 /// before it looks again.
-pub const FINALIZED_WITHIN: SignedDuration = SignedDuration::from_mins(1);
+const FINALIZED_WITHIN: SignedDuration = SignedDuration::from_mins(1);
 
 /// That, and since when, a pod terminates.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -16,10 +16,10 @@ use nodeward_api::condition;
 use nodeward_api::drain_clock::DrainClock;
 use nodeward_api::reason::GateReason;
 use nodeward_core::budget::BudgetView;
-use nodeward_core::deadline::{RequeueAt, saturating_add};
+use nodeward_core::deadline::RequeueAt;
 use nodeward_core::id::{NodeName, NodeUid, PodKey, PodUid};
 use nodeward_core::node::NodeView;
-use nodeward_core::pod::{FINALIZED_WITHIN, PodView};
+use nodeward_core::pod::PodView;
 use nodeward_core::strategy::Strategy;
 use nodeward_core::surge::Course;
 use nodeward_core::verdict::{Blocker, Next, NodeVerdict};
@@ -210,9 +210,6 @@ impl<'a> Planner<'a> {
                 Next::Now { .. } | Next::Nothing => {}
             }
             self.requeue_at.note(blocker.grace_ends);
-            let finalized_by = blocker.grace_ends.filter(|_| !blocker.finalizers.is_empty());
-            let finalized_by = finalized_by.map(|grace_ends| saturating_add(grace_ends, FINALIZED_WITHIN));
-            self.requeue_at.note(finalized_by);
         }
     }
 

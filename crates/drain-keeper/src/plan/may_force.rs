@@ -342,12 +342,8 @@ fn natural_reason(pod: &PodView, is_covered: bool, evidence: &Evidence<'_>, now:
     match &pod.deletion {
         Some(deletion) if !deletion.is_beyond_grace(now) => BlockerReason::Terminating,
         Some(_) if pod.finalizers.is_empty() => BlockerReason::StuckTerminating,
-        Some(deletion) if removable_finalizers(pod, &evidence.policy.protected_finalizers).is_empty() => {
-            if now < deletion.finalized_by() {
-                BlockerReason::Terminating
-            } else {
-                BlockerReason::ProtectedFinalizer
-            }
+        Some(_) if removable_finalizers(pod, &evidence.policy.protected_finalizers).is_empty() => {
+            BlockerReason::ProtectedFinalizer
         }
         Some(_) => BlockerReason::FinalizerStuck,
         None if pod.skips_budgets() => BlockerReason::AwaitingEviction,

@@ -87,11 +87,6 @@ fn strategies_act_at_due_time_never_earlier(
     with(with(pod("p"), terminating(30, 1)), finalizers(&["foregroundDeletion"])),
     BlockerReason::ProtectedFinalizer
 )]
-// Its controller may take a moment.
-#[case::only_protected_ones_for_a_moment(
-    with(with(pod("p"), terminating(40, 1)), finalizers(&["foregroundDeletion"])),
-    BlockerReason::Terminating
-)]
 #[case::waiting(pod("p"), BlockerReason::AwaitingEviction)]
 // Finalizers of a pod that does not terminate keep nothing.
 #[case::running_with_a_finalizer(with(pod("p"), finalizers(&["a.io/x"])), BlockerReason::AwaitingEviction)]
