@@ -179,7 +179,7 @@ pub fn about_node(reason: LockReason, message: String) -> BlockedBy {
 
 /// The drains of these nodes, for a person.
 fn drains_of(nodes: &[NodeName]) -> String {
-    let named: Vec<&str> = nodes.iter().take(NAMED_AT_MOST).map(|node| node.as_str()).collect();
+    let named: Vec<&str> = nodes.iter().take(NAMED_AT_MOST).map(NodeName::as_str).collect();
     let more = match nodes.len().saturating_sub(NAMED_AT_MOST) {
         0 => String::new(),
         more => format!(" and {more} more"),

@@ -58,7 +58,7 @@ async fn several_nodes_are_answered_for_by_name_or_labels() -> Result<()> {
 async fn dry_run_counts_with_what_the_other_flags_ask_for() -> Result<()> {
     let env = Environment::new().await?;
     let [node] = env.workers().await?;
-    let template = PodTemplate::new().pinned("single", &[node.clone()]);
+    let template = PodTemplate::new().pinned("single", std::slice::from_ref(&node));
     bulk::create(&env.client, [template.deployment(&env.name, "single", 1)?]).await?;
     let never = Budget::max_unavailable(&env.name, "single", 0).of("single").build()?;
     bulk::create(&env.client, [never]).await?;
