@@ -14,7 +14,6 @@ use nodeward_api::annotation;
 use nodeward_api::surge_record::SurgeRecord;
 use sha2::{Digest, Sha256};
 
-use crate::deadline::saturating_add;
 use crate::id::{NodeName, PodKey, PodUid, ResourceVersion};
 use crate::intern::Pool;
 use crate::labels::Labels;
@@ -149,10 +148,6 @@ impl Deref for PodView {
     }
 }
 
-/// How long after a pod's grace its finalizers may stay before anybody is told: the Job controller waits for seconds after a failure
-/// before it looks again.
-const FINALIZED_WITHIN: SignedDuration = SignedDuration::from_mins(1);
-
 /// That, and since when, a pod terminates.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Deletion {
@@ -176,11 +171,6 @@ impl Deletion {
     /// Whether the grace has passed at `now`.
     pub fn is_beyond_grace(&self, now: Timestamp) -> bool {
         self.deadline <= now
-    }
-
-    /// From when on a finalizer counts as one that keeps the pod.
-    pub fn finalized_by(&self) -> Timestamp {
-        saturating_add(self.deadline, FINALIZED_WITHIN)
     }
 }
 

@@ -19,6 +19,9 @@ use super::obstacles::{Obstacles, is_refused};
 /// How long after its grace a pod may be there before anybody is told: a kubelet needs a moment to confirm its end.
 const CONFIRMED_WITHIN: SignedDuration = SignedDuration::from_secs(10);
 
+/// The same of one with finalizers: the Job controller waits for seconds after a failure before it looks again.
+const FINALIZED_WITHIN: SignedDuration = SignedDuration::from_mins(1);
+
 /// The pods of a draining node, by what becomes of them.
 #[derive(Debug, Clone, Default)]
 pub struct PodClasses {
@@ -110,11 +113,12 @@ impl PodClasses {
     /// Notes whether a pod that is being deleted should be gone by now, or when it should be.
     fn note_end(&mut self, pod: &Arc<PodFacts>, now: Timestamp) {
         let Some(deletion) = &pod.deletion else { return };
-        let overdue_at = if deletion.finalizers.is_empty() {
-            saturating_add(deletion.deadline, CONFIRMED_WITHIN)
+        let within = if deletion.finalizers.is_empty() {
+            CONFIRMED_WITHIN
         } else {
-            deletion.finalized_by()
+            FINALIZED_WITHIN
         };
+        let overdue_at = saturating_add(deletion.deadline, within);
         if overdue_at <= now {
             self.overdue.push(Arc::clone(pod));
         } else {
