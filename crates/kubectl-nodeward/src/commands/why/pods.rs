@@ -126,13 +126,15 @@ pub async fn try_eviction(cluster: &Cluster, namespace: &str, pod: &str) -> Resu
         },
         ..EvictParams::default()
     };
-    let Ok(answer) = tokio::time::timeout(ANSWERED_WITHIN, cluster.ask(pods.evict(pod, &params))).await else {
-        let said = format!("no answer within {} s: perhaps of a webhook", ANSWERED_WITHIN.as_secs());
-        return Ok(EvictionAnswer::Refused(said));
-    };
-    match answer {
+    let asked = tokio::time::timeout(ANSWERED_WITHIN, cluster.ask(pods.evict(pod, &params))).await;
+    match asked.unwrap_or(Err(Failure::Timeout(ANSWERED_WITHIN))) {
         // It has gone meanwhile.
         Ok(_) | Err(Failure::NotFound(_)) => Ok(EvictionAnswer::Accepted),
+        // The rest of the answer does not wait for it, nor fail with it.
+        Err(Failure::Timeout(limit)) => {
+            let said = format!("no answer within {} s: perhaps of a webhook", limit.as_secs());
+            Ok(EvictionAnswer::Refused(said))
+        }
         Err(Failure::MissingRight(missing)) => Ok(EvictionAnswer::NotAllowed(*missing)),
         Err(Failure::Refused(said) | Failure::Conflict(said) | Failure::ServerError(said)) => {
             Ok(EvictionAnswer::Refused(said))
