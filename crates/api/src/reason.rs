@@ -698,7 +698,7 @@ reasons! {
         /// Somebody else holds its lease.
         LeaseTaken => "is unhealthy, but another program holds its lease",
         /// This process was cut off from the cluster, or the cluster was away, and nodes may need a moment to report.
-        Settling => "is unhealthy, but nodes get a moment to report after an outage",
+        Settling => "is unhealthy, but nodes get a moment to report first",
         /// medik8s' own controller runs.
         PeerActive => "is unhealthy, but medik8s' own controller is running",
         /// Something that its remediation rests on cannot be read.

@@ -151,14 +151,17 @@ impl Planner<'_> {
         }
     }
 
-    /// Names what is being deleted though nothing wants it any more, and what keeps it; answers with it.
+    /// Names what is being deleted though nothing wants it any more, and what keeps it; answers with it. An unhealthy node waits
+    /// for that of a NodeHealthCheck that is gone, too.
     fn warn_of_leftovers(&mut self, check: &Check<'_>) -> Vec<RemediationRef> {
         let mut stuck = Vec::new();
         for case in check.cases.values() {
             let is_running = |record: &Record<'_>| record.stage() == Stage::Running && !case.health.is_fine();
             let leftovers = case.chain.records.iter().filter(|record| !is_running(record));
             let leftovers = leftovers.chain(&case.chain.orphans).chain(&case.chain.earlier);
-            for live in leftovers.filter_map(|record| record.live) {
+            let of_nobody = self.index.remediations_of(&case.name).iter();
+            let of_nobody = of_nobody.filter(|live| case.expired().is_some() && self.index.owner(live).is_none());
+            for live in leftovers.filter_map(|record| record.live).chain(of_nobody.copied()) {
                 let Some(deleted) = live.deleting.filter(|_| !live.finalizers.is_empty()) else {
                     continue;
                 };

@@ -177,8 +177,7 @@ impl Planner<'_> {
         }
         let others = self.index.remediations_of(&case.name).iter();
         for live in others.filter(|live| live.runs() && !live.owners.contains(&check.facts.uid)) {
-            let mut checks = self.snapshot.checks.values();
-            let Some(owner) = checks.find(|check| live.owners.contains(&check.uid)) else {
+            let Some(owner) = self.index.owner(live) else {
                 let what = format!("{} {}", live.kind.kind, live.key);
                 return Err(Standing::new(HealthReason::ForeignRemediation, what));
             };

@@ -105,6 +105,14 @@ impl<'a> Index<'a> {
         self.of_node.get(node).map_or(&[], Vec::as_slice)
     }
 
+    /// The NodeHealthCheck that a remediation is of; `None`: that is gone, or it is somebody else's.
+    pub fn owner(&self, live: &RemediationFacts) -> Option<&'a CheckFacts> {
+        let mut checks = self.snapshot.checks.values();
+        checks
+            .find(|check| live.owners.contains(&check.uid))
+            .map(|check| &**check)
+    }
+
     /// The nodes that have a remediation whose remediator may be at work, of whatever owner.
     pub fn remediated(&self) -> impl Iterator<Item = &'a NodeName> {
         let running = self

@@ -208,13 +208,13 @@ impl<'a> Planner<'a> {
         let checks = &self.snapshot.checks;
         let is_of_control_plane = *lease == LeaseName::ControlPlane;
         let Some(known) = checks.get(check) else {
-            let has_owner = |live: &RemediationFacts| checks.values().any(|known| live.owners.contains(&known.uid));
+            let is_of_nobody = |live: &RemediationFacts| self.index.owner(live).is_none();
             let mut remediations = self.snapshot.remediations.iter();
             let counts = |live: &RemediationFacts| live.runs() || is_of_control_plane;
             let lasts = self
                 .lease(&LeaseName::Node(node.clone()))
                 .and_then(|lease| lease.until());
-            return remediations.any(|live| live.node == *node && !has_owner(live) && counts(live))
+            return remediations.any(|live| live.node == *node && is_of_nobody(live) && counts(live))
                 || (!self.snapshot.memory.checks.contains(check) && Some(self.now) < lasts);
         };
         let need = needs.get(&(Arc::clone(&known.name), node.clone()));

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, ObjectReference};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, OwnerReference};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
 use kube::core::DynamicObject;
 use nodeward_api::condition::{DISABLED, STORM_COOLDOWN_ACTIVE};
@@ -174,13 +174,25 @@ impl HealthCheck {
 }
 
 impl KeptRemediation {
-    /// Of the node, and of this NodeHealthCheck; `None` for any other, and for one that nothing keeps.
-    pub fn of(kind: &str, remediation: &DynamicObject, node: &str, check: &NodeHealthCheck) -> Option<Self> {
+    /// Of the node, and of this one of all NodeHealthChecks, or of one that is gone; `None` for any other, and for one that
+    /// nothing keeps.
+    pub fn of(
+        kind: &str,
+        remediation: &DynamicObject,
+        node: &str,
+        check: &NodeHealthCheck,
+        all: &[NodeHealthCheck],
+    ) -> Option<Self> {
         let deleted = remediation.metadata.deletion_timestamp.as_ref()?.0;
-        let is_owner = |owner: &OwnerReference| Some(&owner.uid) == check.metadata.uid.as_ref();
+        let owners = remediation.owner_references();
+        let is_of = |check: &NodeHealthCheck| {
+            owners
+                .iter()
+                .any(|owner| Some(&owner.uid) == check.metadata.uid.as_ref())
+        };
         let is_kept = !remediation.finalizers().is_empty()
             && node_of(&remediation.name_any(), remediation.annotations()).as_str() == node
-            && remediation.owner_references().iter().any(is_owner);
+            && (is_of(check) || !all.iter().any(is_of));
         is_kept.then(|| Self {
             check: check.name_any(),
             remediation: named(&ObjectReference {

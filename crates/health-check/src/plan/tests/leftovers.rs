@@ -231,6 +231,19 @@ fn foreign_remediation_blocks_the_first_step_while_it_runs(#[case] change: fn(&m
     }
 }
 
+/// Its NodeHealthCheck was deleted, and its finalizer keeps the node dead: a person is told of it.
+#[test]
+fn remediation_that_nobody_owns_any_more_is_named_with_what_keeps_it() {
+    let mut world = World::watched(5).failed("w1", 0);
+    world.add_remediation("Fence", "w1", &["uid-of-a-check-that-is-gone"], 100);
+    assert_eq!(world.plan(300).verdicts.checks[0].stuck_remediations, []);
+    stick(&mut world, 200);
+    let plan = world.settle(300);
+    assert_eq!(plan.reason("w1"), HealthReason::ForeignRemediation);
+    assert_eq!(plan.verdicts.checks[0].stuck_remediations.len(), 1);
+    assert!(plan.verdicts.warnings[0].text.contains("example.org/remediator"));
+}
+
 /// An over one still blocks its own name.
 #[test]
 fn foreign_remediation_that_is_over_blocks_its_own_name() {

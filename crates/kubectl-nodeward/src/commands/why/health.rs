@@ -44,7 +44,7 @@ pub async fn fetch(
         let judges = judged.iter().any(|health| health.check == check.name_any());
         node.is_none() || (judges && !counts_all_healthy(check))
     });
-    let kept = kept(reader, name, concerned).await?;
+    let kept = kept(reader, name, concerned, &checks).await?;
     if judged.iter().all(is_well) {
         return Ok((Some(judged), kept));
     }
@@ -69,8 +69,9 @@ async fn kept(
     reader: &mut Reader<'_>,
     name: &str,
     checks: impl Iterator<Item = &NodeHealthCheck>,
+    all: &[NodeHealthCheck],
 ) -> Result<Vec<KeptRemediation>, Failure> {
-    let mut kept = Vec::new();
+    let mut kept: Vec<KeptRemediation> = Vec::new();
     for check in checks {
         let steps = CheckSpec::compile(&check.spec).steps;
         let sources: BTreeMap<_, _> = steps
@@ -84,8 +85,15 @@ async fn kept(
             .collect();
         for ((RemediationKind { kind, .. }, _), template) in sources {
             let found = reader.remediations(template).await?;
-            let of_node = |found| KeptRemediation::of(&kind, found, name, check);
-            kept.extend(found.iter().filter_map(of_node));
+            for found in found
+                .iter()
+                .filter_map(|found| KeptRemediation::of(&kind, found, name, check, all))
+            {
+                // One of a NodeHealthCheck that is gone is in the way of all.
+                if !kept.iter().any(|known| known.remediation == found.remediation) {
+                    kept.push(found);
+                }
+            }
         }
     }
     Ok(kept)

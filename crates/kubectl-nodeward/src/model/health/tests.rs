@@ -252,7 +252,7 @@ fn drain_within_its_deadline_is_maintenance(
 #[case::no_detail(
     json!({}),
     json!({ "reason": "Settling", "until": "2026-01-01T10:31:00Z" }),
-    &[(HealthReason::Settling, "nodes get a moment to report after an outage")]
+    &[(HealthReason::Settling, "nodes get a moment to report first")]
 )]
 #[case::beside_what_is_seen(
     json!({ "pauseRequests": ["bob"] }),
@@ -341,30 +341,42 @@ fn stamp_in_the_future_counts_as_health_check_counts_it(
     );
 }
 
+fn owner(uid: &str) -> Value {
+    json!({ "apiVersion": "a/v1", "kind": "NodeHealthCheck", "name": "workers", "uid": uid })
+}
+
 #[rstest]
 #[case::kept(json!({}), true)]
 #[case::of_another_node(json!({ "annotations": { "remediation.medik8s.io/node-name": "n2" } }), false)]
-#[case::of_another_check(json!({ "ownerReferences": [] }), false)]
+#[case::of_another_check(json!({ "ownerReferences": [owner("other")] }), false)]
+#[case::of_a_check_that_is_gone(json!({ "ownerReferences": [owner("gone")] }), true)]
+#[case::of_nobody(json!({ "ownerReferences": [] }), true)]
 #[case::nothing_keeps_it(json!({ "finalizers": [] }), false)]
 #[case::not_in_deletion(json!({ "deletionTimestamp": null }), false)]
 fn remediation_that_a_finalizer_keeps_is_named(#[case] change: Value, #[case] is_named: bool) {
     let mut metadata = json!({
         "name": "n1", "namespace": "n", "deletionTimestamp": "2026-01-01T10:00:00Z", "finalizers": ["a.example/f"],
-        "ownerReferences": [{ "apiVersion": "a/v1", "kind": "NodeHealthCheck", "name": "workers", "uid": "c" }],
+        "ownerReferences": [owner("c")],
     });
     for (field, value) in change.as_object().unwrap() {
         metadata[field] = value.clone();
     }
     let remediation = serde_json::from_value(json!({ "metadata": metadata })).unwrap();
-    let mut check = check("workers", json!({}), json!({}));
-    check.metadata.uid = Some("c".to_owned());
+    let all = ["c", "other"].map(|uid| {
+        let mut check = check("workers", json!({}), json!({}));
+        check.metadata.uid = Some(uid.to_owned());
+        check
+    });
     let expected = is_named.then(|| KeptRemediation {
         check: "workers".to_owned(),
         remediation: "First n/n1".to_owned(),
         deleted: at("2026-01-01T10:00:00Z"),
         finalizers: vec!["a.example/f".to_owned()],
     });
-    assert_eq!(KeptRemediation::of("First", &remediation, "n1", &check), expected);
+    assert_eq!(
+        KeptRemediation::of("First", &remediation, "n1", &all[0], &all),
+        expected
+    );
 }
 
 #[rstest]
