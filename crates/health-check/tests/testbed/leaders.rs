@@ -1,17 +1,18 @@
-//! Two leaders at once, and one that is killed between two of its writes.
+//! Two leaders at once, and one that is killed between two of its writes, or stands still.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Result, ensure};
 use futures::FutureExt;
+use kube::ResourceExt;
 use nodeward_testkit::operator::Operator;
 use nodeward_testkit::proxy::{ApiRequest, Gate, Proxy, Stage, Verb, Verdict};
 use nodeward_testkit::remediator::Family;
 use nodeward_testkit::wait::{self, secs};
 use serde_json::json;
 
-use crate::environment::{OwnEnvironment, SOON, confined_proxy};
+use crate::environment::{OwnEnvironment, SOON, WHILE, confined_proxy};
 
 /// Both lead, for neither asks for a lease: what keeps them apart are preconditions.
 #[tokio::test(flavor = "multi_thread")]
@@ -166,4 +167,49 @@ async fn kills_after_the_remediation_create_no_second() -> Result<()> {
     own.recover(&a).await?;
     own.until_at_rest(&check, 2).await?;
     own.end([other]).await
+}
+
+/// A leader stands still while nodes fail and another one remediates them; then it goes on, and in the end leads alone.
+#[tokio::test(flavor = "multi_thread")]
+async fn leader_that_stood_still_leaves_the_remediations_of_the_other_alone() -> Result<()> {
+    let own = OwnEnvironment::new(json!({})).await?;
+    let nodes = own.add_nodes(["a", "b", "c", "d", "e"]).await?;
+    let failing = &nodes[..3];
+    let check = own.add_check("main", json!({ "maxUnhealthy": "100%" })).await?;
+    let spec = |name: &str| own.spec(&json!({})).arg("--leader-elect=false").identity(name);
+    let stands_still = spec("stands-still").start(own.plane).await?;
+    stands_still.ready(secs(60)).await?;
+    own.until_at_rest(&check, 5).await?;
+    stands_still.process().pause()?;
+    let other = spec("other").start(own.plane).await?;
+    other.ready(secs(60)).await?;
+    for node in failing {
+        own.lose_heartbeats(node).await?;
+    }
+    let mut uids = Vec::new();
+    for node in failing {
+        uids.push(own.remediation(Family::SelfNode, node).await?.uid());
+    }
+    stands_still.process().resume()?;
+    let are_left_alone = || async {
+        for (node, uid) in failing.iter().zip(&uids) {
+            let remediation = own.remediation(Family::SelfNode, node).await?;
+            ensure!(remediation.uid() == *uid, "{node} has another one");
+            ensure!(
+                remediation.metadata.deletion_timestamp.is_none(),
+                "{node}'s is being deleted"
+            );
+        }
+        let created = own.created(Family::SelfNode)?;
+        ensure!(created == 3, "{created} were created");
+        Ok(())
+    };
+    wait::throughout("the same remediations with both", WHILE, are_left_alone).await?;
+    other.stop(SOON).await?;
+    wait::throughout("the same remediations with one", WHILE, are_left_alone).await?;
+    for node in failing {
+        own.recover(node).await?;
+    }
+    own.until_at_rest(&check, 5).await?;
+    own.end([stands_still]).await
 }

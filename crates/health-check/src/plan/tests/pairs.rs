@@ -3,7 +3,7 @@
 //! machine has two remediators at work, no second step comes without the first one of the same outage, and what a stop has held
 //! does not fall due in the instant in which it ends.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -97,8 +97,8 @@ struct Story {
     events: Vec<(i64, Event)>,
     /// Whoever is told to delete a remediation finds a finalizer.
     keeps: bool,
-    /// Kinds that each node has had in this outage, by NodeHealthCheck.
-    steps: BTreeMap<(CheckName, NodeUid), BTreeSet<RemediationKind>>,
+    /// Kinds that each node has had in this outage, and since when, by NodeHealthCheck.
+    steps: BTreeMap<(CheckName, NodeUid), BTreeMap<RemediationKind, Timestamp>>,
     /// When remediations said that they had failed.
     failed: BTreeMap<Arc<str>, Timestamp>,
     /// Nodes that something stopped when the leader last looked, and when that had ended before.
@@ -270,11 +270,10 @@ impl Story {
         let uid = &self.world.snapshot.nodes[node].view.uid;
         let live = self.world.snapshot.remediations.iter();
         let created_since = live.filter(|live| live.node_uid.as_ref() == Some(uid) && at(since) <= live.created);
-        let kinds: Vec<RemediationKind> = created_since.map(|live| live.kind.clone()).collect();
+        let kinds: Vec<_> = created_since.map(|live| (live.kind.clone(), live.created)).collect();
         let steps = self.steps.entry(("workers".into(), uid.clone())).or_default();
-        if kinds.is_empty() {
-            steps.clear();
-        }
+        // One may have gone with its kind.
+        steps.retain(|_, started| at(since) <= *started);
         steps.extend(kinds);
     }
 
@@ -403,9 +402,9 @@ impl Story {
         if let Some(before) = start.step.checked_sub(1) {
             let before = spec.steps[before].template.remediation_kind();
             let is_taken = others().any(|live| live.kind == before && *live.key.name == *start.node.as_str());
-            assert!(is_taken || had.contains(&before), "{told}: there was no {before}");
+            assert!(is_taken || had.contains_key(&before), "{told}: there was no {before}");
         }
-        had.insert(start.kind.clone());
+        had.insert(start.kind.clone(), at(self.now));
     }
 
     /// What a stop has held falls due a while after its end.
