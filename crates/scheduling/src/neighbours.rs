@@ -17,6 +17,8 @@ pub struct BoundPods {
     kinds: Vec<Vec<Arc<PodFacts>>>,
     /// The kinds of each namespace, but for those that reach beyond it.
     by_namespace: HashMap<Arc<str>, Vec<usize>>,
+    /// Of these, the ones that repel others.
+    repelling: HashMap<Arc<str>, Vec<usize>>,
     /// Kinds that repel pods of other namespaces.
     far: Vec<usize>,
 }
@@ -36,12 +38,15 @@ impl FromIterator<Arc<PodFacts>> for BoundPods {
             let kind = *known.entry(key).or_insert_with(|| {
                 let kind = this.kinds.len();
                 this.kinds.push(Vec::new());
-                if reaches_far(&pod.requirements.anti_affinity) {
+                let (repels, namespace) = (&pod.requirements.anti_affinity, &pod.key.namespace);
+                if reaches_far(repels) {
                     this.far.push(kind);
-                } else {
-                    let namespace = Arc::clone(&pod.key.namespace);
-                    this.by_namespace.entry(namespace).or_default().push(kind);
+                    return kind;
                 }
+                if !repels.is_empty() {
+                    this.repelling.entry(Arc::clone(namespace)).or_default().push(kind);
+                }
+                this.by_namespace.entry(Arc::clone(namespace)).or_default().push(kind);
                 kind
             });
             if let Some(alike) = this.kinds.get_mut(kind) {
@@ -62,16 +67,24 @@ impl BoundPods {
                     && other.key.namespace == pod.key.namespace
             })
         };
-        self.kinds_near(pod).filter(is_alike).flatten()
+        let of_namespace = self.by_namespace.get(&pod.key.namespace).into_iter().flatten();
+        let kinds = of_namespace.chain(&self.far).filter_map(|kind| self.kinds.get(*kind));
+        kinds.filter(is_alike).flatten()
     }
 
     /// The kinds that may mean something to `pod`.
     fn kinds_near<'a>(&'a self, pod: &PodFacts) -> impl Iterator<Item = &'a Vec<Arc<PodFacts>>> + use<'a> {
-        let reach = Reach::of(&pod.requirements);
-        let own = self.by_namespace.get(&pod.key.namespace).into_iter().flatten();
-        let near = own.chain(&self.far).filter(move |_| reach != Reach::Everywhere);
-        let all = self.kinds.iter().filter(move |_| reach == Reach::Everywhere);
-        all.chain(near.filter_map(|kind| self.kinds.get(*kind)))
+        let namespace = &pod.key.namespace;
+        let (all, near) = match Reach::of(&pod.requirements) {
+            Reach::Everywhere => (Some(&self.kinds), None),
+            Reach::OwnNamespace => (None, Some(self.by_namespace.get(namespace))),
+            Reach::Nowhere => (None, Some(self.repelling.get(namespace))),
+        };
+        let near = near
+            .into_iter()
+            .flat_map(|own| own.into_iter().flatten().chain(&self.far));
+        let near = near.filter_map(|kind| self.kinds.get(*kind));
+        all.into_iter().flatten().chain(near)
     }
 }
 

@@ -199,7 +199,7 @@ fn by_excess<'a>(node: &NodeName, snapshot: &'a Snapshot) -> Vec<&'a Arc<PodFact
             .max()
     };
     let mut pods: Vec<_> = pods.iter().collect();
-    pods.sort_by_key(|pod| Reverse(excess(pod).unwrap_or_default()));
+    pods.sort_by_cached_key(|pod| Reverse(excess(pod).unwrap_or_default()));
     pods
 }
 

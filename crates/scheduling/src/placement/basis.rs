@@ -178,12 +178,15 @@ impl<'a> Basis<'a> {
         let id = groups.len();
         let group = groups.entry(kind).or_insert_with_key(|kind| {
             let relation = Relation::of(pod, pod);
-            let bound = self.view.neighbours.of_kind(pod).filter(|_| !relation.is_empty());
+            let mut bound = HashSet::default();
+            if !relation.is_empty() {
+                bound.extend(self.view.neighbours.of_kind(pod).map(|pod| pod.uid.clone()));
+            }
             Rc::new(Group {
                 id,
                 candidates: self.candidates(&kind.asked),
                 neighbours: Rc::new(Neighbours::of(pod, self)),
-                bound: bound.map(|pod| pod.uid.clone()).collect(),
+                bound,
                 relation,
             })
         });
