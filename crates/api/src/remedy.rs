@@ -69,7 +69,7 @@ impl GateReason {
             }
             Self::UpgradeUnknown => "make the upgrade signal readable: nothing is forced until then",
             Self::NotDraining => {
-                "set countsAsDrain in drain-keeper's configuration if your drainer leaves another mark"
+                "set countsAsDrain in drain-keeper's configuration if something still drains the node, and leaves another mark"
             }
             Self::DrainUnknown => "make readable what marks the node as being drained: usually a right is missing",
             Self::WaitsForTurn => "wait for the node's turn in drain-lock: its waits stand still until then",
@@ -156,7 +156,9 @@ impl LockReason {
             Self::QuorumLost => {
                 "end the drain now if the API server must stay reachable, or add control-plane nodes before the next one"
             }
-            Self::Suspect => "look at the node; release the drain by force only if its pods will not come back",
+            Self::Suspect => {
+                "bring the node back and uncordon it; release the drain by force only if its pods will not come back"
+            }
             Self::AdminRelease | Self::Uncordoned | Self::Cancelled | Self::Abandoned => {
                 "request the drain again if the node is still to go down"
             }

@@ -335,12 +335,14 @@ impl Ledger {
         if free >= 1 {
             return Err(Obstacle::of_budget(LockReason::OwnerHold, &budget.key, 1, left));
         }
-        let is_other = |claim: &Claim| Some(claim.node_uid.as_str()) != node_uid;
-        let has_some =
-            |claim: &&Claim| claim.disruptions_of(budget) > 0 || is_other(claim) && claim.moving_of(budget) > 0;
-        let holder = self.holders_of(&budget.key).find(has_some);
-        let is_replaced_first = claim.is_some_and(|claim| claim.moving_of(budget) > 0);
+        let has_some = |claim: &Claim| claim.disruptions_of(budget) + claim.moving_of(budget) > 0;
+        let is_other = |claim: &&Claim| Some(claim.node_uid.as_str()) != node_uid && has_some(claim);
+        let holder = self.holders_of(&budget.key).find(is_other);
+        let is_to_be_confirmed =
+            claim.is_some_and(|claim| claim.state == ClaimState::Granted && claim.has_movable_disruption(&budget.key));
+        let is_replaced_first = claim.is_some_and(has_some);
         let reason = match (&holder, budget.unusable) {
+            _ if is_to_be_confirmed => LockReason::AwaitsConfirmation,
             (Some(_), _) => LockReason::WaitsForDisruptions,
             (None, Some(unusable)) => unusable.reason(),
             (None, None) if is_replaced_first => LockReason::AwaitingReady,

@@ -157,9 +157,10 @@ fn waiting<'a>(context: &'a DrainContext, snapshot: &'a Snapshot, stays: bool) -
     let waits = claim
         .is_none_or(|claim| !claim.may_go_down && matches!(claim.state, ClaimState::Waiting | ClaimState::Confirmed));
     let has_grant = claim.is_some_and(|claim| claim.state == ClaimState::Confirmed);
-    let is_ours = !context.is_by_requester() && !context.has_foreign_cordon() && !stays && !has_grant;
-    // What is about to be removed takes no pod any more.
-    if context.intent != Intent::Drain || !waits || node.is_being_removed() || !(is_ours || node.is_cordoned()) {
+    let is_left_to_others = context.is_by_requester() || context.has_foreign_cordon() || node.is_being_removed();
+    let is_ours = !is_left_to_others && !stays && !has_grant;
+    let is_closed = node.is_cordoned() || node.is_being_removed();
+    if context.intent != Intent::Drain || !waits || !(is_ours || is_closed) {
         return None;
     }
     let mut needs: BTreeMap<&BudgetKey, i32> = BTreeMap::new();
@@ -236,7 +237,8 @@ fn missing<'a>(
     requeue_at: &mut RequeueAt,
 ) -> Missing<'a> {
     let is_candidate = |node: &&Arc<NodeFacts>| {
-        let takes_pods_again = node.ready && (node.unschedulable || waiting.contains_key(&node.name));
+        let is_ready = node.ready && !node.is_being_deleted;
+        let takes_pods_again = is_ready && (node.unschedulable || waiting.contains_key(&node.name));
         takes_pods_again || closed.contains_key(&node.name)
     };
     let candidates = snapshot.nodes.values().filter(is_candidate);

@@ -62,6 +62,10 @@ impl Planner<'_> {
                 verdict.block_pod_that_stays(pod);
             }
         }
+        if active.node.is_being_removed() {
+            // It holds nothing: its pods wait like those of a drain that does not ask for its claim.
+            self.name_waits(active, verdict);
+        }
         if active.context.is_by_requester() || verdict.lease_lost || self.is_left_to_remediation(active, verdict) {
             return;
         }

@@ -11,7 +11,7 @@ use nodeward_core::ledger::{Disruptions, Obstacle};
 use crate::snapshot::PodFacts;
 
 use super::disruptions::moves_by;
-use super::eviction_budget::Ledgers;
+use super::eviction_budget::{Ledgers, NotEvictable};
 use super::need::{is_refused_again, last_unguarded};
 use super::verdict::{DrainVerdict, in_words};
 use super::{ActiveDrain, ConfirmAsk, GrantAsk, Planner};
@@ -32,8 +32,9 @@ impl Planner<'_> {
         ledger.obstacles_by(uid, facts, &self.reservations)
     }
 
-    /// Whether the drain's claim is to be asked for: no movable pod under a budget is left, or none of those left could go now,
-    /// or its drainer asks for other pods first. What was asked for stays asked for, while its drainer shows a sign of life.
+    /// Whether the drain's claim is to be asked for: no movable pod under a budget is left, or pods that stay down wait for it and
+    /// none of the movable ones could go now, or its drainer asks for other pods first. What was asked for stays asked for, while its
+    /// drainer shows a sign of life.
     pub(super) fn is_to_ask(&mut self, active: &ActiveDrain<'_>) -> bool {
         // Nobody would use it until the drainer evicts again.
         if active.context.is_idle {
@@ -58,15 +59,48 @@ impl Planner<'_> {
         if has_asked || goes_nowhere || is_refused_again {
             return true;
         }
+        // No drain waits for one that holds nothing and whose pods all come back elsewhere. As anywhere, what is free goes to
+        // whoever asks next: kept for one node, it would lie idle until the drainer of that node asks again.
+        let claim = self.write.next.claim(uid);
+        let holds = claim.is_some_and(|claim| !claim.holds.is_empty() || !claim.node_groups.is_empty());
+        let mut staying = classes.held.iter().chain(&classes.retained);
+        if !holds && staying.all(|pod| !is_guarded(pod)) {
+            return false;
+        }
+        !movable.iter().any(|(pod, _)| self.could_go(active, pod).is_ok())
+    }
+
+    /// Whether a pod could go now that its node's claim has no disruption for by name.
+    fn could_go(&mut self, active: &ActiveDrain<'_>, pod: &PodFacts) -> Result<(), NotEvictable> {
         self.reservations
-            .look_ahead_of(uid, &self.write.next, &self.snapshot.facts);
+            .look_ahead_of(active.uid(), &self.write.next, &self.snapshot.facts);
         let ledgers = Ledgers {
             written: &self.before,
             next: &self.write.next,
             reservations: &self.reservations,
         };
-        let could_go = |pod: &PodFacts| self.eviction_budget.free_disruption(ledgers, uid, pod).is_ok();
-        !movable.iter().any(|(pod, _)| could_go(pod))
+        self.eviction_budget
+            .free_disruption(ledgers, active.uid(), pod)
+            .map(|_| ())
+    }
+
+    /// Says of movable pods that somebody else evicts what they wait for, where none of them could go now.
+    pub(super) fn name_waits(&mut self, active: &ActiveDrain<'_>, verdict: &mut DrainVerdict) {
+        if !active.context.is_by_requester() {
+            return;
+        }
+        let asks_budget = |pod: &&Arc<PodFacts>| {
+            let is_unguarded = self.snapshot.budgets_of(pod).is_empty();
+            is_unguarded || moves_by(pod, self.snapshot).is_some()
+        };
+        let pods: Vec<_> = active.classes.movable.iter().filter(asks_budget).collect();
+        let waits: Option<Vec<_>> = pods
+            .into_iter()
+            .map(|pod| Some((pod, self.could_go(active, pod).err()?)))
+            .collect();
+        for (pod, why) in waits.into_iter().flatten() {
+            verdict.block_pod(pod, &why);
+        }
     }
 
     /// What keeps drain-lock off a node that somebody is remediating.

@@ -36,7 +36,7 @@ impl Planner<'_> {
             drain.metadata.creation_timestamp.as_ref().map(|time| time.0)
         };
         let began = claims.map(|claim| asked(claim).unwrap_or(claim.queued_at)).min();
-        let mut down = 0;
+        let (mut down, mut without_node, mut on_their_way) = (0, 0, 0);
         for pod in self.snapshot.unhealthy.get(budget).into_iter().flatten() {
             let unschedulable = pod.unschedulable_since;
             let lasting = unschedulable.map(|since| saturating_add(since, self.policy.unschedulable_after));
@@ -44,9 +44,12 @@ impl Planner<'_> {
             let finds_no_node = lasting.is_some_and(|at| is_due(at, self.now));
             let was_there = began.is_some_and(|began| pod.created < began);
             let is_by_drain = pod.deletion.is_some() || self.before.is_held(pod.uid.as_str());
-            down += i32::from(!is_by_drain && (finds_no_node || was_there));
+            down += i32::from(!is_by_drain && was_there);
+            without_node += i32::from(!is_by_drain && !was_there && finds_no_node);
+            on_their_way += i32::from(pod.deletion.is_some() && !self.before.is_held(pod.uid.as_str()));
         }
-        down
+        // Until the pod has gone that it replaces, one may find no node for that one's sake.
+        down + (without_node - on_their_way).max(0)
     }
 
     /// Notes the pods of a drain that are on their way out. One that nothing replaces before the drain is over is of its claim from
@@ -57,11 +60,13 @@ impl Planner<'_> {
         let stays = |pod: &PodFacts| pods.iter().any(|one| one.uid == pod.uid && one.deletion.is_none());
         // One that ends at once is gone before anybody sees it leave.
         let remembered = self.memory.to_be_down.get(uid).into_iter().flatten();
-        let mut forced: Vec<PodToBeDown> = remembered.filter(|one| !stays(&one.pod)).cloned().collect();
-        let known: BTreeSet<PodUid> = forced.iter().map(|one| one.pod.uid.clone()).collect();
+        let gone = remembered.filter(|one| !stays(&one.pod)).cloned();
+        let (moved, mut forced): (Vec<PodToBeDown>, Vec<PodToBeDown>) = gone.partition(|one| one.moves);
+        let known: BTreeSet<PodUid> = moved.iter().chain(&forced).map(|one| one.pod.uid.clone()).collect();
         let with_budgets = |pod: &Arc<PodFacts>| PodToBeDown {
             pod: Arc::clone(pod),
             budgets: self.snapshot.budgets_of(pod).to_vec(),
+            moves: false,
         };
         // What an earlier leader has planned, its status tells. A pod that was not Ready was missing before.
         // Of a node that will not come back it may be of before that was known.
@@ -94,6 +99,12 @@ impl Planner<'_> {
             |one: &&PodToBeDown| !written.is_some_and(|claim| claim.has_disruption(one.pod.uid.as_str()));
         let to_be_down = pods.iter().filter(is_to_be_down).map(with_budgets);
         let to_be_down = to_be_down.chain(forced.iter().filter(is_unwritten).cloned());
+        let is_to_move = |pod: &&Arc<PodFacts>| active.node.is_cordoned() && pod.ready && is_controlled(pod);
+        let to_move = active.classes.movable.iter().filter(is_to_move).map(|pod| PodToBeDown {
+            moves: true,
+            ..with_budgets(pod)
+        });
+        let to_be_down = to_be_down.chain(to_move);
         self.plan.to_be_down.insert(uid.clone(), to_be_down.collect());
         let of = |pod: &PodFacts, key: &BudgetKey| Disruptions {
             pdb: budget_ref(key, self.snapshot),
@@ -103,12 +114,12 @@ impl Planner<'_> {
         let forced = forced.iter();
         let forced = forced.flat_map(|one| one.budgets.iter().map(|key| of(&one.pod, key)));
         let forced = forced.collect();
-        let moving = moving
-            .into_iter()
-            .filter_map(|pod| match self.snapshot.budgets_of(pod) {
-                [key] => Some(of(pod, key)),
-                _ => None,
-            });
+        let moving = moving.into_iter().map(|pod| (&**pod, self.snapshot.budgets_of(pod)));
+        let moved = moved.iter().map(|one| (&*one.pod, one.budgets.as_slice()));
+        let moving = moving.chain(moved).filter_map(|(pod, budgets)| match budgets {
+            [key] => Some(of(pod, key)),
+            _ => None,
+        });
         let moving = moving.collect();
         let (ledger, facts) = (&mut self.write.next, &self.snapshot.facts);
         ledger.note_forced(active.uid(), forced, facts);

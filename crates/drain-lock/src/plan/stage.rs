@@ -121,7 +121,9 @@ impl Stage {
     /// The phase that people see, and that other programs rest on: `Queued` says that it waits for other drains.
     pub(super) fn phase(self, is_cordoned: bool, waits_for_drains: bool) -> Phase {
         match self {
-            Self::AwaitingNodeGroup | Self::Uncordoned | Self::Claiming if waits_for_drains => Phase::Queued,
+            Self::AwaitingNodeGroup | Self::Uncordoned | Self::Leaving | Self::Claiming if waits_for_drains => {
+                Phase::Queued
+            }
             Self::AwaitingConsent | Self::AwaitingNodeGroup | Self::Uncordoned if !is_cordoned => Phase::Scheduled,
             Self::AwaitingConsent
             | Self::AwaitingNodeGroup
@@ -192,6 +194,7 @@ impl Planner<'_> {
                 if classes.movable.is_empty() {
                     verdict.block(LockReason::AwaitingPods, verdict.message.clone());
                 }
+                self.name_waits(active, verdict);
                 self.evict_before_claim(active, verdict);
             }
             Stage::Claiming => {
@@ -271,7 +274,12 @@ impl Planner<'_> {
             verdict.message.push_str(&more);
             verdict.leaves_out_at = Some(at);
         }
-        let waits_for_drains = verdict.blocked_by.iter().any(|one| one.reason.waits_for_a_drain());
+        let waits_for_drains = match stage {
+            Stage::Leaving => {
+                active.classes.departing.is_empty() && verdict.waits_for_drains_with(&active.classes.movable)
+            }
+            _ => verdict.blocked_by.iter().any(|one| one.reason.waits_for_a_drain()),
+        };
         verdict.phase = stage.phase(active.node.is_cordoned(), waits_for_drains);
         self.requeue_at.note(active.classes.next_overdue);
         for pod in &active.classes.overdue {

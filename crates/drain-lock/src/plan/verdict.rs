@@ -1,5 +1,6 @@
 //! What a plan has found out about a drain: the one source of its status, its Events and its metrics.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -89,6 +90,13 @@ impl DrainVerdict {
             node: why.holder.as_ref().map(ToString::to_string),
             ..about_node(why.reason, format!("pod {} {}", pod.key, why.reason.explanation()))
         });
+    }
+
+    /// Whether each of the pods waits for another drain.
+    pub(super) fn waits_for_drains_with(&self, pods: &[Arc<PodFacts>]) -> bool {
+        let waits = self.blocked_by.iter().filter(|one| one.reason.waits_for_a_drain());
+        let waits: BTreeSet<&str> = waits.filter_map(|one| one.pod.as_deref()).collect();
+        !pods.is_empty() && pods.iter().all(|pod| waits.contains(pod.key.to_string().as_str()))
     }
 
     /// Adds a pod that stays with its disruption while another program evicts from its node.

@@ -98,8 +98,9 @@ fn drained_at(verdict: &DrainVerdict, before: &NodeDrainStatus, now: Timestamp) 
     match verdict.phase {
         Phase::Drained => Some(before.drained_at.unwrap_or(now)),
         Phase::Recovering if goes_on && has_given_up => None,
-        Phase::Recovering | Phase::Released => before.drained_at,
-        Phase::Scheduled | Phase::Queued | Phase::Granted | Phase::Draining | Phase::Suspect | Phase::Failed => None,
+        // Nobody goes on with the drain; the node is in service no sooner for that.
+        Phase::Recovering | Phase::Released | Phase::Suspect => before.drained_at,
+        Phase::Scheduled | Phase::Queued | Phase::Granted | Phase::Draining | Phase::Failed => None,
     }
 }
 

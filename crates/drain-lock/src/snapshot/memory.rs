@@ -124,11 +124,13 @@ pub struct Doubted {
     pub not_before: Timestamp,
 }
 
-/// A pod that nothing replaces before its drain is over, and its budgets, which nobody can tell once it is gone.
+/// A healthy pod that is down once it leaves, and its budgets, which nobody can tell once it is gone.
 #[derive(Debug, Clone)]
 pub struct PodToBeDown {
     pub pod: Arc<PodFacts>,
     pub budgets: Vec<BudgetKey>,
+    /// Another one replaces it elsewhere; else nothing does before its drain is over.
+    pub moves: bool,
 }
 
 impl Memory {

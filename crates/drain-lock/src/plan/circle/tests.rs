@@ -280,6 +280,21 @@ fn node_without_a_drain_is_expected_back(#[case] cordoned_at: &str, #[case] reas
     assert_eq!(shown(&plan), [format!("n2: {reason} n1")]);
 }
 
+/// `n2` is about to be removed, by whomever: it holds nothing, and waits for the pod of `n1` like any other.
+#[rstest]
+#[case::as_its_own_object(json!({ "metadata": { "deletionTimestamp": "2026-01-01T11:59:00Z" } }))]
+#[case::by_karpenter(json!({ "spec": { "taints": [{ "key": "karpenter.sh/disrupted", "effect": "NoSchedule" }] } }))]
+fn node_that_is_removed_names_the_node_that_it_waits_for(#[case] removal: Value) {
+    let mut given = one_stays_cordoned(cordoned("n1"));
+    given.nodes[1] = merged(given.nodes[1].clone(), removal);
+    let drained_at = json!({ "status": { "drainedAt": "2026-01-01T11:50:00Z" } });
+    given.drains[0] = merged(given.drains[0].clone(), drained_at);
+    assert_eq!(
+        shown(&planned_behind_drained(given)).last().unwrap(),
+        "n2: AwaitsUncordon n1"
+    );
+}
+
 /// It never comes back.
 #[test]
 fn drain_that_waits_for_a_removed_node_keeps_its_reason() {

@@ -61,6 +61,11 @@ fn four_pinned(drain: Value, claims: &[Value]) -> Cluster {
     cluster(foreign(json!({})), Some(by_requester(json!({}))), &[waits(json!({})), of_another()], &[held("a", json!({})), pod("d", json!({}))]),
     "ledger: n1#1 Waiting needs [movable] holds []"
 )]
+// Kept for this node, the disruption would lie idle until its drainer asks again.
+#[case::none_can_go_now_and_none_stays_down(
+    cluster(foreign(json!({})), Some(by_requester(json!({}))), &[waits(json!({})), of_another()], &[pod("d", json!({}))]),
+    "ledger: n1#1 Waiting needs [] holds []"
+)]
 #[case::none_is_left(
     cluster(foreign(json!({})), Some(by_requester(json!({}))), &[waits(json!({}))], &[held("a", json!({})), pod("d", leaving(json!({})))]),
     "ledger: n1#1 Waiting needs [a] holds []"
@@ -78,6 +83,48 @@ fn claim_is_asked_for_once_no_movable_pod_can_go(#[case] cluster: Cluster, #[cas
     // Nothing is written where nothing changes.
     let own = own.map_or("ledger: n1#1 Waiting needs [] holds []", String::as_str);
     assert_eq!(own, expected, "{lines:?}");
+}
+
+/// A pod without a grace is gone before anybody sees it leave: others wait for the drain all the same, and not for an unhealthy
+/// budget.
+#[test]
+fn movable_pod_that_is_gone_in_an_instant_is_on_the_move() {
+    let of = |pods: &[Value], web: Value| {
+        cluster(
+            foreign(json!({})),
+            Some(by_requester(json!({}))),
+            &[waits(json!({}))],
+            pods,
+        )
+        .budgets([budget("web", web)])
+    };
+    let before = planned(&of(&[pod("d", json!({})), pod("e", json!({}))], json!({})));
+    let mut memory = Memory::default();
+    memory.to_be_down = before.to_be_down;
+    let short = of(
+        &[pod("e", json!({}))],
+        json!({ "status": { "disruptionsAllowed": 0, "currentHealthy": 2 } }),
+    );
+    let plan = plan(&short.snapshot(), &memory, &policy(), now());
+    let moving = plan.ledger.unwrap().next.claim("uid-n1").unwrap().moving.clone();
+    let pods: Vec<&str> = moving.iter().flat_map(|of| &of.pods).map(|pod| &*pod.name).collect();
+    assert_eq!(pods, ["d"]);
+}
+
+/// Another drain has the one disruption of `web`.
+#[rstest]
+#[case::all_its_pods_wait(pod("d", json!({})), "n1 is Queued: WaitsForDisruptions")]
+#[case::one_of_them_leaves(pod("d", leaving(json!({}))), "n1 is Draining: WaitsForDisruptions")]
+fn drain_without_a_claim_says_what_its_pods_wait_for(#[case] pod_d: Value, #[case] expected: &str) {
+    let claims = [waits(json!({})), of_another()];
+    let pods = [pod("e", json!({})), pod_d];
+    let node = foreign(json!({}));
+    let lines = shown(&planned(&cluster(node, Some(by_requester(json!({}))), &claims, &pods)));
+    let own = lines.iter().filter(|line| line.starts_with("n1 is"));
+    let waits = own
+        .map(|line| line.replace(", WaitsForDisruptions", ""))
+        .collect::<Vec<_>>();
+    assert_eq!(waits, [expected], "{lines:?}");
 }
 
 #[rstest]
@@ -290,6 +337,25 @@ fn node_that_is_drained_again_keeps_what_is_owed_and_adds_what_runs() {
     );
     let lines = shown(&planned(&cluster.budgets([wide])));
     assert_eq!(lines[0], "ledger: n1#9 Waiting needs [a] holds [z]", "{lines:?}");
+}
+
+/// `d` of `n2` terminates, and what replaces it finds a node once it has gone: who waits for the budget waits for that drain.
+#[test]
+fn pod_moves_for_as_long_as_it_leaves_though_the_next_one_finds_no_node() {
+    let leaves = pod("d", merged(leaving(json!({})), json!({ "spec": { "nodeName": "n2" } })));
+    let next = json!({ "metadata": { "creationTimestamp": "2026-01-01T11:59:59Z" } });
+    let pods = [held("a", json!({})), leaves, waiting("e", next)];
+    let moves = json!({ "ticket": 2, "node": "n2", "nodeUID": "uid-n2", "moving": [disruptions(&["d"])] });
+    let claims = [waits(json!({})), waits(moves)];
+    let status = json!({ "expectedPods": 4, "currentHealthy": 3, "desiredHealthy": 3, "disruptionsAllowed": 0 });
+    let cluster = cluster(foreign(json!({})), Some(by_requester(json!({}))), &claims, &pods);
+    let lines = shown(&planned(&cluster.budgets([budget("web", json!({ "status": status }))])));
+    let own = lines.iter().find(|line| line.starts_with("n1 is"));
+    assert_eq!(
+        own.map(String::as_str),
+        Some("n1 is Queued: WaitsForDisruptions"),
+        "{lines:?}"
+    );
 }
 
 /// A pod elsewhere that is not Ready.

@@ -206,13 +206,13 @@ fn node_crashed_in_drain_is_still_drained() {
     cluster(ours(json!({})), Some(drain(json!({}))), &[
         claim(json!({})), merged(granted("Confirmed", &["b"]), json!({ "ticket": 2, "node": "n3", "nodeUID": "uid-n3" })),
     ], &[pod("a", json!({}))]),
-    &["ledger: n1#1 Waiting needs [movable] holds []", "n1 is Queued: WaitsForDisruptions, WaitsForDisruptions", "n3 is Recovering: AwaitingReady"]
+    &["ledger: n1#1 Waiting needs [] holds []", "n1 is Queued: WaitsForDisruptions", "n3 is Recovering: AwaitingReady"]
 )]
 #[case::a_disruption_that_is_about_to_be_returned_is_not_used_yet(
     cluster(ours(json!({})), Some(drain(json!({}))), &[
         claim(json!({})), merged(granted("Confirmed", &["b"]), json!({ "ticket": 2, "node": "n2", "nodeUID": "uid-n2" })),
     ], &[pod("a", json!({}))]),
-    &["ledger: n1#1 Waiting needs [movable] holds []", "n1 is Queued: WaitsForDisruptions, WaitsForDisruptions"]
+    &["ledger: n1#1 Waiting needs [] holds []", "n1 is Queued: WaitsForDisruptions"]
 )]
 #[case::nothing_more_is_evicted_when_the_need_has_grown(
     cluster(ours(json!({})), Some(drain(json!({}))), &[granted("Confirmed", &["a"])], &[held("a", json!({})), held("d", json!({}))]),

@@ -306,9 +306,11 @@ impl Judge<'_> {
             return obstacle.to_string();
         };
         let claim = self.ledger.claims().iter().find(|claim| claim.node == holder.as_str());
-        let since = claim.map_or_else(String::new, |claim| {
-            let since = to_the_second(claim.since);
-            format!(" (ticket {}, {} since {since})", claim.ticket, words(claim.state))
+        let since = claim.map_or_else(String::new, |claim| match (claim.ticket, to_the_second(claim.since)) {
+            (ticket, _) if claim.holds.is_empty() && !claim.moving.is_empty() => {
+                format!(" (ticket {ticket}, whose pods are on the move)")
+            }
+            (ticket, since) => format!(" (ticket {ticket}, {} since {since})", words(claim.state)),
         });
         let free = obstacle.free.max(0);
         match obstacle.needed {

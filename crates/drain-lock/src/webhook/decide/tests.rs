@@ -556,7 +556,7 @@ fn held_pod_without_a_disruption_is_told_why(#[case] holds: &[&str], #[case] exp
 
 #[rstest]
 #[case::confirmed(ClaimState::Confirmed, movable_pod(), Ok(Admission::FreeDisruption))]
-#[case::unconfirmed(ClaimState::Granted, movable_pod(), Err(LockReason::WaitsForDisruptions))]
+#[case::unconfirmed(ClaimState::Granted, movable_pod(), Err(LockReason::AwaitsConfirmation))]
 #[case::held_one(ClaimState::Confirmed, context(), Err(LockReason::AwaitingPods))]
 fn movable_pod_goes_by_what_its_claim_has_for_these(
     #[case] state: ClaimState,

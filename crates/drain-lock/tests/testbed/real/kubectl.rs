@@ -1,9 +1,9 @@
-//! `kubectl drain` of a selector: it cordons all of its nodes before it evicts from the first.
+//! `kubectl drain`: of a selector, which cordons all of its nodes before it evicts from the first, and of many nodes at once.
 
 use anyhow::{Context, Result, ensure};
 use kube::api::ListParams;
 use nodeward_api::reason::LockReason;
-use nodeward_testkit::kubectl::Kubectl;
+use nodeward_testkit::kubectl::{Kubectl, Said};
 use nodeward_testkit::wait::{self, secs};
 use nodeward_testkit::workload::PodTemplate;
 use serde_json::json;
@@ -71,6 +71,38 @@ async fn drain_selector(stage: &Stage) -> Result<Figures> {
         said.text()
     );
     begun.end(Ok(())).await
+}
+
+/// Each node has one pod of the same budget, and there is room for all of them elsewhere: whichever asks next has the disruption.
+#[tokio::test(flavor = "multi_thread")]
+async fn drains_of_movable_pods_of_one_budget_end_together() -> Result<()> {
+    Box::pin(compare("kubectl drain of ten nodes, one budget", drain_ten)).await
+}
+
+async fn drain_ten(stage: &Stage) -> Result<Figures> {
+    let env = &stage.env;
+    let nodes = stage.add_nodes("a", 10, 2).await?;
+    let two_cpus =
+        json!([{ "name": "main", "image": "registry.example/app:1", "resources": { "requests": { "cpu": "2" } } }]);
+    env.add_deployment("web", nodes.len(), PodTemplate::new().spec("containers", two_cpus))
+        .await?;
+    stage.add_nodes("b", 10, 2).await?;
+    let begun = stage.begin(USER)?;
+    let kubectl = Kubectl::of(&env.plane)?;
+    let drains: Result<Vec<Said>> = nodes
+        .iter()
+        .map(|node| kubectl.start(["drain", node, "--ignore-daemonsets"]))
+        .collect();
+    let drains = drains?;
+    let outcome = wait::until("all drains to end", secs(240), || async {
+        for (node, said) in nodes.iter().zip(&drains) {
+            let ended = said.ended().with_context(|| format!("{node}: {}", said.text()))?;
+            ensure!(ended, "{node}: {}", said.text());
+        }
+        stage.all_ready("web", nodes.len()).await
+    })
+    .await;
+    begun.end(outcome).await
 }
 
 /// How many pods of the applications have a node.

@@ -122,10 +122,13 @@ pub fn command_of_phase(drain: &Drain, commands: &PrintedCommands) -> Option<Ste
             "do the work, then end the drain, which uncordons the node if drain-lock cordoned it",
             commands.end_of(drain),
         )),
-        Some(Phase::Suspect) => Some(Step::with(
-            "if its pods will not come back",
-            commands.nodeward("release", &format!("{node} --force --reason TEXT")),
-        )),
+        Some(Phase::Suspect) => {
+            let uncordon = Step::with(
+                "uncordon the node once it can take pods again; release the drain by force only if its pods will not come back",
+                commands.uncordon(node),
+            );
+            Some(uncordon.or(commands.nodeward("release", &format!("{node} --force --reason TEXT"))))
+        }
         // There is nothing to drain.
         Some(Phase::Failed)
             if drain

@@ -218,7 +218,11 @@ fn node_has_the_state_that_counts_most(
             "{found:?}"
         );
     }
-    for command in &found.commands {
+    let own = found
+        .commands
+        .iter()
+        .filter(|one| one.command.starts_with("kubectl nodeward"));
+    for command in own {
         let words = command
             .command
             .split(" && ")
