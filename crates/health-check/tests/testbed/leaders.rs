@@ -173,13 +173,13 @@ async fn kills_after_the_remediation_create_no_second() -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn leader_that_stood_still_leaves_the_remediations_of_the_other_alone() -> Result<()> {
     let own = OwnEnvironment::new(json!({})).await?;
-    let nodes = own.add_nodes(["a", "b", "c", "d", "e"]).await?;
-    let failing = &nodes[..3];
+    let nodes = own.add_nodes(["a", "b", "c", "d", "e", "f", "g", "h"]).await?;
+    let failing = &nodes[..6];
     let check = own.add_check("main", json!({ "maxUnhealthy": "100%" })).await?;
-    let spec = |name: &str| own.spec(&json!({})).arg("--leader-elect=false").identity(name);
+    let spec = |name: &str| own.spec(&json!({})).identity(name);
     let stands_still = spec("stands-still").start(own.plane).await?;
     stands_still.ready(secs(60)).await?;
-    own.until_at_rest(&check, 5).await?;
+    own.until_at_rest(&check, 8).await?;
     stands_still.process().pause()?;
     let other = spec("other").start(own.plane).await?;
     other.ready(secs(60)).await?;
@@ -201,7 +201,7 @@ async fn leader_that_stood_still_leaves_the_remediations_of_the_other_alone() ->
             );
         }
         let created = own.created(Family::SelfNode)?;
-        ensure!(created == 3, "{created} were created");
+        ensure!(created == 6, "{created} were created");
         Ok(())
     };
     wait::throughout("the same remediations with both", WHILE, are_left_alone).await?;
@@ -210,6 +210,6 @@ async fn leader_that_stood_still_leaves_the_remediations_of_the_other_alone() ->
     for node in failing {
         own.recover(node).await?;
     }
-    own.until_at_rest(&check, 5).await?;
+    own.until_at_rest(&check, 8).await?;
     own.end([stands_still]).await
 }
