@@ -77,6 +77,8 @@ fn verdict(phase: Phase, claim: Option<Claim>, is_ending: bool) -> DrainVerdict 
 #[case::ends_and_was_not(Phase::Recovering, Left::ComesBack, true, None, None)]
 #[case::over_and_was_drained(Phase::Released, Left::Nothing, true, Some(BEFORE), Some(BEFORE))]
 #[case::over_and_was_not(Phase::Released, Left::Nothing, true, None, None)]
+#[case::nobody_goes_on(Phase::Suspect, Left::Drained, false, Some(BEFORE), Some(BEFORE))]
+#[case::nobody_went_on_before(Phase::Suspect, Left::Drained, false, None, None)]
 #[case::queued_again(Phase::Queued, Left::Asks, false, Some(BEFORE), None)]
 #[case::pods_came_late(Phase::Draining, Left::Drained, false, Some(BEFORE), None)]
 fn only_what_was_drained_has_a_time_of_it(

@@ -977,6 +977,36 @@ fn refusal_names_budget_holder_and_since() {
     );
 }
 
+/// The pods of `n2` are on the move, and so is one of the node's own.
+#[rstest]
+#[case::of_another(
+    2,
+    "n2",
+    LockReason::WaitsForDisruptions,
+    "node n2 holds the rest (ticket 2, whose pods are on the move)"
+)]
+#[case::of_its_own_node(1, NODE, LockReason::AwaitingReady, "waits for pods to be ready again")]
+fn refusal_names_whose_pods_are_on_the_move(
+    #[case] ticket: i64,
+    #[case] node: &str,
+    #[case] reason: LockReason,
+    #[case] words: &str,
+) {
+    let mut moving = claim(ticket, node, ClaimState::Waiting, &[], &["web-gone"]);
+    moving.moving = std::mem::take(&mut moving.holds);
+    let own = claim(1, NODE, ClaimState::Waiting, &[], &[]);
+    let claims = if ticket == 1 { vec![moving] } else { vec![own, moving] };
+    let case = case()
+        .of(movable_pod())
+        .with(claims)
+        .under(MatchingBudgets::One(exhausted()));
+    let Decision::Refuse(refused) = case.judge().decision else {
+        panic!("admitted");
+    };
+    assert_eq!(refused.reason, reason);
+    assert!(refused.message.contains(words), "{}", refused.message);
+}
+
 #[test]
 fn every_admission_has_a_label_of_its_own() {
     let labels: BTreeSet<_> = Admission::ALL.iter().map(|admission| admission.as_label()).collect();
