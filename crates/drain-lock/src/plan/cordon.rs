@@ -66,8 +66,7 @@ pub(super) fn cordons<'a>(
     cordons
 }
 
-/// Whether the drain takes room away, or its claim is owed pods. Also of one that another program has drained: it may be uncordoned
-/// any moment, and of the drains that begin only then more come to an end.
+/// Whether the drain takes room away, or its claim is owed pods.
 fn is_ahead(context: &DrainContext) -> bool {
     context.is_open() || !context.unavailable.is_empty()
 }
