@@ -237,6 +237,7 @@ fn missing<'a>(
     requeue_at: &mut RequeueAt,
 ) -> Missing<'a> {
     let is_candidate = |node: &&Arc<NodeFacts>| {
+        // Of nodes that are being removed in another way a taint keeps pods away, if they take none.
         let is_ready = node.ready && !node.is_being_deleted;
         let takes_pods_again = is_ready && (node.unschedulable || waiting.contains_key(&node.name));
         takes_pods_again || closed.contains_key(&node.name)

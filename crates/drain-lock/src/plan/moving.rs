@@ -43,10 +43,16 @@ impl Planner<'_> {
             self.requeue_at.note(lasting);
             let finds_no_node = lasting.is_some_and(|at| is_due(at, self.now));
             let was_there = began.is_some_and(|began| pod.created < began);
-            let is_by_drain = pod.deletion.is_some() || self.before.is_held(pod.uid.as_str());
-            down += i32::from(!is_by_drain && was_there);
-            without_node += i32::from(!is_by_drain && !was_there && finds_no_node);
-            on_their_way += i32::from(pod.deletion.is_some() && !self.before.is_held(pod.uid.as_str()));
+            if self.before.is_held(pod.uid.as_str()) {
+                continue;
+            }
+            if pod.deletion.is_some() {
+                on_their_way += 1;
+            } else if was_there {
+                down += 1;
+            } else if finds_no_node {
+                without_node += 1;
+            }
         }
         // Until the pod has gone that it replaces, one may find no node for that one's sake.
         down + (without_node - on_their_way).max(0)
@@ -99,7 +105,9 @@ impl Planner<'_> {
             |one: &&PodToBeDown| !written.is_some_and(|claim| claim.has_disruption(one.pod.uid.as_str()));
         let to_be_down = pods.iter().filter(is_to_be_down).map(with_budgets);
         let to_be_down = to_be_down.chain(forced.iter().filter(is_unwritten).cloned());
-        let is_to_move = |pod: &&Arc<PodFacts>| active.node.is_cordoned() && pod.ready && is_controlled(pod);
+        let is_to_move = |pod: &&Arc<PodFacts>| {
+            active.node.is_cordoned() && pod.is_healthy() && is_controlled(pod) && !is_to_be_down(pod)
+        };
         let to_move = active.classes.movable.iter().filter(is_to_move).map(|pod| PodToBeDown {
             moves: true,
             ..with_budgets(pod)

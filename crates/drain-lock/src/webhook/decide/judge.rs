@@ -306,11 +306,14 @@ impl Judge<'_> {
             return obstacle.to_string();
         };
         let claim = self.ledger.claims().iter().find(|claim| claim.node == holder.as_str());
-        let since = claim.map_or_else(String::new, |claim| match (claim.ticket, to_the_second(claim.since)) {
-            (ticket, _) if claim.holds.is_empty() && !claim.moving.is_empty() => {
-                format!(" (ticket {ticket}, whose pods are on the move)")
-            }
-            (ticket, since) => format!(" (ticket {ticket}, {} since {since})", words(claim.state)),
+        let since = claim.map_or_else(String::new, |claim| {
+            let has_moving_alone = claim.holds.is_empty() && !claim.moving.is_empty();
+            let state = if has_moving_alone {
+                "whose pods are on the move".to_owned()
+            } else {
+                format!("{} since {}", words(claim.state), to_the_second(claim.since))
+            };
+            format!(" (ticket {}, {state})", claim.ticket)
         });
         let free = obstacle.free.max(0);
         match obstacle.needed {

@@ -23,10 +23,7 @@ async fn drain_of_selector_over_full_nodes_names_node_to_uncordon() -> Result<()
 async fn drain_selector(stage: &Stage) -> Result<Figures> {
     let env = &stage.env;
     let nodes = stage.add_nodes("a", 6, 2).await?;
-    let two_cpus =
-        json!([{ "name": "main", "image": "registry.example/app:1", "resources": { "requests": { "cpu": "2" } } }]);
-    env.add_deployment("web", nodes.len(), PodTemplate::new().spec("containers", two_cpus))
-        .await?;
+    env.add_deployment("web", nodes.len(), of_two_cpus()).await?;
     let begun = stage.begin(USER)?;
     let said = Kubectl::of(&env.plane)?.start(["drain", "-l", "pool=a", "--ignore-daemonsets"])?;
     wait::until("the first pod to be evicted", secs(60), || async {
@@ -82,10 +79,7 @@ async fn drains_of_movable_pods_of_one_budget_end_together() -> Result<()> {
 async fn drain_ten(stage: &Stage) -> Result<Figures> {
     let env = &stage.env;
     let nodes = stage.add_nodes("a", 10, 2).await?;
-    let two_cpus =
-        json!([{ "name": "main", "image": "registry.example/app:1", "resources": { "requests": { "cpu": "2" } } }]);
-    env.add_deployment("web", nodes.len(), PodTemplate::new().spec("containers", two_cpus))
-        .await?;
+    env.add_deployment("web", nodes.len(), of_two_cpus()).await?;
     stage.add_nodes("b", 10, 2).await?;
     let begun = stage.begin(USER)?;
     let kubectl = Kubectl::of(&env.plane)?;
@@ -103,6 +97,13 @@ async fn drain_ten(stage: &Stage) -> Result<Figures> {
     })
     .await;
     begun.end(outcome).await
+}
+
+/// A pod that fills a node of two CPUs.
+fn of_two_cpus() -> PodTemplate {
+    let container =
+        json!({ "name": "main", "image": "registry.example/app:1", "resources": { "requests": { "cpu": "2" } } });
+    PodTemplate::new().spec("containers", json!([container]))
 }
 
 /// How many pods of the applications have a node.
