@@ -118,6 +118,20 @@ impl World {
         }
     }
 
+    /// Tells what the drains say of themselves, where they do not end.
+    pub fn tell_state(&mut self) {
+        let said = |drain: &NodeDrain| {
+            let status = drain.status.clone().unwrap_or_default();
+            let blocked = status.blocked_by.iter().map(|blocked| blocked.message.as_str());
+            let blocked = blocked.collect::<Vec<_>>().join("; ");
+            let message = status.message.unwrap_or_default();
+            format!("the drain of {}: {message}: {blocked}", drain.spec.node_name)
+        };
+        for line in self.drains.values().map(said).collect::<Vec<_>>() {
+            self.tell(|| line);
+        }
+    }
+
     /// What is left of drains: nothing, once all have ended.
     pub fn leftovers(&self) -> Vec<String> {
         let mut left = Vec::new();

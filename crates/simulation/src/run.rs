@@ -156,6 +156,7 @@ impl Run<'_> {
                     }
                 }
                 None if now > self.setup.limit => {
+                    self.world.tell_state();
                     self.world.object_to(Violation::NoEnd);
                     break;
                 }

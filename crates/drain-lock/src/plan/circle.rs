@@ -94,20 +94,20 @@ pub(super) fn circles(
     }
     let closed = stay_cordoned(contexts, snapshot, policy, now);
     let missing = missing(&waiting, &closed, snapshot, policy, now, requeue_at);
-    let blocking = |drain: &Waiting<'_>, waiting: &BTreeMap<NodeName, Waiting<'_>>| {
-        blocking(drain, waiting, &closed, &missing, snapshot)
+    let blocking = |name: &NodeName, drain: &Waiting<'_>, waiting: &BTreeMap<NodeName, Waiting<'_>>| {
+        blocking(name, drain, waiting, &closed, &missing, snapshot)
     };
     // Whoever waits for pods that can come back elsewhere is in no circle, nor is who waits for such a drain.
     while let Some(ends) = waiting
         .iter()
-        .find(|(_, drain)| blocking(drain, &waiting).is_none())
+        .find(|(name, drain)| blocking(name, drain, &waiting).is_none())
         .map(|(name, _)| name.clone())
     {
         waiting.remove(&ends);
     }
     let next: BTreeMap<NodeName, (BudgetKey, NodeName)> = waiting
         .iter()
-        .filter_map(|(name, drain)| Some((name.clone(), blocking(drain, &waiting)?)))
+        .filter_map(|(name, drain)| Some((name.clone(), blocking(name, drain, &waiting)?)))
         .collect();
     let mut circles = Circles::new();
     for (name, (budget, first)) in &next {
@@ -268,8 +268,9 @@ fn missing<'a>(
 }
 
 /// A budget that the drain waits for in vain while `waiting` do and `closed` nodes stay cordoned, and the first of the nodes
-/// that its pods wait for: those that are expected back come first, and other closed ones before the rest.
+/// that its pods wait for: those that are expected back come first, other closed ones before the rest, and its own last.
 fn blocking(
+    own: &NodeName,
     drain: &Waiting<'_>,
     waiting: &BTreeMap<NodeName, Waiting<'_>>,
     closed: &Closed,
@@ -294,6 +295,7 @@ fn blocking(
                 (
                     !closed.get(*node).is_some_and(Option::is_some),
                     !closed.contains_key(*node),
+                    *node == own,
                     *node,
                 )
             })

@@ -46,8 +46,8 @@ pub enum Ending {
     Uncordoned,
     /// Its drainer evicts nothing any more, and nothing is down.
     Quiet,
-    /// The node is back, and so are its pods.
-    Recovered,
+    /// The node has booted anew, and is back.
+    Rebooted,
 }
 
 impl Ending {
@@ -58,7 +58,7 @@ impl Ending {
             Self::NodeGone => LockReason::NodeGone,
             Self::Uncordoned => LockReason::Uncordoned,
             Self::Quiet => LockReason::Abandoned,
-            Self::Recovered => LockReason::Released,
+            Self::Rebooted => LockReason::Released,
         }
     }
 }
@@ -94,9 +94,11 @@ pub fn intent(record: &DrainRecord, unavailable: &UnavailablePods, is_silent: bo
         return Intent::Drain;
     }
     let claim = record.claim.as_ref();
-    let has_returned = claim.is_some_and(|claim| claim.held_pods().next().is_none());
-    if record.has_rebooted() && node.ready && has_returned {
-        return Intent::End(Ending::Recovered);
+    // Its pods may have yet to come back. Whoever evicts from it now drains it again, and that drain takes over what they are owed:
+    // until it has a grant of its own, the boot of its claim is that of the last one.
+    let has_had_its_turn = |claim: &Claim| claim.state.has_grant() || claim.state == ClaimState::Suspect;
+    if record.has_rebooted() && node.ready && claim.is_some_and(has_had_its_turn) {
+        return Intent::End(Ending::Rebooted);
     }
     // Of a drained node silence says nothing while somebody wants the drain who takes that back himself: he may be away for
     // long, and so may his node.

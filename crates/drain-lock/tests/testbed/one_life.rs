@@ -223,6 +223,33 @@ async fn node_that_is_drained_again_before_its_pods_are_back_is_drained() -> Res
     reviewed.end([lock]).await
 }
 
+/// Firmware after an image, say: nobody uncordons the node between two drains and reboots. A pod that tolerates the cordon comes back
+/// in between, and the others do not.
+#[tokio::test(flavor = "multi_thread")]
+async fn node_is_drained_twice_under_one_cordon() -> Result<()> {
+    let (reviewed, lock) = Reviewed::with(&["n1", "n2"], json!({})).await?;
+    let env = &reviewed.env;
+    let tolerant = pinned("tolerant", &["n1"]).tolerates_all();
+    bulk::create(&env.client, [tolerant.deployment(APPS, "tolerant", 1)?]).await?;
+    workload::ready_pods(&env.client, APPS, "tolerant", 1, secs(60)).await?;
+    add_held(env, "a", "n1").await?;
+    cover(env, "tolerant", &["tolerant"], 1).await?;
+    cover(env, "a", &["a"], 1).await?;
+    let kubectl = Kubectl::of(&env.plane)?;
+    for turn in ["first", "second", "third"] {
+        let drain = kubectl.start(["drain", "n1", "--ignore-daemonsets"])?;
+        wait::until(format!("the {turn} drain to end"), secs(60), || async {
+            ensure!(drain.ended() == Some(true), "{}", drain.text());
+            Ok(())
+        })
+        .await?;
+        reboot::reboot(&env.client, "n1", secs(1)).await?;
+        workload::ready_pods(&env.client, APPS, "tolerant", 1, secs(60)).await?;
+    }
+    fleet::uncordon(&env.client, "n1").await?;
+    reviewed.end([lock]).await
+}
+
 /// The pod of the last drain came back to its node and never gets Ready. As without drain-lock the node is drained again: what its
 /// budget misses is one pod, and not two.
 #[tokio::test(flavor = "multi_thread")]

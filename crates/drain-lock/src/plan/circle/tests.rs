@@ -170,6 +170,13 @@ fn shown(plan: &Plan) -> Vec<String> {
 #[rstest]
 #[case::of_others(two_away(), &["n1: CircularWait n2", "n2: CircularWait n2"])]
 #[case::beside_a_node_without_a_drain(one_only_cordoned(), &["n1: CircularWait n4", "n2: CircularWait n4"])]
+#[case::that_the_own_node_would_end_too(
+    Given {
+        pods: vec![runs("y", "n1"), runs("x", "n2"), waits("x", &["n1"]), waits("y", &["n1", "n2"])],
+        ..two_away()
+    },
+    &["n1: CircularWait n2", "n2: CircularWait n2"]
+)]
 #[case::of_three(three_away(), &["n1: CircularWait n3", "n2: CircularWait n3", "n3: CircularWait n3"])]
 #[case::with_one_of_ours(one_of_ours(ours("n1")), &["n1: CircularWait", "n2: CircularWait n1", "uncordon n1"])]
 #[case::that_our_cordon_would_close(one_of_ours(node("n1", json!({}))), &["n1: CircularWait", "n2: CircularWait n1"])]

@@ -79,7 +79,22 @@ use super::*;
         foreign(rebooted()), Some(drain(json!({ "spec": { "evict": "Requester" } }))), &[merged(granted("Confirmed", &["a"]), json!({ "foreignCordon": true }))],
         &[held("a", json!({ "status": { "conditions": [{ "type": "Ready", "status": "False" }] } }))],
     ),
+    &["delete NodeDrain: Released", "n1 is Recovering"]
+)]
+#[case::drain_by_others_goes_on_until_the_node_is_back(
+    cluster(
+        foreign(merged(rebooted(), json!({ "status": { "conditions": [{ "type": "Ready", "status": "False" }] } }))),
+        Some(drain(json!({ "spec": { "evict": "Requester" } }))), &[merged(granted("Confirmed", &["a"]), json!({ "foreignCordon": true }))], &[],
+    ),
     &["n1 is Recovering"]
+)]
+// The drain that takes over the claim has yet to get a grant of its own.
+#[case::drain_after_a_reboot_begins(
+    cluster(
+        foreign(rebooted()), Some(drain(json!({ "spec": { "evict": "Requester" } }))),
+        &[merged(granted("Returning", &["a"]), json!({ "foreignCordon": true, "mayGoDown": true }))], &[held("b", json!({}))],
+    ),
+    &["ledger: n1#9 Waiting, may go down, needs [] holds [a]", "grant uid-n1", "n1 is Draining"]
 )]
 fn a_drain_takes_one_step_at_a_time(#[case] cluster: Cluster, #[case] expected: &[&str]) {
     assert_eq!(shown(&planned(&cluster)), expected);
