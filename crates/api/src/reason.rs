@@ -400,6 +400,8 @@ reasons! {
         Drained => "is drained",
         /// The node was uncordoned.
         Uncordoned => "was uncordoned",
+        /// The node is back after the reboot that others drained it for.
+        Rebooted => "has booted anew, and is Ready",
         /// It holds nothing any more.
         Released => "holds nothing any more",
         /// It was taken back before it was done.
@@ -429,6 +431,7 @@ impl LockReason {
             | Self::DrainRequested
             | Self::WaitsForWindow
             | Self::Uncordoned
+            | Self::Rebooted
             | Self::Released
             | Self::Cancelled
             | Self::Abandoned
@@ -1041,7 +1044,7 @@ mod tests {
             R::DrainRequested | R::Granted | R::ConsentGiven | R::GrantLost => false,
             R::Requeued | R::DeadlinePassed => false,
             R::AdminRelease | R::HoldOverridden | R::HoldExpired | R::Drained | R::Uncordoned => false,
-            R::Released | R::Cancelled | R::Abandoned => false,
+            R::Rebooted | R::Released | R::Cancelled | R::Abandoned => false,
             R::PodEvicted | R::BudgetBypassed | R::EvictionFailed | R::Other => false,
         };
         for reason in LockReason::ALL {

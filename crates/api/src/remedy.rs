@@ -147,7 +147,7 @@ impl LockReason {
             Self::CordonTaken => "uncordon the node if whoever cordoned it does not need that any more",
             Self::CordonShared => "wait, or uncordon the node if nobody drains it any more",
             Self::InvalidDrain => "correct the field of the NodeDrain that the message names",
-            Self::Granted | Self::Released | Self::Drained | Self::PodEvicted => "nothing",
+            Self::Granted | Self::Rebooted | Self::Released | Self::Drained | Self::PodEvicted => "nothing",
             Self::ConsentGiven => "change fleetLock.emptyDirData or fleetLock.unmanagedPods if that is not meant",
             Self::DrainRequested => "uncordon the node if nobody means to drain it",
             Self::GrantLost | Self::Requeued | Self::DeadlinePassed => {

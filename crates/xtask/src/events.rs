@@ -142,6 +142,7 @@ const fn emitted_by_drain_lock(reason: LockReason) -> Option<&'static str> {
         | LockReason::Cancelled
         | LockReason::NodeGone
         | LockReason::Uncordoned
+        | LockReason::Rebooted
         | LockReason::Abandoned
         | LockReason::Released
         | LockReason::ConsentGiven

@@ -129,14 +129,20 @@ pub(super) fn circles(
             insert(opener, UncordonedBy::WhenDone { is_expected });
             continue;
         }
-        // Its own pods went for this very drain, and would be evicted again.
         let circle = circle_of(name, |at| next.get(at).map(|(_, after)| after).into_iter().collect());
-        let opener = circle.iter().max_by_key(|name| {
-            let drain = waiting.get(**name);
-            drain.map(|drain| (drain.is_ours, drain.ticket, Reverse(**name)))
-        });
+        let opener = if first == name {
+            // Its own pod is down, by no grant of it. Uncordoned by us, the node would be cordoned again.
+            let is_foreign = snapshot.nodes.get(name).is_some_and(|node| !node.is_cordoned_by_us());
+            let is_ours = waiting.get(name).is_some_and(|drain| drain.is_ours);
+            (is_foreign && !is_ours).then_some(name)
+        } else {
+            circle.into_iter().max_by_key(|name| {
+                let drain = waiting.get(*name);
+                drain.map(|drain| (drain.is_ours, drain.ticket, Reverse(*name)))
+            })
+        };
         if let Some(opener) = opener {
-            let is_ours = waiting.get(*opener).is_some_and(|drain| drain.is_ours);
+            let is_ours = waiting.get(opener).is_some_and(|drain| drain.is_ours);
             insert(
                 opener,
                 if is_ours {
@@ -252,8 +258,8 @@ fn missing<'a>(
             continue;
         }
         let mut pods = Vec::new();
-        let unhealthy = snapshot.unhealthy.get(*key).into_iter().flatten();
-        for pod in unhealthy.filter(|pod| pod.awaits_a_node() && !pod.gated) {
+        let unhealthy = || snapshot.unhealthy.get(*key).into_iter().flatten();
+        for pod in unhealthy().filter(|pod| pod.awaits_a_node() && !pod.gated) {
             let Some(since) = pod.unschedulable_since else { continue };
             let lasting = saturating_add(since, policy.unschedulable_after);
             if is_due(lasting, now) {
@@ -262,6 +268,9 @@ fn missing<'a>(
                 requeue_at.note(lasting);
             }
         }
+        // Until the pod has gone that it replaces, one may find no node for that one's sake.
+        let leaving = unhealthy().filter(|pod| pod.deletion.is_some()).count();
+        pods.truncate(pods.len().saturating_sub(leaving));
         missing.insert(*key, pods);
     }
     missing

@@ -46,7 +46,7 @@ pub enum Ending {
     Uncordoned,
     /// Its drainer evicts nothing any more, and nothing is down.
     Quiet,
-    /// The node has booted anew, and is back.
+    /// The node has booted anew, and is Ready.
     Rebooted,
 }
 
@@ -58,7 +58,7 @@ impl Ending {
             Self::NodeGone => LockReason::NodeGone,
             Self::Uncordoned => LockReason::Uncordoned,
             Self::Quiet => LockReason::Abandoned,
-            Self::Rebooted => LockReason::Released,
+            Self::Rebooted => LockReason::Rebooted,
         }
     }
 }

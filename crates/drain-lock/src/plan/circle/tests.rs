@@ -364,6 +364,26 @@ fn budget_with_another_disruption_closes_no_circle() {
     assert_eq!(shown(&planned(given)), ["n1: BudgetUnhealthy", "n2:"]);
 }
 
+/// Its pod on the node went down before the drain was planned, and keeps the other one there.
+#[rstest]
+#[case::of_others(cordoned("n1"), "Requester", Some("n1: CircularWait n1"))]
+#[case::of_ours(ours("n1"), "Nodeward", None)]
+fn drain_that_waits_for_its_own_node_names_it(
+    #[case] node_1: Value,
+    #[case] evict: &str,
+    #[case] expected: Option<&str>,
+) {
+    let runs = merged(of_app("x", &["n1", "n3"]), json!({ "spec": { "nodeName": "n1" } }));
+    let plan = planned(Given {
+        nodes: vec![node_1, node("n3", json!({}))],
+        pods: vec![pod("x-1", runs), waits("x", &["n1"])],
+        budgets: vec![short("x")],
+        drains: vec![drain("n1", evict)],
+    });
+    let named = shown(&plan).into_iter().find(|line| line.contains("CircularWait"));
+    assert_eq!(named.as_deref(), expected, "{:?}", shown(&plan));
+}
+
 /// A drain that waits for a circle is in none: its node's pods help nobody.
 #[test]
 fn drain_behind_a_circle_keeps_its_reason() {

@@ -119,12 +119,12 @@ use super::*;
     ),
     &["delete NodeDrain: Abandoned", "n1 is Recovering"]
 )]
-#[case::a_foreign_drain_is_over_when_its_node_and_pods_are_back(
+#[case::a_foreign_drain_is_over_when_its_node_is_back(
     cluster(
         foreign(rebooted()), Some(drain(json!({ "spec": { "evict": "Requester" } }))),
         &[claim(json!({ "state": "Confirmed", "bootID": "boot-1", "mayGoDown": true, "foreignCordon": true }))], &[],
     ),
-    &["delete NodeDrain: Released", "n1 is Recovering"]
+    &["delete NodeDrain: Rebooted", "n1 is Recovering"]
 )]
 #[case::pods_of_a_node_that_is_gone_count_as_down_until_they_are_deleted(
     cluster(node("n9", json!({})), Some(drain(leaving(json!({})))), &[granted("Confirmed", &["a"])], &[held("a", json!({}))]),

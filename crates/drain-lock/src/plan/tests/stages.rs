@@ -79,7 +79,7 @@ use super::*;
         foreign(rebooted()), Some(drain(json!({ "spec": { "evict": "Requester" } }))), &[merged(granted("Confirmed", &["a"]), json!({ "foreignCordon": true }))],
         &[held("a", json!({ "status": { "conditions": [{ "type": "Ready", "status": "False" }] } }))],
     ),
-    &["delete NodeDrain: Released", "n1 is Recovering"]
+    &["delete NodeDrain: Rebooted", "n1 is Recovering"]
 )]
 #[case::drain_by_others_goes_on_until_the_node_is_back(
     cluster(
