@@ -62,9 +62,23 @@ impl InCircle {
 struct Waiting<'a> {
     /// How many disruptions it waits for, of budgets with pods that wait for a node.
     needs: BTreeMap<&'a BudgetKey, i32>,
-    ticket: i64,
+    claim: Option<&'a Claim>,
     /// Whether its node's cordon is ours to lift, or to leave out.
     is_ours: bool,
+}
+
+impl Waiting<'_> {
+    fn ticket(&self) -> i64 {
+        self.claim.map_or(i64::MAX, |claim| claim.ticket)
+    }
+
+    /// Whether a pod of the budget has gone for it.
+    fn has_moved(&self, budget: &BudgetKey) -> bool {
+        self.claim.is_some_and(|claim| {
+            let mut holds = claim.holds.iter();
+            holds.any(|held| BudgetKey::from(&held.pdb) == *budget) || claim.budgets_of_moving().any(|of| of == *budget)
+        })
+    }
 }
 
 /// The nodes that stay cordoned until somebody has done his work on them, with until when that is expected to take.
@@ -131,14 +145,20 @@ pub(super) fn circles(
         }
         let circle = circle_of(name, |at| next.get(at).map(|(_, after)| after).into_iter().collect());
         let opener = if first == name {
-            // Its own pod is down, by no grant of it. Uncordoned by us, the node would be cordoned again.
-            let is_foreign = snapshot.nodes.get(name).is_some_and(|node| !node.is_cordoned_by_us());
-            let is_ours = waiting.get(name).is_some_and(|drain| drain.is_ours);
-            (is_foreign && !is_ours).then_some(name)
+            // By itself drain-lock brings no pod back that went for this very drain: it would be evicted again.
+            let is_ours = snapshot.nodes.get(name).is_some_and(|node| node.is_cordoned_by_us());
+            let opens = waiting.get(name).map(|drain| {
+                if drain.is_ours {
+                    !drain.has_moved(budget)
+                } else {
+                    !is_ours
+                }
+            });
+            Some(name).filter(|_| opens == Some(true))
         } else {
             circle.into_iter().max_by_key(|name| {
                 let drain = waiting.get(*name);
-                drain.map(|drain| (drain.is_ours, drain.ticket, Reverse(*name)))
+                drain.map(|drain| (drain.is_ours, drain.ticket(), Reverse(*name)))
             })
         };
         if let Some(opener) = opener {
@@ -200,11 +220,7 @@ fn waiting<'a>(context: &'a DrainContext, snapshot: &'a Snapshot, stays: bool) -
         unhealthy.is_some_and(|pods| pods.iter().any(|pod| pod.awaits_a_node()))
     };
     needs.retain(|key, needed| *needed > 0 && is_short(key));
-    (!needs.is_empty()).then(|| Waiting {
-        needs,
-        ticket: claim.map_or(i64::MAX, |claim| claim.ticket),
-        is_ours,
-    })
+    (!needs.is_empty()).then(|| Waiting { needs, claim, is_ours })
 }
 
 /// The nodes that somebody else has drained, or cordoned without a drain: nothing but an `uncordon` lets pods onto them again. An
@@ -339,7 +355,7 @@ impl Planner<'_> {
             self.write.next.time_out(active.uid(), &is_down, self.now);
         }
         self.write_node_markers(node, Cordon::Lift, true, None);
-        let text = "its node stays uncordoned until the pods are back that drains wait for which it waits for";
+        let text = "its node stays uncordoned until pods are back that find no other node";
         verdict.block(LockReason::CircularWait, text);
         verdict.set_message(text);
         true

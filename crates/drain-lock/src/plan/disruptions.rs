@@ -12,14 +12,17 @@ use crate::snapshot::{PodFacts, Snapshot};
 use super::need::{Class, ClassifiedPod};
 use super::obstacles::Obstacles;
 
-/// The pods of each budget that stay down with their node. An unready pod counts as if it were ready, but for one that must
-/// leave and that its budget lets go while it is not (`AlwaysAllow`): that takes nothing from anybody.
+/// The pods of each budget that stay down with their node. First come those that find no room: they are back wherever somebody
+/// makes some, the others with the node alone. An unready pod counts as if it were ready, but for one that must leave and that its
+/// budget lets go while it is not (`AlwaysAllow`): that takes nothing from anybody.
 pub(super) fn pods_that_stay_down<'a>(
     pods: &[ClassifiedPod],
     snapshot: &'a Snapshot,
 ) -> BTreeMap<&'a BudgetKey, Vec<HeldPod>> {
     let mut stay_down: BTreeMap<&BudgetKey, Vec<HeldPod>> = BTreeMap::new();
-    for ClassifiedPod { pod, class, .. } in pods {
+    let finds_no_room = |one: &&ClassifiedPod| one.class == Class::Held(LockReason::NoRoom);
+    let (without_room, others): (Vec<_>, Vec<_>) = pods.iter().partition(finds_no_room);
+    for ClassifiedPod { pod, class, .. } in without_room.into_iter().chain(others) {
         let retained = match class {
             Class::Held(_) => false,
             Class::Retained(_) => true,
@@ -176,11 +179,19 @@ impl Excess {
 
 /// How many disruptions of the budget these pods take, with those that are down under the claim already.
 pub(super) fn cost(budget: &BudgetFacts, pods: &[HeldPod], claim: Option<&Claim>) -> i32 {
-    let holds = claim.iter().flat_map(|claim| &claim.holds);
+    budget.cost(pods.iter().chain(down(budget, pods, claim)))
+}
+
+/// What the claim holds of the budget beside these pods, which are here.
+fn down<'a>(
+    budget: &'a BudgetFacts,
+    here: &'a [HeldPod],
+    claim: Option<&'a Claim>,
+) -> impl Iterator<Item = &'a HeldPod> {
+    let holds = claim.into_iter().flat_map(|claim| &claim.holds);
     let held = holds.filter(|held| BudgetKey::from(&held.pdb) == budget.key);
-    let is_here = |down: &&HeldPod| pods.iter().any(|pod| pod.uid == down.uid);
-    let down = held.flat_map(|held| &held.pods).filter(|pod| !is_here(pod));
-    budget.cost(pods.iter().chain(down))
+    held.flat_map(|held| &held.pods)
+        .filter(|down| !here.iter().any(|pod| pod.uid == down.uid))
 }
 
 /// The budgets of which more pods stay down than they can ever spare.
@@ -199,9 +210,9 @@ fn excesses(
         .filter_map(|(key, pods)| Some((snapshot.facts.get(*key)?, pods)));
     let counted = budgets.filter(|(budget, _)| budget.current && budget.unusable.is_none());
     let excesses = counted.map(|(budget, pods)| {
-        let with_room: Vec<HeldPod> = pods.iter().filter(|pod| !finds_no_room(pod)).cloned().collect();
+        let with_room = pods.iter().filter(|pod| !finds_no_room(pod));
         Excess {
-            is_of_room: cost(budget, &with_room, claim) <= budget.ceiling(),
+            is_of_room: budget.cost(with_room.chain(down(budget, pods, claim))) <= budget.ceiling(),
             ..Excess::of(budget, pods, claim)
         }
     });

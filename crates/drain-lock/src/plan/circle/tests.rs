@@ -364,24 +364,33 @@ fn budget_with_another_disruption_closes_no_circle() {
     assert_eq!(shown(&planned(given)), ["n1: BudgetUnhealthy", "n2:"]);
 }
 
-/// Its pod on the node went down before the drain was planned, and keeps the other one there.
+/// Its pod went down before the drain was planned, or for another one, and keeps the other one on the node.
 #[rstest]
-#[case::of_others(cordoned("n1"), "Requester", Some("n1: CircularWait n1"))]
-#[case::of_ours(ours("n1"), "Nodeward", None)]
-fn drain_that_waits_for_its_own_node_names_it(
+#[case::of_others(cordoned("n1"), "Requester", json!({}), &["n1: CircularWait n1"])]
+#[case::of_ours(ours("n1"), "Nodeward", json!({}), &["n1: CircularWait", "uncordon n1"])]
+#[case::of_ours_that_has_moved_it(ours("n1"), "Nodeward", moving_x(), &["n1: AwaitingReady"])]
+fn drain_that_waits_for_its_own_node_opens_or_names_it(
     #[case] node_1: Value,
     #[case] evict: &str,
-    #[case] expected: Option<&str>,
+    #[case] own: Value,
+    #[case] expected: &[&str],
 ) {
     let runs = merged(of_app("x", &["n1", "n3"]), json!({ "spec": { "nodeName": "n1" } }));
-    let plan = planned(Given {
+    let given = Given {
         nodes: vec![node_1, node("n3", json!({}))],
         pods: vec![pod("x-1", runs), waits("x", &["n1"])],
         budgets: vec![short("x")],
         drains: vec![drain("n1", evict)],
-    });
-    let named = shown(&plan).into_iter().find(|line| line.contains("CircularWait"));
-    assert_eq!(named.as_deref(), expected, "{:?}", shown(&plan));
+    };
+    let claims = [merged(claim(1, "n1"), own)];
+    let plan = plan_of(given, json!({ "nextTicket": 9, "claims": claims }));
+    assert_eq!(shown(&plan), expected);
+}
+
+fn moving_x() -> Value {
+    json!({ "moving": [{
+        "pdb": { "namespace": "shop", "name": "x", "uid": "uid-x" }, "movable": true, "pods": [{ "name": "x-0", "uid": "uid-x-0" }],
+    }] })
 }
 
 /// A drain that waits for a circle is in none: its node's pods help nobody.

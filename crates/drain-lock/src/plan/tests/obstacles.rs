@@ -420,6 +420,27 @@ fn excess_for_want_of_room_is_asked_for_pod_by_pod(
     assert_eq!(reasons, [blocked], "{:?}", shown(&plan));
 }
 
+/// `a` would come back with its node alone, and `b` wherever somebody makes room: the other way round the drain would not end.
+#[rstest]
+#[case::asked(since(None), &["b"])]
+#[case::granted(granted("Confirmed", &["b"]), &[])]
+fn excess_for_want_of_room_is_asked_for_what_comes_back_first(#[case] own: Value, #[case] asked: &[&str]) {
+    let to_n1 = json!({ "spec": { "nodeSelector": { "kubernetes.io/hostname": "n1" } } });
+    let third = pod("c", json!({ "spec": { "nodeName": "n2" } }));
+    let pods = [pod("a", to_n1), pod("b", json!({})), third];
+    let cluster = Cluster::new([cordoned("n1"), cordoned("n2")], pods)
+        .budgets([budget("web", json!({}))])
+        .drains([by_requester()])
+        .ledger(json!({ "nextTicket": 9, "claims": [own] }));
+    let plan = plan(
+        &cluster.snapshot_of(&["n1", "n2"]),
+        &Memory::default(),
+        &policy(),
+        now(),
+    );
+    assert_eq!(asked_for(&plan), asked, "{:?}", shown(&plan));
+}
+
 /// Somebody deletes what is down until the node is back: whoever waits for the budget waits for the drain.
 #[rstest]
 #[case::queued(json!({ "held": [{ "pod": "shop/d1", "reason": "Pinned" }] }), json!({}), &["d1"], &[])]
