@@ -94,10 +94,11 @@ pub fn intent(record: &DrainRecord, unavailable: &UnavailablePods, is_silent: bo
         return Intent::Drain;
     }
     let claim = record.claim.as_ref();
-    // Its pods may have yet to come back. Whoever evicts from it now drains it again, and that drain takes over what they are owed:
-    // until it has a grant of its own, the boot of its claim is that of the last one.
+    // Pods that stay are back with the node; others may need it uncordoned. Whoever evicts from it before drains it again, and that
+    // drain takes over what they are owed: until it has a grant of its own, the boot of its claim is that of the last one.
     let has_had_its_turn = |claim: &Claim| claim.state.has_grant() || claim.state == ClaimState::Suspect;
-    if record.has_rebooted() && node.ready && claim.is_some_and(has_had_its_turn) {
+    let is_over = |claim: &Claim| has_had_its_turn(claim) && !claim.held_pods().any(|pod| pod.retained);
+    if record.has_rebooted() && node.ready && claim.is_some_and(is_over) {
         return Intent::End(Ending::Rebooted);
     }
     // Of a drained node silence says nothing while somebody wants the drain who takes that back himself: he may be away for

@@ -81,6 +81,14 @@ use super::*;
     ),
     &["delete NodeDrain: Rebooted", "n1 is Recovering"]
 )]
+#[case::drain_by_others_goes_on_until_the_pods_that_stay_are_back(
+    cluster(
+        foreign(rebooted()), Some(drain(json!({ "spec": { "evict": "Requester" } }))),
+        &[merged(granted("Confirmed", &["a", "(b)"]), json!({ "foreignCordon": true, "mayGoDown": true }))],
+        &[retained("b", json!({ "status": { "conditions": [{ "type": "Ready", "status": "False" }] } }))],
+    ),
+    &["n1 is Recovering"]
+)]
 #[case::drain_by_others_goes_on_until_the_node_is_back(
     cluster(
         foreign(merged(rebooted(), json!({ "status": { "conditions": [{ "type": "Ready", "status": "False" }] } }))),
