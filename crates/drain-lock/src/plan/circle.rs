@@ -220,7 +220,7 @@ fn waiting<'a>(context: &'a DrainContext, snapshot: &'a Snapshot, stays: bool) -
         unhealthy.is_some_and(|pods| pods.iter().any(|pod| pod.awaits_a_node()))
     };
     needs.retain(|key, needed| *needed > 0 && is_short(key));
-    (!needs.is_empty()).then(|| Waiting { needs, claim, is_ours })
+    (!needs.is_empty()).then_some(Waiting { needs, claim, is_ours })
 }
 
 /// The nodes that somebody else has drained, or cordoned without a drain: nothing but an `uncordon` lets pods onto them again. An
