@@ -290,7 +290,7 @@ fn remediating(health: &NodeHealth, now: Timestamp) -> Option<Answer> {
         Severity::Acts
     };
     Some(Answer {
-        since: step.started,
+        since: step.timed_out.or(step.started),
         // The end of the last step is only reported.
         until: health
             .next
@@ -653,6 +653,28 @@ mod tests {
             (severity, has_time),
             "{answer:?}"
         );
+    }
+
+    /// A step that is over is told from its end on: it may have been at work for long.
+    #[rstest]
+    #[case::runs(None, "2026-01-01T09:00:00Z")]
+    #[case::is_over(Some("2026-01-01T09:50:00Z"), "2026-01-01T09:50:00Z")]
+    fn remediation_is_told_since_its_last_change(#[case] timed_out: Option<&str>, #[case] since: &str) {
+        let step = json!({
+            "resource": { "apiVersion": "v1", "kind": "Reboot", "namespace": "ns", "name": "n1", "uid": "r1" },
+            "started": "2026-01-01T09:00:00Z", "timedOut": timed_out,
+        });
+        let check = json!({
+            "metadata": { "name": "workers" }, "spec": { "selector": {} },
+            "status": { "unhealthyNodes": [{ "name": "n1", "remediations": [step] }] },
+        });
+        let checks = [serde_json::from_value(check).unwrap()];
+        let ready = json!({ "type": "Ready", "status": "False", "lastTransitionTime": "2026-01-01T08:00:00Z" });
+        let node = json!({ "metadata": { "name": "n1" }, "status": { "conditions": [ready] } });
+        let answering = Answering::new(&checks, &[], Sight::without(&[]), now());
+        let answer = answering.answer(&serde_json::from_value(node).unwrap(), None).answer;
+        assert_eq!(answer.state, NodeState::Remediating, "{answer:?}");
+        assert_eq!(answer.since, Some(since.parse().unwrap()), "{answer:?}");
     }
 
     /// Of many nodes no lease and no Event is read: health-check's word in the status tells.
