@@ -57,7 +57,7 @@ pub use release::{Released, TimedOut};
 pub use reservations::Reservations;
 pub use waits::circle_of;
 
-use holders::KnownHolders;
+use holders::{KnownHolders, LastFound};
 
 /// The ledger. Its stored form is [`nodeward_api::drain_ledger`].
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -71,6 +71,7 @@ pub struct Ledger {
     /// What is kept of budgets beside what claims need and hold of them. Only that of budgets which a claim names is stored.
     pub budgets: BTreeMap<BudgetRef, BudgetRow>,
     holders: KnownHolders,
+    last_found: LastFound,
     version: Version,
 }
 
@@ -104,6 +105,7 @@ impl Ledger {
             leaderless: Vec::new(),
             budgets: BTreeMap::new(),
             holders: KnownHolders::default(),
+            last_found: LastFound::default(),
             version: Version::default(),
         }
     }
@@ -114,7 +116,19 @@ impl Ledger {
     }
 
     pub fn claim(&self, node_uid: &str) -> Option<&Claim> {
-        self.claims.iter().find(|claim| claim.node_uid == node_uid)
+        self.claims.get(self.place_of(node_uid)?)
+    }
+
+    /// The place of a node's claim among all.
+    fn place_of(&self, node_uid: &str) -> Option<usize> {
+        let is_it = |claim: &Claim| claim.node_uid == node_uid;
+        // A plan asks for one claim many times, and then for the next.
+        let last = self.last_found.get().min(self.claims.len());
+        let (before, from_last) = self.claims.split_at(last);
+        let place = from_last.iter().position(is_it).map(|place| last + place);
+        let place = place.or_else(|| before.iter().position(is_it))?;
+        self.last_found.set(place);
+        Some(place)
     }
 
     /// The claim of a node, to be changed.
@@ -125,7 +139,8 @@ impl Ledger {
 
     /// The same, where neither what it holds nor its state changes, or the caller notes that it did.
     fn claim_mut_unnoted(&mut self, node_uid: &str) -> Option<&mut Claim> {
-        self.claims.iter_mut().find(|claim| claim.node_uid == node_uid)
+        let place = self.place_of(node_uid)?;
+        self.claims.get_mut(place)
     }
 
     /// Forgets what followed from the claims as they were.

@@ -539,21 +539,18 @@ impl Planner<'_> {
         nodes.filter(is_changed).cloned().collect()
     }
 
-    /// The end of the pass: of the claims that could be granted each by itself, those that can be granted together.
-    fn finish(mut self) -> Plan {
-        self.remove_stale_entries();
-        self.keep_control_plane_lease();
-        self.touch_stale_budgets();
-        self.leave_out_doubted();
-        self.name_refused_writes();
-        self.write.leaving = self.leaving();
+    /// Of the claims that could be granted each by itself, those that can be granted together: each asked by what others held when its
+    /// turn came, so two may have asked for the same disruption.
+    fn keep_grants_that_go_together(&mut self) {
+        let asks = std::mem::take(&mut self.write.grants);
+        if asks.is_empty() {
+            return;
+        }
         let mut facts = self.snapshot.facts.clone();
         take_out(&mut facts, &self.write.leaving);
-        self.write.next.count_needs(&self.snapshot.facts);
-        // Each asked by what others held when its turn came, so two may have asked for the same disruption.
         let mut rehearsal = self.write.next.clone();
         let mut reservations = Reservations::new(&rehearsal, &facts);
-        for ask in std::mem::take(&mut self.write.grants) {
+        for ask in asks {
             let (uid, boot_id) = (ask.node_uid.as_str(), &ask.boot_id);
             match rehearsal.try_grant_by(&mut reservations, uid, boot_id, &facts, self.now) {
                 Ok(_) => {
@@ -568,6 +565,18 @@ impl Planner<'_> {
                 }
             }
         }
+    }
+
+    /// The end of the pass.
+    fn finish(mut self) -> Plan {
+        self.remove_stale_entries();
+        self.keep_control_plane_lease();
+        self.touch_stale_budgets();
+        self.leave_out_doubted();
+        self.name_refused_writes();
+        self.write.leaving = self.leaving();
+        self.write.next.count_needs(&self.snapshot.facts);
+        self.keep_grants_that_go_together();
         let is_new = self.write.base.is_none() && !self.write.next.claims().is_empty();
         let has_changed = self.write.base.is_some() && self.write.next != self.before;
         if is_new || has_changed || self.write.asks() {

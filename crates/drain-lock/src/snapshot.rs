@@ -2,7 +2,7 @@
 
 pub mod memory;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
@@ -124,7 +124,7 @@ pub struct Snapshot {
     /// Pods under budgets that were deleted a moment ago on cordoned nodes, and not evicted; they may be gone.
     pub deleted: Vec<Arc<PodFacts>>,
     /// The budgets that select each of these pods, and each that waits for a node; a pod that is not here is under none.
-    pub covering: BTreeMap<PodUid, Vec<BudgetKey>>,
+    pub covering: HashMap<PodUid, Vec<BudgetKey>>,
     /// Those budgets, and the ones that the ledger names, as they stand.
     pub budgets: BTreeMap<BudgetKey, Arc<BudgetEntry>>,
     /// Pods that are not healthy, of those budgets whose status counts too few, in the order of their names.
@@ -152,6 +152,11 @@ impl Snapshot {
             .as_ref()
             .map(|facts| facts.ledger.claims())
             .unwrap_or_default()
+    }
+
+    /// The claim of a node.
+    pub fn claim(&self, node_uid: &str) -> Option<&Claim> {
+        self.ledger.as_ref()?.ledger.claim(node_uid)
     }
 
     /// The pods of a node that was asked for.

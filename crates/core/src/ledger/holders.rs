@@ -1,6 +1,7 @@
 //! Who holds what, looked up by budget and by pod: worked out once for all questions about one version of a ledger.
 
 use std::hash::{BuildHasher, Hash, Hasher};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use foldhash::HashMap;
@@ -32,6 +33,38 @@ impl PartialEq for KnownHolders {
 impl Eq for KnownHolders {}
 
 impl Hash for KnownHolders {
+    fn hash<H: Hasher>(&self, _: &mut H) {}
+}
+
+/// Where the claim is that was asked for last. No part of what the ledger says.
+#[derive(Debug, Default)]
+pub(super) struct LastFound(AtomicUsize);
+
+impl LastFound {
+    pub(super) fn get(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set(&self, place: usize) {
+        self.0.store(place, Ordering::Relaxed);
+    }
+}
+
+impl Clone for LastFound {
+    fn clone(&self) -> Self {
+        Self(AtomicUsize::new(self.get()))
+    }
+}
+
+impl PartialEq for LastFound {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for LastFound {}
+
+impl Hash for LastFound {
     fn hash<H: Hasher>(&self, _: &mut H) {}
 }
 
@@ -102,7 +135,7 @@ impl Ledger {
 
     /// Notes what a claim is about to hold, so that of many grants in a row none has all claims looked at again.
     pub(super) fn note_taken(&mut self, node_uid: &str, taken: &[Disruptions]) {
-        let place = self.claims.iter().position(|claim| claim.node_uid == node_uid);
+        let place = self.place_of(node_uid);
         if let Some((holders, place)) = self.holders.0.get_mut().zip(place) {
             Arc::make_mut(holders).add(place, taken);
         }

@@ -228,7 +228,7 @@ impl Ledger {
     /// Removes a claim with all that it holds: the audited override of an administrator, who says that nothing is down.
     /// Answers with what was removed, for the record.
     pub fn release_by_override(&mut self, node_uid: &str) -> Option<Claim> {
-        let at = self.claims.iter().position(|claim| claim.node_uid == node_uid)?;
+        let at = self.place_of(node_uid)?;
         self.note_change();
         Some(self.claims.remove(at))
     }

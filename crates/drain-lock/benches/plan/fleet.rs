@@ -1,7 +1,7 @@
 //! A fleet of which many nodes drain at once, as the watches would show it: 30 pods a node, of which 20 are under budgets on the
 //! draining nodes; 50 pod templates, of which a tenth has anti-affinity and a third asks for more than any node has left.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
@@ -345,7 +345,7 @@ fn empty() -> Snapshot {
         ledger: None,
         pods: BTreeMap::new(),
         deleted: Vec::new(),
-        covering: BTreeMap::new(),
+        covering: HashMap::default(),
         budgets: BTreeMap::new(),
         unhealthy: BTreeMap::new(),
         facts: Facts::new(),

@@ -186,7 +186,7 @@ impl ClusterIndex {
         let pods: BTreeMap<NodeName, Vec<Arc<PodFacts>>> = pods.collect();
         let deleted = self.deleted_on_cordoned_nodes(now);
         let covered = pods.values().flatten().chain(self.pods.awaiting()).chain(&deleted);
-        let covering: BTreeMap<PodUid, Vec<BudgetKey>> = covered
+        let covering: HashMap<PodUid, Vec<BudgetKey>> = covered
             .map(|pod| (pod.uid.clone(), self.pods.budgets_of(pod).collect::<Vec<_>>()))
             .filter(|(_, budgets)| !budgets.is_empty())
             .collect();

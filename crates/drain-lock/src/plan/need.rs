@@ -263,10 +263,7 @@ pub fn classify(
     if node.is_being_removed() {
         return need.with_problems(node, snapshot, policy, now);
     }
-    let claim = snapshot
-        .claims()
-        .iter()
-        .find(|claim| claim.node_uid == node.uid.as_str());
+    let claim = snapshot.claim(node.uid.as_str());
     // A node that nobody has cordoned serves until somebody has seen to what its drain waits for.
     let cordoned = claim.filter(|_| node.is_cordoned());
     let leaves_out_at = cordoned.and_then(|claim| leaves_out_at(claim, policy));
