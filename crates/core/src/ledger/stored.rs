@@ -1,6 +1,6 @@
 //! The ledger as it is stored, and as it is read.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use nodeward_api::budget_ref::BudgetRef;
 use nodeward_api::drain_ledger::{DrainLedgerSpec, FORMAT_VERSION, StoredBudget, StoredClaim, StoredHold, StoredNeed};
@@ -29,6 +29,11 @@ impl TryFrom<&DrainLedgerSpec> for Ledger {
             .iter()
             .enumerate()
             .map(|(place, claim)| Claim::restore(claim, budget).map_err(|why| format!("claims[{place}].{why}")));
+        let claims: Vec<Claim> = claims.collect::<Result<_, String>>()?;
+        let mut nodes = BTreeSet::new();
+        if let Some(claim) = claims.iter().find(|claim| !nodes.insert(&claim.node_uid)) {
+            return Err(format!("node {} has two claims", claim.node));
+        }
         let mut budgets = BTreeMap::new();
         for row in &stored.budgets {
             // Of several rows of a budget the first has what is kept of it.
@@ -39,7 +44,7 @@ impl TryFrom<&DrainLedgerSpec> for Ledger {
         }
         Ok(Self {
             next_ticket: stored.next_ticket,
-            claims: claims.collect::<Result<_, String>>()?,
+            claims,
             leaderless: stored.leaderless.clone(),
             budgets,
             ..Self::default()

@@ -151,6 +151,14 @@ fn stored_needs_block_and_reserve_like_planned_ones() {
     );
 }
 
+/// Which of the two counts nobody can tell, and what the other holds would be lost.
+#[test]
+fn second_claim_of_a_node_makes_the_ledger_unreadable() {
+    let mut written = DrainLedgerSpec::from(&queue(&[("a", &["web-0"])]));
+    written.claims.push(written.claims[0].clone());
+    assert_eq!(Ledger::try_from(&written).unwrap_err(), "node a has two claims");
+}
+
 #[rstest]
 #[case::inside(0, 0, None)]
 #[case::hold_outside(1, 0, Some("claims[0].holds[0]: there is no budget 1 in a list of 1"))]
