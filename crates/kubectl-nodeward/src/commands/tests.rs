@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use clap::Parser;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
-use nodeward_api::node_drain::{Fallback, Phase};
+use nodeward_api::node_drain::{Fallback, HeldBudget, Phase};
 use nodeward_api::reason::BlockerReason;
 use nodeward_api::{NodeDrain, NodeHealthCheck};
 use rstest::rstest;
@@ -542,6 +542,24 @@ fn why_budget() -> WhyBudget {
         }),
         unread: vec![],
     }
+}
+
+/// A drain that holds nothing has nothing to release: the pods that it moved are not back yet.
+#[rstest]
+#[case::holds_disruptions(holding_drain().holds, "releases its disruptions")]
+#[case::holds_none(vec![], "Ready elsewhere")]
+fn next_step_behind_another_drain_tells_what_it_has(#[case] holds: Vec<HeldBudget>, #[case] told: &str) {
+    let holder = Drain {
+        holds,
+        ..holding_drain()
+    };
+    let why = Why {
+        drain: Some(waiting_drain()),
+        holders: vec![holder],
+        ..bare_why()
+    };
+    let next = answered(Explained::Node(Box::new(why))).next;
+    assert!(next.iter().any(|step| step.text.contains(told)), "{next:?}");
 }
 
 /// The numbers alone tell a budget that never allows a disruption no different from one that Ceph's operator has closed.

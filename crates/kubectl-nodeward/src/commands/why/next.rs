@@ -362,7 +362,13 @@ fn holder_ends(holder: &Drain, is_closed: bool, commands: &PrintedCommands, now:
         ", and releases what it can at ",
         requeue.map(|until| moment(until, now)),
     );
-    let text = format!("goes on when {node} releases its disruptions: its drain is {phase}{pods}{requesters}{until}");
+    let goes_on = if holder.holds.is_empty() {
+        // What it was granted was for pods that have found another node.
+        format!("goes on when the pods that have left {node} are Ready elsewhere")
+    } else {
+        format!("goes on when {node} releases its disruptions")
+    };
+    let text = format!("{goes_on}: its drain is {phase}{pods}{requesters}{until}");
     match holder.phase {
         Some(Phase::Drained) if !holder.ending => Step::with(
             format!("{text}. It releases them when its pods are ready again: once its work is done"),
