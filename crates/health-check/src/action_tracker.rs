@@ -25,8 +25,11 @@ const ANNOTATE_AGAIN_AFTER: SignedDuration = SignedDuration::from_mins(10);
 /// remediation is as it was written, for one that is taken for gone gives its place to another node.
 const REMEDIATION_SHOWN_WITHIN: SignedDuration = SignedDuration::from_secs(STALE_AFTER.as_secs().cast_signed());
 
-/// So many failures in a row of whatever kind withdraw an intent.
+/// So many failures in a row of whatever kind are told like a refusal, and withdraw an intent.
 const FAILURES_THAT_REFUSE: u32 = 3;
+
+/// What failed so often is tried again after this time: whoever answers for it may be back at any moment.
+const FAILED_AGAIN_AFTER: SignedDuration = SignedDuration::from_mins(1);
 
 type RemediationKey = (RemediationKind, NamespacedName);
 
@@ -87,6 +90,10 @@ impl ActionTracker {
         self.overlay_annotations(snapshot, now);
         self.observations.checks.extend(snapshot.checks.keys().cloned());
         self.observations.unannotated.retain(|_, (_, until)| now < *until);
+        self.observations.undeleted.retain(|_, (_, until)| now < *until);
+        self.observations
+            .unwritten
+            .retain(|name, _| snapshot.checks.contains_key(name));
         if !self.observations.gone.is_empty() {
             let checks = snapshot.checks.values();
             let entries = checks.flat_map(|check| &check.status.unhealthy_nodes);
@@ -236,7 +243,15 @@ impl ActionTracker {
             self.observations.asked(right, &executed.effect.result, now);
         }
         match (&executed.action, &executed.effect.result) {
-            (Action::WriteStatus(write), _) => {
+            (Action::WriteStatus(write), result) => {
+                let name = &write.check.name;
+                match lasting(result, failures_before) {
+                    Some(error) => drop(self.observations.unwritten.insert(Arc::clone(name), error.to_string())),
+                    None if matches!(result, ActionResult::Acted(()) | ActionResult::AlreadyDone) => {
+                        self.observations.unwritten.remove(name);
+                    }
+                    None => {}
+                }
                 if let [Written::Status { version, status, .. }] = &*executed.effect.written
                     && *status != write.status
                 {
@@ -259,10 +274,17 @@ impl ActionTracker {
                     self.observations.refusals.remove(&key);
                 }
             }
-            (Action::DeleteRemediation(write), _) => {
+            (Action::DeleteRemediation(write), result) => {
+                let uid = &write.remediation.uid;
+                if let Some(error) = lasting(result, failures_before) {
+                    let refused = (error.to_string(), saturating_add(now, ANNOTATE_AGAIN_AFTER));
+                    self.observations.undeleted.insert(Arc::clone(uid), refused);
+                } else if matches!(result, ActionResult::Acted(()) | ActionResult::AlreadyDone) {
+                    self.observations.undeleted.remove(uid);
+                }
                 let is_gone = |written: &Written| matches!(written, Written::Remediation { facts: None, .. });
                 if executed.effect.written.iter().any(is_gone) {
-                    self.observations.gone.insert(Arc::clone(&write.remediation.uid));
+                    self.observations.gone.insert(Arc::clone(uid));
                 }
             }
             (Action::AnnotateRemediation(write, _), ActionResult::Failed(ApiError::Forbidden { .. })) => {
@@ -272,19 +294,48 @@ impl ActionTracker {
             (
                 Action::AnnotateRemediation(write, change),
                 ActionResult::Failed(error @ (ApiError::Denied { .. } | ApiError::Invalid { .. })),
-            ) => self.annotation_refused(&write.remediation.uid, change.annotation(), error, now),
+            ) => self.annotation_refused(
+                &write.remediation.uid,
+                change.annotation(),
+                error,
+                ANNOTATE_AGAIN_AFTER,
+                now,
+            ),
+            (Action::AnnotateRemediation(write, change), result) => {
+                if let Some(error) = lasting(result, failures_before) {
+                    self.annotation_refused(
+                        &write.remediation.uid,
+                        change.annotation(),
+                        error,
+                        FAILED_AGAIN_AFTER,
+                        now,
+                    );
+                }
+            }
             (
                 Action::AnnotateNode { node_uid, change, .. },
                 ActionResult::Failed(
                     error @ (ApiError::Forbidden { .. } | ApiError::Denied { .. } | ApiError::Invalid { .. }),
                 ),
-            ) => self.annotation_refused(node_uid.as_str(), change.annotation(), error, now),
+            ) => self.annotation_refused(node_uid.as_str(), change.annotation(), error, ANNOTATE_AGAIN_AFTER, now),
+            (Action::AnnotateNode { node_uid, change, .. }, result) => {
+                if let Some(error) = lasting(result, failures_before) {
+                    self.annotation_refused(node_uid.as_str(), change.annotation(), error, FAILED_AGAIN_AFTER, now);
+                }
+            }
             _ => {}
         }
     }
 
-    fn annotation_refused(&mut self, uid: &str, annotation: &'static str, error: &ApiError, now: Timestamp) {
-        let until = saturating_add(now, ANNOTATE_AGAIN_AFTER);
+    fn annotation_refused(
+        &mut self,
+        uid: &str,
+        annotation: &'static str,
+        error: &ApiError,
+        again_after: SignedDuration,
+        now: Timestamp,
+    ) {
+        let until = saturating_add(now, again_after);
         let refused = (uid.into(), annotation);
         self.observations
             .unannotated
@@ -337,6 +388,15 @@ impl ActionTracker {
             },
             ..Self::default()
         };
+    }
+}
+
+/// What fails again and again, whatever the reason; a conflict is over with the next look.
+fn lasting(result: &ActionResult, failures_before: u32) -> Option<&ApiError> {
+    match result {
+        ActionResult::Failed(ApiError::Conflict) => None,
+        ActionResult::Failed(error) => Some(error).filter(|_| failures_before + 1 >= FAILURES_THAT_REFUSE),
+        _ => None,
     }
 }
 

@@ -46,6 +46,10 @@ pub struct Observations {
     /// Remediations and nodes by UID, and the annotations that the API server refuses although their kind may be annotated: its
     /// words, and when those of remediations are tried again.
     pub unannotated: BTreeMap<(Arc<str>, &'static str), (String, Timestamp)>,
+    /// Remediations by UID that the API server does not delete: its words, and until when they count if they are not repeated.
+    pub undeleted: BTreeMap<Arc<str>, (String, Timestamp)>,
+    /// NodeHealthChecks whose status could not be written when it was tried last, again and again: the words of the API server.
+    pub unwritten: BTreeMap<CheckName, String>,
     /// Remediations by UID that a delete found to be gone: a list of their kind, which may be unreadable, need not tell it.
     pub gone: BTreeSet<Arc<str>>,
     /// NodeHealthChecks that were there since this process began: their kinds of remediations are known.

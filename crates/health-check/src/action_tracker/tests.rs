@@ -7,11 +7,11 @@ use serde_json::json;
 
 use super::*;
 use crate::execute::Effect;
-use crate::observations::Findings;
+use crate::observations::{Findings, Observations};
 use crate::observe::project;
 use crate::plan::{
-    CheckRef, LeaseChange, LeaseName, LeaseStep, RemediationChange, RemediationRef, RemediationWrite, StartRemediation,
-    StatusWrite,
+    CheckRef, LeaseChange, LeaseName, LeaseStep, NodeChange, RemediationChange, RemediationRef, RemediationWrite,
+    StartRemediation, StatusWrite,
 };
 use crate::snapshot::{KindFacts, Listed, NodeFacts, TemplateFacts, TemplateRef};
 
@@ -106,6 +106,15 @@ fn reference() -> RemediationRef {
         key: key(),
         uid: "r1".into(),
         node: "n1".into(),
+    }
+}
+
+fn write() -> RemediationWrite {
+    RemediationWrite {
+        check: start().check,
+        remediation: reference(),
+        seen: None,
+        evidence: None,
     }
 }
 
@@ -470,18 +479,62 @@ fn annotation_that_is_refused_is_left_out_for_a_while(#[case] error: ApiError, #
     assert!(tracker.observations(at(600)).unannotated.is_empty());
 }
 
+/// A webhook whose pod is on the dead node answers nothing for as long as that is dead: it is told like a refusal, and tried sooner.
+#[rstest]
+#[case::annotation(not_annotated(ApiError::Timeout).action, |seen: &Observations| !seen.unannotated.is_empty(), 60)]
+#[case::annotation_of_a_node(
+    Action::AnnotateNode { node: "n1".into(), node_uid: "u1".into(), before: None, change: NodeChange::ConfirmationHeeded },
+    |seen: &Observations| !seen.unannotated.is_empty(),
+    60
+)]
+#[case::deletion(Action::DeleteRemediation(write()), |seen: &Observations| !seen.undeleted.is_empty(), 600)]
+fn what_fails_again_and_again_is_told_like_a_refusal(
+    #[case] action: Action,
+    #[case] is_told: fn(&Observations) -> bool,
+    #[case] until: i64,
+) {
+    let mut tracker = ActionTracker::default();
+    let failed = Executed {
+        action,
+        effect: ActionResult::Failed(ApiError::Timeout).into(),
+    };
+    tracker.completed(&failed, 1, at(0));
+    assert!(!is_told(tracker.observations(at(0))));
+    tracker.completed(&failed, 2, at(0));
+    seen(&mut tracker, &[], until - 1);
+    assert!(is_told(tracker.observations(at(until - 1))));
+    seen(&mut tracker, &[], until);
+    assert!(!is_told(tracker.observations(at(until))));
+}
+
+#[test]
+fn status_that_fails_again_and_again_is_told_until_it_is_written() {
+    let mut tracker = ActionTracker::default();
+    let write = |result: ActionResult| Executed {
+        action: Action::WriteStatus(Box::new(StatusWrite {
+            check: start().check,
+            base: "5".into(),
+            status: Arc::default(),
+            announcements: Vec::new(),
+        })),
+        effect: result.into(),
+    };
+    let is_told = |tracker: &mut ActionTracker| tracker.observations(at(0)).unwritten.contains_key("workers");
+    tracker.completed(&write(ActionResult::Failed(ApiError::Conflict)), 9, at(0));
+    assert!(!is_told(&mut tracker), "the next look ends it");
+    tracker.completed(&write(ActionResult::Failed(ApiError::Timeout)), 2, at(0));
+    assert!(is_told(&mut tracker));
+    tracker.completed(&write(ActionResult::Acted(())), 3, at(0));
+    assert!(!is_told(&mut tracker));
+}
+
 #[rstest]
 #[case::gone(None, true)]
 #[case::kept_by_a_finalizer(Some(remediation("6")), false)]
 fn delete_tells_what_is_gone(#[case] left: Option<Arc<RemediationFacts>>, #[case] is_gone: bool) {
     let mut tracker = ActionTracker::default();
     let deleted = Executed {
-        action: Action::DeleteRemediation(RemediationWrite {
-            check: start().check,
-            remediation: reference(),
-            seen: None,
-            evidence: None,
-        }),
+        action: Action::DeleteRemediation(write()),
         ..executed([written_remediation(None, left)])
     };
     tracker.completed(&deleted, 0, at(0));

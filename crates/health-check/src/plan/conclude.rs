@@ -151,8 +151,8 @@ impl Planner<'_> {
         }
     }
 
-    /// Names what is being deleted though nothing wants it any more, and what keeps it; answers with it. An unhealthy node waits
-    /// for that of a NodeHealthCheck that is gone, too.
+    /// Names what nothing wants any more and is there all the same, and what keeps it; answers with it. An unhealthy node waits for
+    /// that of a NodeHealthCheck that is gone, too.
     fn warn_of_leftovers(&mut self, check: &Check<'_>) -> Vec<RemediationRef> {
         let mut stuck = Vec::new();
         for case in check.cases.values() {
@@ -162,16 +162,18 @@ impl Planner<'_> {
             let of_nobody = self.index.remediations_of(&case.name).iter();
             let of_nobody = of_nobody.filter(|live| case.expired().is_some() && self.index.owner(live).is_none());
             for live in leftovers.filter_map(|record| record.live).chain(of_nobody.copied()) {
-                let Some(deleted) = live.deleting.filter(|_| !live.finalizers.is_empty()) else {
-                    continue;
+                let undeleted = self.snapshot.memory.undeleted.get(&live.uid);
+                let why = match (live.deleting, undeleted) {
+                    (None, Some((error, _))) => format!("cannot be deleted: {error}"),
+                    (Some(deleted), _) if !live.finalizers.is_empty() => format!(
+                        "is being deleted since {}, and its finalizers keep it: {}",
+                        to_the_second(deleted),
+                        live.finalizers.join(", ")
+                    ),
+                    _ => continue,
                 };
                 stuck.push(reference(live));
-                let (kind, key, kept_by) = (&live.kind.kind, &live.key, live.finalizers.join(", "));
-                let text = format!(
-                    "{kind} {key} of node {} is being deleted since {}, and its finalizers keep it: {kept_by}",
-                    case.name,
-                    to_the_second(deleted)
-                );
+                let text = format!("{} {} of node {} {why}", live.kind.kind, live.key, case.name);
                 self.plan.verdicts.warnings.push(Warning {
                     key: format!("leftover/{}", live.uid),
                     text,

@@ -39,7 +39,7 @@ impl<'a> Planner<'a> {
             observed: 0,
             healthy: 0,
             threshold: ThresholdState::Holds,
-            storm: Storm::read(&facts.spec, &facts.status),
+            storm: Storm::read(&facts.spec, &facts.status, self.now),
             cases: BTreeMap::new(),
         };
         let selects = self.resolve_selector(&check);

@@ -31,6 +31,7 @@ impl Planner<'_> {
                         return None;
                     }
                 }
+                Next::Start(step) if self.clear_replaced(check, case, node, step, &evidence) => return None,
                 Next::Start(step) => return self.start_step(check, case, node, step),
                 Next::Nothing => {
                     if !self.exhaust(check, case, node, &evidence) {
@@ -163,6 +164,45 @@ impl Planner<'_> {
         false
     }
 
+    /// Deletes what is left of a template that somebody has replaced, and keeps its name from the step in its place: nobody else
+    /// does before the node is healthy. Answers whether that is under way.
+    fn clear_replaced(
+        &mut self,
+        check: &Check<'_>,
+        case: &mut Case<'_>,
+        node: &NodeFacts,
+        step: usize,
+        evidence: &NodeEvidence,
+    ) -> bool {
+        let Some(step) = check.spec.steps.get(step) else {
+            return false;
+        };
+        let wanted = self.identity(check, node, step, self.now);
+        let named = self.index.named(&wanted.kind, &wanted.key);
+        let is_replaced = |record: &&Record<'_>| {
+            let has_name = record
+                .live
+                .zip(named)
+                .is_some_and(|(live, named)| live.uid == named.uid);
+            has_name && !record.is_deleting() && record.step.is_none() && record.stage() == Stage::Over
+        };
+        let Some(record) = case.chain.records.iter().find(is_replaced) else {
+            return false;
+        };
+        let ended = record.timed_out.unwrap_or(self.now);
+        if self.count_end(check, node, record.started, ended).is_none() {
+            case.standing = self.not_counted(node);
+            return true;
+        }
+        let text = format!(
+            "{} is of a template that was replaced, and is deleted first",
+            record_name(record)
+        );
+        case.standing = Standing::new(HealthReason::EarlierRemediation, text);
+        self.tell_and_delete(check, record, evidence);
+        true
+    }
+
     /// The step that is to be started, or a later one whose turn has come because the name of its remediation is free.
     fn start_step(
         &mut self,
@@ -238,9 +278,11 @@ impl Planner<'_> {
     ) -> Option<Timestamp> {
         let step = check.spec.steps.get(step)?;
         let wanted = self.identity(check, node, step, self.now);
-        self.index.named(&wanted.kind, &wanted.key)?;
+        let named = self.index.named(&wanted.kind, &wanted.key)?;
         let over = case.chain.records.iter().filter_map(|record| record.timed_out).max();
-        let since = over.max(Some(case.expired()?.expires))?;
+        // Whoever makes the NodeHealthCheck, or its steps, anew on a node that has long been unhealthy waits from then on.
+        let in_its_way = named.deleting.unwrap_or(named.created).min(self.now);
+        let since = over.max(Some(case.expired()?.expires)).max(Some(in_its_way))?;
         Some(
             step.timeout
                 .map_or(Timestamp::MAX, |timeout| saturating_add(since, timeout)),

@@ -44,6 +44,17 @@ impl Planner<'_> {
         }
     }
 
+    /// Nothing starts that the status does not have.
+    pub(super) fn check_status_is_written(&self, check: &Check<'_>) -> Result<(), Standing> {
+        match self.snapshot.memory.unwritten.get(&check.facts.name) {
+            Some(why) => {
+                let text = format!("the status of the NodeHealthCheck cannot be written: {why}");
+                Err(Standing::new(HealthReason::RemediationRejected, text))
+            }
+            None => Ok(()),
+        }
+    }
+
     pub(super) fn check_settled(&self) -> Result<(), Standing> {
         match self.snapshot.settle_until.filter(|until| self.now < *until) {
             Some(until) => Err(Standing::new(HealthReason::Settling, "").until(until)),
@@ -249,10 +260,12 @@ impl Planner<'_> {
         let is_ours = live.is_some_and(|live| live.owners.contains(&check.facts.uid));
         let stopped = if is_ours {
             // Of an earlier step, node or outage, and on its way out.
-            Standing::new(
-                HealthReason::EarlierRemediation,
-                format!("{what} is still being deleted"),
-            )
+            let why = if live.is_some_and(|live| live.deleting.is_some()) {
+                "is still being deleted"
+            } else {
+                "has its name until it is deleted"
+            };
+            Standing::new(HealthReason::EarlierRemediation, format!("{what} {why}"))
         } else {
             Standing::new(HealthReason::ForeignRemediation, what)
         };

@@ -204,6 +204,8 @@ impl Planner<'_> {
         if let Reading::Unknown(why) = &self.snapshot.machine_health_checks {
             return Err(unreadable(why));
         }
+        // What is intended can be written down.
+        self.check_status_is_written(check)?;
         // Its templates are there, and so are their remediators.
         check_enabled(check)?;
         check_paused(check)

@@ -133,7 +133,7 @@ impl Planner<'_> {
             status.conditions.retain(|condition| !is_storms(condition));
             return None;
         }
-        let before = Storm::read(check.spec, &check.facts.status);
+        let before = Storm::read(check.spec, &check.facts.status, self.now);
         let is_active = !matches!(check.storm, Storm::Calm);
         let is_cooling_down = matches!(check.storm, Storm::CoolingDown { .. });
         let message = match &check.threshold {
@@ -152,7 +152,7 @@ impl Planner<'_> {
         Some(announcement(event, message))
     }
 
-    /// Sets a condition; its time changes with its status alone.
+    /// Sets a condition; its time changes with its status alone, unless that is still to come.
     fn set_condition(
         &self,
         status: &mut NodeHealthCheckStatus,
@@ -164,7 +164,7 @@ impl Planner<'_> {
         let position = status.conditions.iter().position(|condition| condition.type_ == type_);
         let same = position
             .map(|at| &status.conditions[at])
-            .filter(|known| known.status == wanted);
+            .filter(|known| known.status == wanted && known.last_transition_time.0 <= self.now);
         // The message of an unchanged storm stays, too: it would change with every node.
         let keeps_message = same.is_some() && [STORM_ACTIVE, STORM_COOLDOWN_ACTIVE].contains(&type_);
         let condition = Condition {

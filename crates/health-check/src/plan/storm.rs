@@ -25,12 +25,13 @@ pub enum Storm {
 }
 
 impl Storm {
-    /// As the status has it; without a cooldown there are no storms.
-    pub fn read(spec: &CheckSpec, status: &NodeHealthCheckStatus) -> Self {
+    /// As the status has it; without a cooldown there are no storms. A time that is still to come was written by a clock that is
+    /// wrong: it is now.
+    pub fn read(spec: &CheckSpec, status: &NodeHealthCheckStatus, now: Timestamp) -> Self {
         let since = |type_| {
             let mut conditions = status.conditions.iter();
             let found = conditions.find(|condition| condition.type_ == type_)?;
-            (found.status == "True").then_some(found.last_transition_time.0)
+            (found.status == "True").then_some(found.last_transition_time.0.min(now))
         };
         if spec.storm_cooldown.is_none() {
             return Self::Calm;

@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use nodeward_api::node_health_check::{Phase, Remediation};
 use nodeward_api::reason::HealthReason;
+use nodeward_core::node_health_check::{CheckSpec, TemplateRef};
 use rstest::rstest;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::world::{World, at, kind, name, template, template_ref, two_steps, with};
+use super::world::{World, at, chain, kind, name, template, template_ref, two_steps, with};
 use crate::snapshot::{Listed, Reading};
 
 const EXCLUDED: &str = "remediation.medik8s.io/exclude-from-remediation";
@@ -171,6 +172,91 @@ fn single_template_waits_until_its_name_is_free() {
     assert_eq!(plan.node("w1").until, None);
     world.snapshot.remediations.clear();
     world.settle(9001);
+    assert_eq!(world.remediations(), ["Reboot of w1"]);
+}
+
+/// Its NodeHealthCheck is deleted and made again, and a finalizer keeps the first step's remediation: that step waits for its own
+/// time, however long the node has been unhealthy.
+#[test]
+fn chain_that_is_made_anew_leaves_out_no_step_at_once() {
+    let mut world = World::workers(5).single().failed("w1", 0);
+    world.add_remediation("Reboot", "w1", &["uid-of-a-check-that-is-gone"], 100);
+    world.succeeded("False");
+    stick(&mut world, 5000);
+    world.set_check("workers", two_steps());
+    world.live(5000, 5299);
+    assert_eq!(world.remediations(), ["Reboot of w1"]);
+    assert_eq!(world.plan(5299).node("w1").until, Some(at(5300)));
+    world.settle(5300);
+    assert_eq!(world.remediations(), ["Fence of w1", "Reboot of w1"]);
+}
+
+/// What is left of a template that somebody has replaced would keep its name from the step in its place, and nobody deletes it.
+#[rstest]
+#[case::single_template(classic(), json!({}), &["Reboot of w1"])]
+#[case::both_of_two_steps(running(), chain(&[("Reboot", "5m"), ("Replace", "5m")]), &["Fence of w1", "Reboot of w1"])]
+fn replaced_template_begins_once_the_rest_of_the_old_one_is_deleted(
+    #[case] world: World,
+    #[case] patch: Value,
+    #[case] expected: &[&str],
+) {
+    let mut world = world.single();
+    world.change_remediations(|live| live.key.name = "w1".into());
+    world.live(300, 9000);
+    assert_eq!(world.plan(9000).reason("w1"), HealthReason::ChainExhausted);
+    let patch = with(patch, json!({ "maxUnhealthy": "100%" }));
+    world.set_check("workers", patch);
+    let mut steps = CheckSpec::clone(&world.snapshot.checks["workers"].spec);
+    steps.steps[0].template.name = "another".into();
+    world.change_check("workers", |check| check.spec = steps);
+    let template = world.snapshot.templates[&template_ref("Reboot")].clone();
+    let another = TemplateRef {
+        name: "another".into(),
+        ..template_ref("Reboot")
+    };
+    world.snapshot.templates.insert(another, template);
+    world.live(9001, 9200);
+    assert_eq!(world.remediations(), expected);
+    let mut all = world.snapshot.remediations.iter();
+    let reboot = all.find(|live| live.kind == kind("Reboot")).unwrap();
+    assert_eq!(reboot.template.as_deref(), Some("another"));
+}
+
+#[test]
+fn remediation_that_cannot_be_deleted_is_named() {
+    let mut world = running();
+    let uid = world.snapshot.remediations[0].uid.clone();
+    let refused = ("denied by a policy".to_owned(), at(9999));
+    world.snapshot.memory.undeleted.insert(uid, refused);
+    assert_eq!(
+        world.plan(400).verdicts.checks[0].stuck_remediations,
+        [],
+        "it is wanted"
+    );
+    world.heal("w1", 410);
+    let plan = world.plan(420);
+    assert_eq!(plan.verdicts.checks[0].stuck_remediations.len(), 1);
+    assert!(
+        plan.verdicts.warnings[0]
+            .text
+            .contains("cannot be deleted: denied by a policy")
+    );
+}
+
+/// Nothing begins that the status does not have, and people learn why.
+#[test]
+fn status_that_cannot_be_written_stops_each_step() {
+    let mut world = World::watched(5).failed("w1", 0);
+    world
+        .snapshot
+        .memory
+        .unwritten
+        .insert("workers".into(), "webhook away".to_owned());
+    let plan = world.settle(300);
+    assert_eq!(plan.reason("w1"), HealthReason::RemediationRejected);
+    assert!(plan.node("w1").detail.contains("webhook away"), "{:?}", plan.node("w1"));
+    world.snapshot.memory.unwritten.clear();
+    world.settle(301);
     assert_eq!(world.remediations(), ["Reboot of w1"]);
 }
 
