@@ -758,6 +758,11 @@ impl HealthReason {
         )
     }
 
+    /// Whether all that is known of its end is when the same is tried again.
+    pub const fn is_only_tried_again(self) -> bool {
+        matches!(self, Self::RemediationRejected | Self::PermissionMissing)
+    }
+
     /// Whether what stops a remediation ends without a person: by time, or with what others do for this node or another one. A
     /// lease ends once its holder renews it no more.
     pub const fn ends_by_itself(self) -> bool {

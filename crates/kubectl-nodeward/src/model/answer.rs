@@ -684,6 +684,7 @@ mod tests {
     #[case::others_work(json!({ "reason": "ClusterUpgrading", "message": "m" }), Severity::Waits)]
     #[case::somebodys_lease(json!({ "reason": "LeaseTaken", "message": "m" }), Severity::Waits)]
     #[case::its_end(json!({ "reason": "EtcdQuorumAtRisk", "until": "2026-01-01T10:05:00Z" }), Severity::Waits)]
+    #[case::tried_again(json!({ "reason": "RemediationRejected", "message": "m", "until": "2026-01-01T10:05:00Z" }), Severity::NeedsPerson)]
     #[case::its_end_has_passed(json!({ "reason": "EtcdQuorumAtRisk", "until": "2026-01-01T09:55:00Z" }), Severity::NeedsPerson)]
     fn what_stops_each_node_tells_who_acts(#[case] stop: Value, #[case] severity: Severity) {
         let check = json!({

@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Node, ObjectReference};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
@@ -27,6 +27,9 @@ use serde::{Deserialize, Serialize};
 use super::drain::Drain;
 use super::node::condition;
 use crate::describe::prefixed;
+
+/// So long after its condition has lasted for long enough the status names a node at the latest.
+const LISTED_WITHIN: SignedDuration = SignedDuration::from_mins(1);
 
 /// A NodeHealthCheck, as its status tells.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -240,6 +243,12 @@ impl<'a> Judge<'a> {
         self.status.unhealthy_nodes.get(*self.entries.get(name)?)
     }
 
+    /// Whether its status names the node, or may yet do so: health-check begins by that.
+    fn is_listed_in_time(&self, name: &str, condition: Option<&MatchedCondition>, now: Timestamp) -> bool {
+        let is_late = |condition: &MatchedCondition| saturating_add(condition.expires, LISTED_WITHIN) <= now;
+        self.names_node(name) || self.spec.dry_run || !condition.is_some_and(is_late)
+    }
+
     /// The nodes that its status names.
     pub fn names(&self) -> impl Iterator<Item = &'a str> {
         self.entries.keys().copied()
@@ -277,6 +286,9 @@ impl<'a> Judge<'a> {
             stopped_by = stops_of_every_step(name, check, spec, status, sources, now);
             let told = told.filter(|told| stopped_by.iter().all(|stop| stop.reason != told.reason));
             stopped_by.extend(told.map(Stop::told));
+            if stopped_by.is_empty() && !self.is_listed_in_time(name, condition.as_ref(), now) {
+                stopped_by.push(Stop::unlisted());
+            }
         }
         let reason = match (entry, &step) {
             (Some(_), _) if sources.node.is_none() => HealthReason::RemediatedNodeGone,
@@ -390,6 +402,17 @@ fn end_of_delay(spec: &CheckSpec, node: &UnhealthyNode) -> Option<Timestamp> {
 }
 
 impl Stop {
+    /// The status does not have what health-check would begin with.
+    fn unlisted() -> Self {
+        Self {
+            reason: HealthReason::RemediationRejected,
+            detail: "health-check has not listed the node in the status of the NodeHealthCheck: see the Events of both, and \
+                     health-check's log"
+                .to_owned(),
+            until: None,
+        }
+    }
+
     /// In health-check's own words.
     fn told(told: &StoppedBy) -> Self {
         let StoppedBy { reason, message, until } = told;
@@ -408,7 +431,8 @@ impl Stop {
 
     /// Whether it ends without a person.
     pub fn ends_by_itself(&self, now: Timestamp) -> bool {
-        self.reason.ends_by_itself() || self.until.is_some_and(|until| now < until)
+        let has_end = !self.reason.is_only_tried_again();
+        self.reason.ends_by_itself() || (has_end && self.until.is_some_and(|until| now < until))
     }
 }
 

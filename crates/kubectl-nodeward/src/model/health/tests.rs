@@ -165,6 +165,17 @@ fn first_step_is_stopped(
     );
 }
 
+/// health-check lists a node before it does anything: where it does not, something keeps it from writing the status.
+#[rstest]
+#[case::in_time("2026-01-01T10:24:30Z", json!({}), HealthReason::StartingRemediation)]
+#[case::late("2026-01-01T10:23:00Z", json!({}), HealthReason::RemediationRejected)]
+#[case::listed("2026-01-01T10:23:00Z", json!({ "unhealthyNodes": [{ "name": "n1" }] }), HealthReason::StartingRemediation)]
+fn node_that_no_status_lists_needs_a_person(#[case] since: &str, #[case] status: Value, #[case] reason: HealthReason) {
+    let health = health(check("workers", json!({}), status), &node(json!({}), not_ready(since)));
+    assert_eq!(health.reason, reason);
+    assert!(health.stopped_by.iter().all(|stop| !stop.ends_by_itself(at(NOW))));
+}
+
 #[rstest]
 #[case::exclusion_label("true", true)]
 #[case::another_value("yes", false)]
@@ -187,7 +198,8 @@ fn lease(holder: &str) -> LeaseView {
 #[case::another_program("somebody", Some(HealthReason::LeaseTaken))]
 #[case::this_check("NodeHealthCheck-workers", None)]
 fn lease_of_another_holder_is_maintenance(#[case] holder: &str, #[case] reason: Option<HealthReason>) {
-    let (node, lease, checks) = (sick(), lease(holder), [check("workers", json!({}), json!({}))]);
+    let listed = json!({ "unhealthyNodes": [{ "name": "n1" }] });
+    let (node, lease, checks) = (sick(), lease(holder), [check("workers", json!({}), listed)]);
     let sources = HealthSources {
         checks: &checks,
         node: Some(&node),
