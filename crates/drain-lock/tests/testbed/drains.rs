@@ -56,9 +56,10 @@ async fn three_full_nodes_drain_without_budget_violation() -> Result<()> {
         env.drain(node, json!({})).await?;
     }
     let one_after_another = NODES.map(async |node| {
-        env.phase(node, Phase::Drained, secs(90)).await?;
+        // The last one waits for both others.
+        env.phase(node, Phase::Drained, secs(240)).await?;
         env.uncordon(node).await?;
-        env.released(node, secs(60)).await
+        env.released(node, secs(120)).await
     });
     futures::future::try_join_all(one_after_another).await?;
     watch.none_was_violated()?;
