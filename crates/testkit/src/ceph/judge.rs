@@ -343,11 +343,11 @@ impl Judge {
             if others.iter().any(|other| self.options.rack_of(*other) != rack) {
                 wrong.push(format!("while {others:?} are down"));
             }
-            // All are up, and what lacks copies is this rack alone: it may lose them again.
-            let own = osds_of(&self.options, &rack);
-            let is_own = others.is_empty() && before.returned.is_subset(&own);
-            let aside = if is_own {
-                before.returned.clone()
+            // What is away, and what lacks copies, is this rack alone: the rest has served without it, and would again, whether
+            // or not statistics tell of it yet.
+            let of_rack: BTreeSet<usize> = others.union(&before.returned).copied().collect();
+            let aside = if of_rack.is_subset(&osds_of(&self.options, &rack)) {
+                of_rack
             } else {
                 BTreeSet::new()
             };
