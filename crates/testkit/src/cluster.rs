@@ -8,9 +8,9 @@ use kube::Client;
 use kube::config::{Cluster as Server, Kubeconfig};
 use serde_json::{Value, json};
 
-use crate::ControlPlane;
 use crate::control_plane::client_from;
 use crate::toolchain::Toolchain;
+use crate::{ControlPlane, PooledControlPlane};
 
 /// How a cluster is reached, and what is at hand for it.
 #[derive(Clone, Debug)]
@@ -113,6 +113,12 @@ fn base64(text: &str) -> String {
     let encoded = serde_json::to_value(ByteString(text.as_bytes().to_vec()));
     let text = encoded.ok().and_then(|text| text.as_str().map(str::to_owned));
     text.unwrap_or_default()
+}
+
+impl From<&PooledControlPlane> for Cluster {
+    fn from(plane: &PooledControlPlane) -> Self {
+        Self::from(&**plane)
+    }
 }
 
 impl From<&ControlPlane> for Cluster {

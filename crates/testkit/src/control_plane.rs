@@ -3,6 +3,7 @@
 mod command_lines;
 mod layout;
 mod options;
+mod pool;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -25,6 +26,7 @@ use tokio_rustls::TlsAcceptor;
 use self::command_lines::Parts;
 use self::layout::Layout;
 pub use self::options::{AuditScope, Options};
+pub use self::pool::{Pool, PooledControlPlane};
 use crate::audit::AuditLog;
 use crate::pki::Authority;
 use crate::process::{self, Process, ProcessId};

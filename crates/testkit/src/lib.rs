@@ -55,7 +55,7 @@ pub mod webhook;
 pub mod workload;
 
 pub use cluster::Cluster;
-pub use control_plane::{AuditScope, ControlPlane, Options};
+pub use control_plane::{AuditScope, ControlPlane, Options, Pool, PooledControlPlane};
 
 /// Locks, also after another holder has panicked.
 pub fn lock<T>(shared: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {

@@ -27,9 +27,8 @@ use nodeward_testkit::helm::Release;
 use nodeward_testkit::operator::{Operator, OperatorSpec};
 use nodeward_testkit::wait::{self, secs};
 use nodeward_testkit::workload::{self, Budget, PodTemplate};
-use nodeward_testkit::{ControlPlane, Options, bulk};
+use nodeward_testkit::{ControlPlane, Options, Pool, PooledControlPlane, bulk};
 use serde_json::{Value, json};
-use tokio::sync::{Semaphore, SemaphorePermit};
 
 const COMPONENT: &str = "drain-lock";
 
@@ -45,14 +44,13 @@ pub const SYSTEM: &str = "nodeward-system";
 /// Namespace of the applications.
 pub const APPS: &str = "apps";
 
-/// Each environment has a control plane of its own: no more of them at once than the machine bears.
-static TURNS: Semaphore = Semaphore::const_new(3);
+/// Each environment has a control plane of its own while it lasts: no more of them at once than the machine bears.
+static PLANES: Pool = Pool::new(4);
 
 /// Where one test takes place.
 pub struct Environment {
     pub client: Client,
-    pub plane: ControlPlane,
-    _turn: SemaphorePermit<'static>,
+    pub plane: PooledControlPlane,
 }
 
 pub struct Lock {
@@ -109,17 +107,14 @@ impl Environment {
 
     /// The same on a control plane that is set up so.
     pub async fn with_options(nodes: &[&str], options: Options) -> Result<Self> {
-        let turn = TURNS.acquire().await?;
-        let plane = ControlPlane::start(options).await?;
+        let prepare = async |plane: &ControlPlane| {
+            install(plane, &plane.client().await?).await?;
+            plane.namespace(APPS).await
+        };
+        let plane = PLANES.get(options, prepare).await?;
         let client = plane.client().await?;
-        install(&plane, &client).await?;
-        plane.namespace(APPS).await?;
         fleet::create(&client, nodes.iter().map(|node| NodeSpec::worker(*node))).await?;
-        Ok(Self {
-            client,
-            plane,
-            _turn: turn,
-        })
+        Ok(Self { client, plane })
     }
 
     /// Starts a drain-lock, and waits until it is ready.

@@ -19,7 +19,7 @@ pub enum AuditScope {
 }
 
 /// How a [`crate::ControlPlane`] is set up. [`Options::default`] suits tests, [`Options::scale`] benchmarks.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Options {
     /// Which Kubernetes runs; `None`: the one that the environment asks for.
     pub kubernetes: Option<Kubernetes>,
