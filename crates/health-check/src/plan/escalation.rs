@@ -189,6 +189,10 @@ impl Planner<'_> {
         let Some(record) = case.chain.records.iter().find(is_replaced) else {
             return false;
         };
+        if let Err(stopped) = self.check_any_step(check, node) {
+            case.standing = stopped;
+            return true;
+        }
         let ended = record.timed_out.unwrap_or(self.now);
         if self.count_end(check, node, record.started, ended).is_none() {
             case.standing = self.not_counted(node);

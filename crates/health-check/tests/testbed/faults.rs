@@ -90,6 +90,34 @@ async fn refused_creates_withdraw_their_intent() -> Result<()> {
     own.end([operator]).await
 }
 
+/// No remediation is created that the status would not have, and Events say why.
+#[tokio::test(flavor = "multi_thread")]
+async fn unwritable_statuses_start_nothing_and_are_told() -> Result<()> {
+    let own = OwnEnvironment::new(json!({})).await?;
+    let [a, _b] = own.add_nodes(["a", "b"]).await?;
+    let check = own.add_check("main", json!({})).await?;
+    let operator = own.start(json!({})).await?;
+    own.until_at_rest(&check, 2).await?;
+    let refused = Rule::new(Fault::Status(500, "InternalError"))
+        .writes()
+        .when(|request| request.resource == "nodehealthchecks/status");
+    own.proxy.inject(refused);
+    own.lose_heartbeats(&a).await?;
+    let told = own.event(&a, "RemediationSkipped").await?;
+    let why = told.note.as_deref().unwrap_or_default();
+    ensure!(told.action.as_deref() == Some("RemediationRejected"), "{told:?}");
+    ensure!(
+        why.contains("the status of the NodeHealthCheck cannot be written"),
+        "{why}"
+    );
+    own.gets_none(Family::SelfNode, &a).await?;
+    own.proxy.heal();
+    own.remediation(Family::SelfNode, &a).await?;
+    own.recover(&a).await?;
+    own.until_at_rest(&check, 2).await?;
+    own.end([operator]).await
+}
+
 /// A count that is not written is not forgotten, and no repeat comes without it: the reason says what refuses it.
 #[tokio::test(flavor = "multi_thread")]
 async fn repeats_wait_until_what_ended_is_counted() -> Result<()> {

@@ -23,6 +23,13 @@ async fn chain(env: &Environment, families: &[Family], timeout: &str) -> Result<
     Ok(json!({ "remediationTemplate": null, "escalatingRemediations": chain }))
 }
 
+/// A template that allows a node one remediation of its kind, as most do: its name is the node's.
+async fn single_template(env: &Environment, family: Family, name: &str) -> Result<Value> {
+    let body = json!({ "spec": { "template": { "spec": { "strategy": name } } } });
+    family.template().put(&env.client, Some(&env.name), name, body).await?;
+    Ok(family.reference(&env.name, name))
+}
+
 async fn delete(env: &Environment, family: Family, remediation: &DynamicObject) -> Result<()> {
     let remediations = env.remediations(family);
     remediations
@@ -146,6 +153,67 @@ async fn steps_that_are_stuck_in_deletion_time_out() -> Result<()> {
     keeps.release();
     env.until_at_rest(&check, 2).await?;
     env.end([check]).await
+}
+
+/// What is left of the template has the name of the step in its place.
+#[tokio::test(flavor = "multi_thread")]
+async fn replaced_templates_begin_once_their_rest_is_deleted() -> Result<()> {
+    let env = Environment::new().await?;
+    let [a, _b] = env.add_nodes(["a", "b"]).await?;
+    let template = single_template(&env, Family::SelfNode, "reboot").await?;
+    let check = env
+        .add_check("main", json!({ "remediationTemplate": template }))
+        .await?;
+    env.lose_heartbeats(&a).await?;
+    let first = env.remediation(Family::SelfNode, &a).await?;
+    env.say_failed(Family::SelfNode, &first).await?;
+    env.event(&check, "NoTemplateLeft").await?;
+    let template = single_template(&env, Family::SelfNode, "another").await?;
+    env.change_check(&check, json!({ "remediationTemplate": template }))
+        .await?;
+    let second = another(&env, Family::SelfNode, &a, &first).await?;
+    ensure!(second.name_any() == first.name_any(), "{second:?}");
+    ensure!(second.data["spec"]["strategy"] == "another", "{second:?}");
+    env.recover(&a).await?;
+    env.until_at_rest(&check, 2).await?;
+    env.end([check]).await
+}
+
+/// However long the node has been unhealthy, its first step waits for a name from when that was taken.
+#[tokio::test(flavor = "multi_thread")]
+async fn checks_made_anew_leave_out_no_step() -> Result<()> {
+    let env = Environment::new().await?;
+    let [a, _b] = env.add_nodes(["a", "b"]).await?;
+    let check = env
+        .check(
+            "main",
+            chain(&env, &[Family::SelfNode, Family::FenceAgents], "1m").await?,
+        )
+        .await?;
+    single_template(&env, Family::SelfNode, "reboot").await?;
+    let keeps = env.remediate(Family::SelfNode, Behavior::NOTHING.keeps_finalizer());
+    let name = env.create_check(check.clone()).await?;
+    env.lose_heartbeats(&a).await?;
+    let first = kept(&env, Family::SelfNode, &a).await?;
+    env.checks().delete(&name, &DeleteParams::orphan()).await?;
+    wait::until("the remediation to have no owner", SOON, || async {
+        let now = env.remediations(Family::SelfNode).get(&first.name_any()).await?;
+        ensure!(now.owner_references().is_empty(), "{now:?}");
+        Ok(())
+    })
+    .await?;
+    // The node has been unhealthy for longer than the first step may take.
+    tokio::time::sleep(secs(60)).await;
+    delete(&env, Family::SelfNode, &first).await?;
+    env.create_check(check).await?;
+    env.until_status(&name, "the node", |status| !status.unhealthy_nodes.is_empty())
+        .await?;
+    env.gets_none(Family::FenceAgents, &a).await?;
+    keeps.release();
+    another(&env, Family::SelfNode, &a, &first).await?;
+    env.recover(&a).await?;
+    env.until_at_rest(&name, 2).await?;
+    env.end([name]).await
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -200,6 +200,31 @@ fn replaced_template_begins_once_the_rest_of_the_old_one_is_deleted(
     #[case] patch: Value,
     #[case] expected: &[&str],
 ) {
+    let mut world = replaced(world, patch);
+    world.live(9001, 9200);
+    assert_eq!(world.remediations(), expected);
+    let mut all = world.snapshot.remediations.iter();
+    let reboot = all.find(|live| live.kind == kind("Reboot")).unwrap();
+    assert_eq!(reboot.template.as_deref(), Some("another"));
+}
+
+#[rstest]
+#[case::paused(|w: &mut World| w.change_check("workers", |check| check.spec.pauses.push("upgrade".to_owned())), HealthReason::CheckPaused)]
+#[case::excluded(|w: &mut World| w.label("w1", EXCLUDED, Some("true")), HealthReason::ExcludedByLabel)]
+fn rest_of_a_replaced_template_stays_while_nothing_may_begin(
+    #[case] stop: fn(&mut World),
+    #[case] reason: HealthReason,
+) {
+    let mut world = replaced(classic(), json!({}));
+    stop(&mut world);
+    world.live(9001, 9200);
+    assert!(world.snapshot.remediations[0].deleting.is_none());
+    assert_eq!(world.remediations(), ["Reboot of w1"]);
+    assert_eq!(world.plan(9200).reason("w1"), reason);
+}
+
+/// The chain of `w1` is over, and then its first template is replaced by another of its kind.
+fn replaced(world: World, patch: Value) -> World {
     let mut world = world.single();
     world.change_remediations(|live| live.key.name = "w1".into());
     world.live(300, 9000);
@@ -215,11 +240,7 @@ fn replaced_template_begins_once_the_rest_of_the_old_one_is_deleted(
         ..template_ref("Reboot")
     };
     world.snapshot.templates.insert(another, template);
-    world.live(9001, 9200);
-    assert_eq!(world.remediations(), expected);
-    let mut all = world.snapshot.remediations.iter();
-    let reboot = all.find(|live| live.kind == kind("Reboot")).unwrap();
-    assert_eq!(reboot.template.as_deref(), Some("another"));
+    world
 }
 
 #[test]
