@@ -174,26 +174,31 @@ fn conditions(verdict: &DrainVerdict, before: &NodeDrainStatus, now: Timestamp) 
 /// seconds or pods of others would make one of each pass. They are written with the next change of anything else. The deadline
 /// is no such text: past it health-check takes the node for abandoned, and drain-keeper its disruptions. Nor is which pods of a
 /// budget are not healthy, and why: a person looks at these.
-fn essence(status: &NodeDrainStatus) -> Value {
-    let mut value = serde_json::to_value(status).unwrap_or_default();
-    strip(&mut value);
-    value
-}
-
-const PASSING: [&str; 2] = ["message", "lastTransitionTime"];
-
-fn strip(value: &mut Value) {
-    match value {
-        Value::Object(fields) => {
-            let names_cause = fields
-                .get("reason")
-                .is_some_and(|reason| reason == LockReason::BudgetUnhealthy.as_str());
-            fields.retain(|field, _| !PASSING.contains(&field.as_str()) || (names_cause && field == "message"));
-            fields.values_mut().for_each(strip);
+fn essence(status: &NodeDrainStatus) -> NodeDrainStatus {
+    let mut essence = NodeDrainStatus {
+        message: None,
+        ..status.clone()
+    };
+    for condition in &mut essence.conditions {
+        condition.last_transition_time = Time(Timestamp::UNIX_EPOCH);
+        if condition.reason != LockReason::BudgetUnhealthy.as_str() {
+            condition.message.clear();
         }
-        Value::Array(items) => items.iter_mut().for_each(strip),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
+    let mut plan = essence.plan.as_mut();
+    let problems = plan.iter_mut().flat_map(|plan| &mut plan.problems);
+    for blocked in essence.blocked_by.iter_mut().chain(problems) {
+        if blocked.reason != LockReason::BudgetUnhealthy {
+            blocked.message.clear();
+        }
+    }
+    if let Some(plan) = plan {
+        let (held, waits_for, retained) = (&mut plan.held, &mut plan.waits_for, &mut plan.retained);
+        for pod in [held, waits_for, retained, &mut plan.left_out].into_iter().flatten() {
+            pod.message.take_if(|_| pod.reason != LockReason::BudgetUnhealthy);
+        }
+    }
+    essence
 }
 
 /// The fields that differ, with null for those that go; `None` if all are the same.
