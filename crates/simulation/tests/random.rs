@@ -4,13 +4,14 @@
 use simulation::judge::Violation;
 use simulation::suite::{Shares, draw, judge_seeds};
 
-/// About a minute's worth: enough to meet each kind of drainer many times, with and without faults.
-const SEEDS: u64 = 500;
+/// Two minutes of a processor: enough to meet each kind of drainer many times, with and without faults. Each night judges more of
+/// them.
+const SEEDS: u64 = 200;
 
 /// Of a hundred topologies whose drains end one node after another, so many end at once. Where room is scarce, drainers that come
-/// with a cordon of their own can take it from each other. Of thousands of seeds 96 do; of the seventy to ninety of a kind that are
-/// judged here a few more or less are chance.
-const END_AT_LEAST: u32 = 92;
+/// with a cordon of their own can take it from each other. Of thousands of seeds 96 do; of the thirty to forty of a kind that are
+/// judged here three or four fewer are chance.
+const END_AT_LEAST: u32 = 88;
 
 #[test]
 fn drains_end_and_break_nothing() {
