@@ -18,8 +18,8 @@ use crate::observations::Observations;
 use crate::plan::{Action, ActionKey, Plan, Standing};
 use crate::snapshot::{CheckFacts, CheckName, RemediationFacts, RemediationKind, Snapshot};
 
-/// What may not be annotated is tried again after this time: a right may be added, or a policy changed.
-const ANNOTATE_AGAIN_AFTER: SignedDuration = SignedDuration::from_mins(10);
+/// What the API server refuses is tried again after this time: a right may be added, or a policy changed.
+const REFUSED_AGAIN_AFTER: SignedDuration = SignedDuration::from_mins(10);
 
 /// A watch that has died is replaced within this time, and a kind that may not be watched is read more often: until then a
 /// remediation is as it was written, for one that is taken for gone gives its place to another node.
@@ -242,24 +242,25 @@ impl ActionTracker {
         if let Some(right) = executed.action.right() {
             self.observations.asked(right, &executed.effect.result, now);
         }
-        match (&executed.action, &executed.effect.result) {
-            (Action::WriteStatus(write), result) => {
+        let result = &executed.effect.result;
+        let failure = failure(result, failures_before);
+        let has_worked = matches!(result, ActionResult::Acted(()) | ActionResult::AlreadyDone);
+        match &executed.action {
+            Action::WriteStatus(write) => {
                 let name = &write.check.name;
-                match lasting(result, failures_before) {
-                    Some(error) => drop(self.observations.unwritten.insert(Arc::clone(name), error.to_string())),
-                    None if matches!(result, ActionResult::Acted(()) | ActionResult::AlreadyDone) => {
-                        self.observations.unwritten.remove(name);
-                    }
-                    None => {}
+                if let Some((why, _)) = failure {
+                    self.observations.unwritten.insert(Arc::clone(name), why);
+                } else if has_worked {
+                    self.observations.unwritten.remove(name);
                 }
                 if let [Written::Status { version, status, .. }] = &*executed.effect.written
                     && *status != write.status
                 {
                     let cut = (version.clone(), Arc::clone(&write.status));
-                    self.cut_statuses.insert(Arc::clone(&write.check.name), cut);
+                    self.cut_statuses.insert(Arc::clone(name), cut);
                 }
             }
-            (Action::StartRemediation(start), result) => {
+            Action::StartRemediation(start) => {
                 let refused = (&start.check.name, &start.node, start.step);
                 if let Some(refusal) = &executed.effect.refusal {
                     self.observations.start_refused(refused, refusal.clone(), now);
@@ -269,17 +270,17 @@ impl ActionTracker {
                     // An intent holds a place under the limits and the control plane's lease: it does not wait for ever.
                     let refusal = Standing::new(HealthReason::RemediationRejected, error.to_string());
                     self.observations.start_refused(refused, refusal, now);
-                } else if matches!(result, ActionResult::Acted(()) | ActionResult::AlreadyDone) {
+                } else if has_worked {
                     let key = (Arc::clone(&start.check.name), start.node.clone());
                     self.observations.refusals.remove(&key);
                 }
             }
-            (Action::DeleteRemediation(write), result) => {
+            Action::DeleteRemediation(write) => {
                 let uid = &write.remediation.uid;
-                if let Some(error) = lasting(result, failures_before) {
-                    let refused = (error.to_string(), saturating_add(now, ANNOTATE_AGAIN_AFTER));
-                    self.observations.undeleted.insert(Arc::clone(uid), refused);
-                } else if matches!(result, ActionResult::Acted(()) | ActionResult::AlreadyDone) {
+                if let Some((why, _)) = failure {
+                    let until = saturating_add(now, REFUSED_AGAIN_AFTER);
+                    self.observations.undeleted.insert(Arc::clone(uid), (why, until));
+                } else if has_worked {
                     self.observations.undeleted.remove(uid);
                 }
                 let is_gone = |written: &Written| matches!(written, Written::Remediation { facts: None, .. });
@@ -287,59 +288,31 @@ impl ActionTracker {
                     self.observations.gone.insert(Arc::clone(uid));
                 }
             }
-            (Action::AnnotateRemediation(write, _), ActionResult::Failed(ApiError::Forbidden { .. })) => {
-                let until = saturating_add(now, ANNOTATE_AGAIN_AFTER);
+            // A right concerns all of a kind.
+            Action::AnnotateRemediation(write, _)
+                if matches!(result, ActionResult::Failed(ApiError::Forbidden { .. })) =>
+            {
+                let until = saturating_add(now, REFUSED_AGAIN_AFTER);
                 self.may_not_annotate.insert(write.remediation.kind.clone(), until);
             }
-            (
-                Action::AnnotateRemediation(write, change),
-                ActionResult::Failed(error @ (ApiError::Denied { .. } | ApiError::Invalid { .. })),
-            ) => self.annotation_refused(
-                &write.remediation.uid,
-                change.annotation(),
-                error,
-                ANNOTATE_AGAIN_AFTER,
-                now,
-            ),
-            (Action::AnnotateRemediation(write, change), result) => {
-                if let Some(error) = lasting(result, failures_before) {
-                    self.annotation_refused(
-                        &write.remediation.uid,
-                        change.annotation(),
-                        error,
-                        FAILED_AGAIN_AFTER,
-                        now,
-                    );
-                }
+            Action::AnnotateRemediation(write, change) => {
+                self.not_annotated((Arc::clone(&write.remediation.uid), change.annotation()), failure, now);
             }
-            (
-                Action::AnnotateNode { node_uid, change, .. },
-                ActionResult::Failed(
-                    error @ (ApiError::Forbidden { .. } | ApiError::Denied { .. } | ApiError::Invalid { .. }),
-                ),
-            ) => self.annotation_refused(node_uid.as_str(), change.annotation(), error, ANNOTATE_AGAIN_AFTER, now),
-            (Action::AnnotateNode { node_uid, change, .. }, result) => {
-                if let Some(error) = lasting(result, failures_before) {
-                    self.annotation_refused(node_uid.as_str(), change.annotation(), error, FAILED_AGAIN_AFTER, now);
-                }
+            Action::AnnotateNode { node_uid, change, .. } => {
+                self.not_annotated((node_uid.as_str().into(), change.annotation()), failure, now);
             }
             _ => {}
         }
     }
 
-    fn annotation_refused(
+    fn not_annotated(
         &mut self,
-        uid: &str,
-        annotation: &'static str,
-        error: &ApiError,
-        again_after: SignedDuration,
+        key: (Arc<str>, &'static str),
+        failure: Option<(String, SignedDuration)>,
         now: Timestamp,
     ) {
-        let until = saturating_add(now, again_after);
-        let refused = (uid.into(), annotation);
-        self.observations
-            .unannotated
-            .insert(refused, (error.to_string(), until));
+        let refused = failure.map(|(why, again_after)| (key, (why, saturating_add(now, again_after))));
+        self.observations.unannotated.extend(refused);
     }
 
     fn expect(&mut self, written: &Written, now: Timestamp) {
@@ -391,13 +364,19 @@ impl ActionTracker {
     }
 }
 
-/// What fails again and again, whatever the reason; a conflict is over with the next look.
-fn lasting(result: &ActionResult, failures_before: u32) -> Option<&ApiError> {
-    match result {
-        ActionResult::Failed(ApiError::Conflict) => None,
-        ActionResult::Failed(error) => Some(error).filter(|_| failures_before + 1 >= FAILURES_THAT_REFUSE),
-        _ => None,
-    }
+/// What people are told of a request that came to nothing, and after how long it is tried again: a refusal at once, and whatever
+/// fails again and again; a conflict is over with the next look.
+fn failure(result: &ActionResult, failures_before: u32) -> Option<(String, SignedDuration)> {
+    let ActionResult::Failed(error) = result else {
+        return None;
+    };
+    let again_after = match error {
+        ApiError::Conflict => return None,
+        ApiError::Forbidden { .. } | ApiError::Denied { .. } | ApiError::Invalid { .. } => REFUSED_AGAIN_AFTER,
+        _ if failures_before + 1 >= FAILURES_THAT_REFUSE => FAILED_AGAIN_AFTER,
+        _ => return None,
+    };
+    Some((error.to_string(), again_after))
 }
 
 /// Lays what was written, or deleted, over what a watch shows.

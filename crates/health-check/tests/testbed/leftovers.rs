@@ -160,10 +160,9 @@ async fn steps_that_are_stuck_in_deletion_time_out() -> Result<()> {
 async fn replaced_templates_begin_once_their_rest_is_deleted() -> Result<()> {
     let env = Environment::new().await?;
     let [a, _b] = env.add_nodes(["a", "b"]).await?;
-    let template = single_template(&env, Family::SelfNode, "reboot").await?;
-    let check = env
-        .add_check("main", json!({ "remediationTemplate": template }))
-        .await?;
+    let check = env.check("main", json!({})).await?;
+    single_template(&env, Family::SelfNode, "reboot").await?;
+    let check = env.create_check(check).await?;
     env.lose_heartbeats(&a).await?;
     let first = env.remediation(Family::SelfNode, &a).await?;
     env.say_failed(Family::SelfNode, &first).await?;
