@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::ops::Deref;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::core::ApiResource;
-use kube::discovery::{Discovery, verbs};
+use kube::discovery::{ApiGroup, Discovery, verbs};
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 use tokio::sync::{Semaphore, SemaphorePermit};
@@ -24,7 +24,7 @@ const RESTORED_WITHIN: Duration = Duration::from_mins(1);
 pub struct Pool {
     turns: Semaphore,
     at_once: usize,
-    idle: Mutex<Vec<Prepared>>,
+    idle: Mutex<Vec<Arc<Prepared>>>,
 }
 
 /// A control plane, and all that was in it before the first test.
@@ -35,7 +35,7 @@ struct Prepared {
 
 /// A control plane that belongs to one test until this is dropped.
 pub struct PooledControlPlane {
-    prepared: Option<Prepared>,
+    prepared: Arc<Prepared>,
     pool: &'static Pool,
     _turn: SemaphorePermit<'static>,
 }
@@ -70,7 +70,7 @@ impl Pool {
     ) -> Result<PooledControlPlane> {
         let turn = self.turns.acquire().await?;
         let lend = |prepared| PooledControlPlane {
-            prepared: Some(prepared),
+            prepared,
             pool: self,
             _turn: turn,
         };
@@ -83,11 +83,11 @@ impl Pool {
         let plane = ControlPlane::start(options).await?;
         prepare(&plane).await?;
         let baseline = objects(&plane.client().await?).await?;
-        Ok(lend(Prepared { plane, baseline }))
+        Ok(lend(Arc::new(Prepared { plane, baseline })))
     }
 
     /// An idle one of these options. Where there is none, and no room for one more, another one ends.
-    fn take(&self, options: &Options) -> Option<Prepared> {
+    fn take(&self, options: &Options) -> Option<Arc<Prepared>> {
         let mut idle = lock(&self.idle);
         if let Some(at) = idle.iter().position(|prepared| prepared.plane.options() == options) {
             return Some(idle.remove(at));
@@ -103,14 +103,13 @@ impl Deref for PooledControlPlane {
     type Target = ControlPlane;
 
     fn deref(&self) -> &ControlPlane {
-        let prepared = self.prepared.as_ref();
-        &prepared.expect("it is taken when this is dropped").plane
+        &self.prepared.plane
     }
 }
 
 impl Drop for PooledControlPlane {
     fn drop(&mut self) {
-        lock(&self.pool.idle).extend(self.prepared.take());
+        lock(&self.pool.idle).push(Arc::clone(&self.prepared));
     }
 }
 
@@ -204,7 +203,7 @@ async fn objects(client: &Client) -> Result<BTreeMap<Key, Found>> {
     let discovery = Discovery::new(client.clone()).run_aggregated().await?;
     let resources: Vec<ApiResource> = discovery
         .groups()
-        .flat_map(|group| group.recommended_resources())
+        .flat_map(ApiGroup::recommended_resources)
         .filter(|(resource, capabilities)| {
             let is_listed =
                 capabilities.supports_operation(verbs::LIST) && capabilities.supports_operation(verbs::DELETE);
