@@ -94,7 +94,9 @@ fn apiserver(tools: &Toolchain, layout: &Layout, options: &Options) -> Result<Pr
         --max-requests-inflight={reads}
         --max-mutating-requests-inflight={writes}"
     );
+    // It collects garbage less often: tests lack processor time, not memory.
     let process = Process::new("kube-apiserver", &tools.kube_apiserver, layout.log("kube-apiserver"))
+        .env("GOGC", "400")
         .args(flags(&text))
         .args(&options.apiserver_flags);
     let Some(policy) = audit_policy(options.audit) else {

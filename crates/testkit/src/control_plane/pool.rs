@@ -82,7 +82,8 @@ impl Pool {
         }
         let plane = ControlPlane::start(options).await?;
         prepare(&plane).await?;
-        let baseline = objects(&plane.client().await?).await?;
+        let client = plane.client().await?;
+        let baseline = objects(&client, &resources(&client).await?).await?;
         Ok(lend(Arc::new(Prepared { plane, baseline })))
     }
 
@@ -127,33 +128,46 @@ impl Prepared {
             .values()
             .filter(|found| found.resource.kind == "CustomResourceDefinition");
         ensure!(kinds.len() == known.count(), "a test has added kinds");
+        let all = resources(&client).await?;
+        // What had something left is looked at until it has nothing, and then everything once more.
+        let looked_at = Mutex::new(all.clone());
         wait::until("what a test has left to be gone", RESTORED_WITHIN, || async {
-            let mut now = objects(&client).await?;
-            let mut changed = Vec::new();
-            for (key, before) in &self.baseline {
-                let found = now.remove(key);
-                if found.as_ref().map(|found| content(&found.object)) != Some(content(&before.object)) {
-                    changed.push((key, before, found));
-                }
-            }
-            // A webhook that nobody serves any more would refuse the rest.
-            let (webhooks, others): (Vec<_>, Vec<_>) = now
-                .into_values()
-                .partition(|left| left.resource.group == "admissionregistration.k8s.io");
-            let left: Vec<String> = webhooks.iter().chain(&others).map(Found::name).collect();
-            bulk::each(webhooks, |left| left.delete(&client)).await?;
-            bulk::each(others, |left| left.delete(&client)).await?;
-            for (_, before, found) in &changed {
-                before.write(&client, found.as_ref()).await?;
-            }
-            ensure!(
-                left.is_empty() && changed.is_empty(),
-                "{left:?}, changed {:?}",
-                changed.iter().map(|(key, ..)| key).collect::<Vec<_>>()
-            );
+            let resources = lock(&looked_at).clone();
+            let left = self.clear(&client, &resources).await?;
+            let is_done = left.is_empty() && resources.len() == all.len();
+            let plurals: Vec<String> = left.iter().map(|resource| resource.plural.clone()).collect();
+            *lock(&looked_at) = if left.is_empty() { all.clone() } else { left };
+            ensure!(is_done, "{plurals:?}");
             Ok(())
         })
         .await
+    }
+
+    /// Deletes and writes what has to be; answers with the resources of which there was something.
+    async fn clear(&self, client: &Client, resources: &[ApiResource]) -> Result<Vec<ApiResource>> {
+        let mut now = objects(client, resources).await?;
+        let mut touched = Vec::new();
+        for (key, before) in self
+            .baseline
+            .iter()
+            .filter(|(_, before)| resources.contains(&before.resource))
+        {
+            let found = now.remove(key);
+            if found.as_ref().map(|found| content(&found.object)) != Some(content(&before.object)) {
+                touched.push(before.resource.clone());
+                before.write(client, found.as_ref()).await?;
+            }
+        }
+        touched.extend(now.values().map(|left| left.resource.clone()));
+        touched.sort_by(|a, b| (&a.group, &a.plural).cmp(&(&b.group, &b.plural)));
+        touched.dedup();
+        // A webhook that nobody serves any more would refuse the rest.
+        let (webhooks, others): (Vec<_>, Vec<_>) = now
+            .into_values()
+            .partition(|left| left.resource.group == "admissionregistration.k8s.io");
+        bulk::each(webhooks, |left| left.delete(client)).await?;
+        bulk::each(others, |left| left.delete(client)).await?;
+        Ok(touched)
     }
 }
 
@@ -198,21 +212,21 @@ impl Found {
     }
 }
 
-/// All that is in the cluster, but for what its own parts write all the time.
-async fn objects(client: &Client) -> Result<BTreeMap<Key, Found>> {
+/// All that can be listed and deleted.
+async fn resources(client: &Client) -> Result<Vec<ApiResource>> {
     let discovery = Discovery::new(client.clone()).run_aggregated().await?;
-    let resources: Vec<ApiResource> = discovery
-        .groups()
-        .flat_map(ApiGroup::recommended_resources)
-        .filter(|(resource, capabilities)| {
-            let is_listed =
-                capabilities.supports_operation(verbs::LIST) && capabilities.supports_operation(verbs::DELETE);
-            // Stored once, and served by two groups.
-            is_listed && resource.group != "events.k8s.io"
-        })
-        .map(|(resource, _)| resource)
-        .collect();
-    let lists = bulk::each(resources, |resource| async move {
+    let resources = discovery.groups().flat_map(ApiGroup::recommended_resources);
+    let resources = resources.filter(|(resource, capabilities)| {
+        let is_listed = capabilities.supports_operation(verbs::LIST) && capabilities.supports_operation(verbs::DELETE);
+        // Stored once, and served by two groups.
+        is_listed && resource.group != "events.k8s.io"
+    });
+    Ok(resources.map(|(resource, _)| resource).collect())
+}
+
+/// All objects of these resources, but for what the cluster's own parts write all the time.
+async fn objects(client: &Client, resources: &[ApiResource]) -> Result<BTreeMap<Key, Found>> {
+    let lists = bulk::each(resources.to_vec(), |resource| async move {
         let all: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
         // A kind may go between the two questions.
         let list = match all.list(&ListParams::default()).await {
