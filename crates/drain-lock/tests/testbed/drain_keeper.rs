@@ -313,7 +313,8 @@ async fn keeper_forces_pods_whose_budget_broke_after_the_grant() -> Result<()> {
     let crashing = pinned("crashing", &["n3"]).label("budget", "z").start(Start::CrashLoop);
     bulk::create(&env.client, [crashing.deployment(APPS, "crashing", 1)?]).await?;
     workload::gone(&env.client, &last, secs(120)).await?;
-    has_overridden(&keeper, 1.0).await?;
+    let overridden = has_overridden(&keeper, 1.0).await;
+    overridden.with_context(|| keeper.process().log_tail(30))?;
     keeper.stop(secs(30)).await?;
     reviewed.end([lock]).await
 }
