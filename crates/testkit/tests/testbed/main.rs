@@ -9,6 +9,7 @@ mod nodes;
 mod operators;
 mod parts;
 mod pods;
+mod pool;
 mod proxy;
 mod real_nodes;
 mod reboot;
